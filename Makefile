@@ -1,0 +1,54 @@
+# Two commands need nothing before them: `make demo` and `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: help setup demo test test-fast lint format types docs bench chaos lock clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make the private virtual environment (.venv)
+
+$(STAMP): requirements.lock pyproject.toml
+	@PYTHON="$(PYTHON)" tools/setup.sh
+
+demo: setup ## three workers, one killed, and the proof that nothing was lost or done twice
+	@$(BIN)/trueup demo
+
+test: setup lint types ## everything: lint, types, and the whole suite against real servers
+	@$(BIN)/python -X dev -m pytest
+
+test-fast: setup ## the parts of the suite that take seconds
+	@$(BIN)/python -m pytest -m "not slow" -x
+
+lint: setup ## style, formatting and the layering of the packages
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
+
+format: setup ## rewrite the files the way lint wants them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: setup ## strict type checking of src/ and of the API as users write it
+	@$(BIN)/mypy
+
+docs: setup ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict
+
+bench: setup ## throughput and latency as ratios against the raw-SQL limit of the same run
+	@$(BIN)/python -m bench.jobs
+
+chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
+	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}
+
+lock: setup ## resolve the dependencies anew into requirements.lock
+	@tools/lock.sh
+
+clean: ## remove everything that was made
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""How often a failed attempt is tried again, and when. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError
+
+MOST_ATTEMPTS = 10_000  # beyond this somebody meant "for ever", which hides a job that cannot succeed
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Up to `max_attempts` tries: wait `first` after the first failure, `factor` times longer after each, never above `cap`.
+
+    Delays are exact unless `jitter` is on, which draws each one evenly from 0 to its full length.
+    `retry_on` names the errors worth another attempt (default: all), `give_up_on` those that are not; the latter wins.
+    """
+
+    max_attempts: int = 4
+    first: Duration = timedelta(seconds=1)
+    factor: float = 2
+    cap: Duration = timedelta(seconds=30)
+    jitter: bool = False
+    retry_on: tuple[type[BaseException], ...] = (BaseException,)
+    give_up_on: tuple[type[BaseException], ...] = ()
+    _first: timedelta = field(init=False, repr=False, compare=False)
+    _cap: timedelta = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.max_attempts, bool)
+            or not isinstance(self.max_attempts, int)
+            or not 1 <= self.max_attempts <= MOST_ATTEMPTS
+        ):
+            raise ConfigError(
+                f"Retry(max_attempts={self.max_attempts!r}): a whole number from 1 to {MOST_ATTEMPTS} is needed"
+            )
+        if not self.factor >= 1:
+            raise ConfigError(f"Retry(factor={self.factor!r}): at least 1 is needed, or delays would shrink")
+        object.__setattr__(self, "_first", parse_duration(self.first))
+        object.__setattr__(self, "_cap", parse_duration(self.cap))
+        for name in ("retry_on", "give_up_on"):
+            kinds = getattr(self, name)
+            kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+            if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+                raise ConfigError(f"Retry({name}={kinds!r}): exception classes are needed")
+            object.__setattr__(self, name, kinds)
+
+    def delay(self, attempt: int) -> timedelta:
+        """How long to wait after the failed attempt number `attempt` (the first is 1), before jitter."""
+        try:
+            seconds = self._first.total_seconds() * self.factor ** (attempt - 1)
+        except OverflowError:
+            return self._cap
+        return min(timedelta(seconds=min(seconds, self._cap.total_seconds())), self._cap)
+
+    def wait(self, attempt: int, random: random.Random) -> timedelta:
+        """The delay to use, with jitter when it is on."""
+        delay = self.delay(attempt)
+        return delay * random.random() if self.jitter else delay
+
+    def worth_retrying(self, error: BaseException) -> bool:
+        return isinstance(error, self.retry_on) and not isinstance(error, self.give_up_on)
+
+
+JOB_RETRY = Retry(max_attempts=20, first=timedelta(seconds=1), factor=2, cap=timedelta(hours=1))
+"""What a job gets when it says nothing: 20 attempts over roughly nine hours."""

@@ -1,0 +1,40 @@
+"""Time as trueup sees it.
+
+The database's clock decides everything that is written down; `Clock.now()` is what statements get as `now`, and it is None
+in production, which makes them ask PostgreSQL. Tests put a moment there. The process itself only ever measures how long
+something took, with a clock that nobody can set.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime | None:
+        """The moment statements should take for now; None leaves it to the database."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds since some fixed moment, for deadlines within this process."""
+        ...
+
+
+class DatabaseClock:
+    """The clock of production: moments come from PostgreSQL."""
+
+    def now(self) -> datetime | None:
+        return None
+
+    def elapsed(self) -> float:
+        return elapsed()
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+# Unlike CLOCK_MONOTONIC, CLOCK_BOOTTIME goes on while the machine is suspended: a laptop or VM that slept past its lease must know it.
+elapsed = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic

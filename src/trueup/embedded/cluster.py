@@ -1,0 +1,270 @@
+"""One data directory and its server.
+
+`postmaster.pid` inside the data directory is the authority on whether the server runs, so any process may control it,
+not only the one that started it. What survives a crash of everything: the data directory, whole (`datadir`), and a
+stale `postmaster.pid` that is not believed (`postmaster`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import quote
+
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from trueup.embedded import binaries, datadir, locks, logfile, nonroot, postmaster, processes, sockets
+from trueup.embedded.private import make_private
+from trueup.errors import DatabaseUnavailable
+
+START_WITHIN = 60.0  # seconds; recovery after a crash replays up to max_wal_size, which takes a few on a slow disk
+STOP_WITHIN = 60.0  # seconds; a fast stop writes a checkpoint
+ANSWER_WITHIN = 2  # seconds
+POLL = 0.02  # seconds
+
+# What the server says when processes of its killed predecessor still hold the shared memory.
+STILL_IN_USE = "is still in use"
+
+StopMode = Literal["fast", "immediate", "smart"]
+
+
+class Cluster:
+    """A PostgreSQL server on a directory of its own: the data, the log, and (where its path is short enough) the socket.
+
+    `settings` are given to the server at each start and win over its configuration files. With `tcp` it also listens on
+    a port of 127.0.0.1, with a generated password, and `url` leads there; the port stays the same for the directory's
+    life. All methods are synchronous, may be called by several processes, and work as root and as an ordinary user.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        major: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        tcp: bool = False,
+    ) -> None:
+        self.directory = Path(directory).resolve()
+        self.data = self.directory / "data"
+        self.log = self.directory / "server.log"
+        self._lock_file = self.directory / "cluster.lock"
+        self._major = major
+        self._settings = dict(settings or {})
+        self._tcp = tcp
+        self._port_file = self.directory / "port"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether the server runs, in whatever state; it may be starting or stopping."""
+        return postmaster.running(self.data) is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process id while it runs."""
+        server = postmaster.running(self.data)
+        return server.pid if server else None
+
+    @property
+    def port(self) -> int:
+        """The port the server listens on, or will listen on; with `tcp` it is known once the cluster is created."""
+        return int(self._port_file.read_text()) if self._tcp else sockets.UNIX_PORT
+
+    @property
+    def programs(self) -> Path:
+        """The directory of the PostgreSQL programs that fit this data. Raises EmbeddedUnavailable."""
+        return binaries.locate(datadir.version(self.data) or self._major)
+
+    def url(self, database: str = "postgres") -> str:
+        """A URL for libpq and every driver that reads its format; with `tcp` it carries the password."""
+        name = quote(database, safe="")
+        if self._tcp:
+            password = (self.data / datadir.PASSWORD_FILE).read_text()
+            return f"postgresql://{datadir.SUPERUSER}:{password}@127.0.0.1:{self.port}/{name}"
+        return f"postgresql://{datadir.SUPERUSER}@/{name}?host={quote(str(self._socket_directory()))}&port={self.port}"
+
+    def answers(self) -> bool:
+        """Whether the server accepts connections right now."""
+        server = postmaster.running(self.data)
+        if server is None or not server.ready:
+            return False
+        # Asked, too, as it may have been killed this very moment. A ping, as a connection may be refused only because
+        # others have taken all there are.
+        return pq.PGconn.ping(make_conninfo(self.url(), connect_timeout=ANSWER_WITHIN).encode()) == pq.Ping.OK
+
+    def create(self) -> None:
+        """Make the data directory unless there is one; complete afterwards, or untouched if this fails.
+
+        Raises EmbeddedUnavailable when that cannot be done here, and ConfigError when the directory is not ours to use
+        or was made by another major version than the one asked for.
+        """
+        make_private(self.directory)
+        with self._alone():
+            datadir.create(self.data, major=self._major, sync=self._settings.get("fsync") != "off")
+            if self._tcp and not self._port_file.exists():
+                self._port_file.write_text(str(sockets.free_port()))
+
+    def start(self) -> None:
+        """Start the server, made first if need be; it accepts connections afterwards. Nothing happens if it does already.
+
+        A server that was killed recovers. Raises DatabaseUnavailable with the end of the server's log when it dies, or
+        is not up in a minute; in the latter case it is left to go on, as it may be recovering.
+        """
+        self.create()
+        deadline = time.monotonic() + START_WITHIN
+        with self._alone():
+            launched: subprocess.Popen[bytes] | None = None
+            while not self.answers():
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailable(self._complaint(f"is not up after {START_WITHIN:.0f} s"))
+                if launched is None and not self.running:
+                    launched = self._launch()
+                elif launched is not None and launched.poll() is not None:
+                    if STILL_IN_USE not in logfile.tail(self.log, self._log_start):
+                        raise DatabaseUnavailable(self._complaint(f"ended with status {launched.returncode}"))
+                    launched = None
+                time.sleep(POLL)
+
+    def stop(self, mode: StopMode = "fast", *, within: float = STOP_WITHIN) -> None:
+        """Stop the server; its processes are gone afterwards. Nothing happens if it is not running.
+
+        `smart` waits for clients to leave, `fast` disconnects them, `immediate` also skips the checkpoint, so that the
+        next start recovers as after a crash. Raises TimeoutError when it is still there after `within` seconds.
+        """
+        server = postmaster.running(self.data)
+        if server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server.pid, _signal_for(mode))
+            _wait_until(
+                lambda: not postmaster.serves(server.pid, self.data), within, f"PostgreSQL {server.pid} to stop"
+            )
+            self._remove_short_directory(server.socket_directory)
+        self._reap()
+
+    def end(self) -> None:
+        """Stop the server: in order, or at once if that takes too long."""
+        try:
+            self.stop("fast")
+        except TimeoutError:
+            self.stop("immediate")
+
+    def kill(self) -> None:
+        """End the server and all its processes with SIGKILL, as a crash would."""
+        pid = self.pid
+        if pid is not None:
+            # Stopped first: a postmaster that runs on could start another child between the look and the kill.
+            os.kill(pid, signal.SIGSTOP)
+            _kill_all([pid, *processes.children(pid)])
+        self._reap()
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop and start again at the same address."""
+        self.stop(mode)
+        self.start()
+
+    def abandon(self) -> None:
+        """End the server this object started even if its directory was deleted meanwhile."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(STOP_WITHIN)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _alone(self) -> locks.FileLock:
+        return locks.lock(self._lock_file, within=START_WITHIN + STOP_WITHIN)
+
+    def _socket_directory(self) -> Path:
+        # A running server knows best: the short directory depends on TMPDIR, which may differ between two processes.
+        server = postmaster.running(self.data)
+        return server.socket_directory if server else sockets.socket_directory(self.directory)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._reap()
+        way = nonroot.way()
+        socket_directory = sockets.socket_directory(self.directory)
+        make_private(socket_directory)
+        self._clear_remains(socket_directory)
+        addresses = {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1" if self._tcp else "",
+            "unix_socket_directories": str(socket_directory),
+        }
+        settings = [f"--{name}={value}" for name, value in (self._settings | addresses).items()]
+        with logfile.open_to_append(self.log) as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                [*way.prefix, self.programs / "postgres", "-D", self.data, *settings],
+                cwd=self.data,
+                env=datadir.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in our terminal is for us to act on
+                **way.options,
+            )
+        return self._process
+
+    def _clear_remains(self, socket_directory: Path) -> None:
+        """Remove what a killed server left and what would keep the next one from starting.
+
+        The files it left name its process. If another process has that number by now, or if it is a zombie nobody waits
+        for, as in a container without an init, PostgreSQL takes it for a server and refuses to start.
+        """
+        _kill_all(postmaster.orphans(self.data))
+        for left in socket_directory.glob(".s.PGSQL.*"):
+            left.unlink()
+        recorded = postmaster.read(self.data)
+        if recorded is not None and recorded.pid in processes.table():
+            postmaster.pid_file(self.data).unlink()
+
+    def _reap(self) -> None:
+        """Wait for the process we started, once its server is known to be down."""
+        if self._process is not None:
+            self._process.wait(STOP_WITHIN)
+            self._process = None
+
+    def _remove_short_directory(self, socket_directory: Path) -> None:
+        if socket_directory == self.directory:
+            return
+        alone = locks.try_lock(self._lock_file)
+        if alone is None:
+            return  # somebody is starting the server again and needs it
+        with alone, contextlib.suppress(OSError):
+            socket_directory.rmdir()
+
+    def _complaint(self, what: str) -> str:
+        return (
+            f"PostgreSQL in {self.data} {what}. Its log, {self.log}, ends:\n{logfile.tail(self.log, self._log_start)}"
+        )
+
+
+def _signal_for(mode: StopMode) -> signal.Signals:
+    return {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode]
+
+
+def _kill_all(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    _wait_until(lambda: not any(processes.alive(pid) for pid in pids), STOP_WITHIN, f"killed processes {pids} to end")
+
+
+def _wait_until(condition: Callable[[], bool], within: float, what: str) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {within:.0f} s for {what}")
+        time.sleep(POLL)

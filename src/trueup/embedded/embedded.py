@@ -1,0 +1,196 @@
+"""The server a project's processes share: started by the first, stopped after the last.
+
+A user is a process that holds `users.lock` shared. Arriving is done by one process at a time (`arrivals.lock`): become a
+user, and then see to it that there is a keeper and a server that answers. Leaving is letting go of the lock; the kernel
+does it for those who are killed. Everything else is the keeper's work, see `keeper`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+
+from trueup.embedded import binaries, locks, logfile, postmaster
+from trueup.embedded.cluster import Cluster
+from trueup.embedded.home import DATABASE, Home
+from trueup.errors import DatabaseUnavailable
+
+ARRIVE_WITHIN = 180.0  # seconds: another one may first have to make the data directory and recover, or stop the server
+LAUNCH_WITHIN = 120.0
+ANSWER_WITHIN = 60.0
+KEEPER_LEAVES_WITHIN = 10.0
+POLL = 0.05
+LINGER = timedelta(seconds=1)  # commands run one after another in a terminal or script share one server
+
+
+@dataclass(frozen=True)
+class EmbeddedStatus:
+    """What is known about a shared server without starting it."""
+
+    directory: Path
+    running: bool
+    kept: bool
+    url: str | None
+    version: str | None
+    pid: int | None
+    users: frozenset[int] | None  # process ids; None where the system does not tell
+
+
+class EmbeddedPostgres:
+    """The shared PostgreSQL of one directory; as a context manager it gives the URL of the database.
+
+    Any number of processes, and objects in a process, may use one directory at once. The hold lasts from `acquire` to
+    `release` or to the end of the process, however it ends. A forked child shares its parent's hold: the server stays
+    until both have released it or ended, and neither can end it for the other.
+
+    `major` and `settings` matter to whoever starts the server, and not to those who join it; `linger` is how long it
+    stays after its last user.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        major: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        linger: timedelta = LINGER,
+    ) -> None:
+        self._home = Home(Path(directory).resolve())
+        self._cluster = Cluster(self._home.cluster)
+        self._major = major
+        self._settings = dict(settings or {})
+        self._linger = linger
+        self._hold: locks.FileLock | None = None
+
+    def acquire(self) -> str:
+        """Start the server or join it, and return the URL of its database `trueup`, which can be connected to.
+
+        Called again while held, it sees to it that the server still runs. Raises EmbeddedUnavailable when there is no
+        PostgreSQL for this machine, ConfigError when the directory is not ours to use, and DatabaseUnavailable with the
+        reason when the server does not come up.
+        """
+        binaries.installed()
+        self._home.prepare()
+        with ExitStack() as on_failure:
+            if self._hold is None:
+                on_failure.callback(self.release)
+            with _locked(self._home.arrivals):
+                # Has to wait while a keeper is stopping the server; once held, no keeper will.
+                self._hold = self._hold or _locked(self._home.users, shared=True)
+                self._ensure_answering()
+            on_failure.pop_all()
+        return self._cluster.url(DATABASE)
+
+    def release(self) -> None:
+        """Stop being a user; the last one's leave stops the server soon after. Harmless when not held."""
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
+
+    def keep(self) -> str:
+        """Start or join the server, let it run on without users until `unkeep` or `stop`, and return its URL."""
+        held_before = self._hold is not None
+        url = self.acquire()
+        self._home.kept.touch(mode=0o600)
+        if not held_before:
+            self.release()
+        return url
+
+    def unkeep(self) -> None:
+        """Let the server stop with its last user again; soon, if it has none."""
+        self._home.kept.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Stop the server now, kept or not, and even if other processes use it: their connections break.
+
+        The next `acquire` of anybody starts it again. Raises TimeoutError if it cannot be stopped.
+        """
+        self.release()
+        if not self._home.directory.exists():
+            return
+        self.unkeep()
+        with _locked(self._home.arrivals):
+            self._cluster.end()
+            locks.lock(self._home.keeper, within=KEEPER_LEAVES_WITHIN).release()
+
+    def status(self) -> EmbeddedStatus:
+        """Look, and change nothing."""
+        server = postmaster.running(self._cluster.data)
+        return EmbeddedStatus(
+            directory=self._home.directory,
+            running=server is not None,
+            kept=self._home.kept.exists(),
+            url=self._cluster.url(DATABASE) if server else None,
+            version=self._version() if server else None,
+            pid=server.pid if server else None,
+            users=locks.sharers(self._home.users),
+        )
+
+    def __enter__(self) -> str:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _ensure_answering(self) -> None:
+        deadline = time.monotonic() + ANSWER_WITHIN
+        while True:
+            # Also when the server answers: one without a keeper would never be stopped.
+            if not self._home.has_keeper():
+                self._launch_keeper()
+            if self._home.keeper_is_ready() and self._cluster.answers():
+                return
+            if time.monotonic() > deadline:
+                log = self._home.keeper_log
+                raise DatabaseUnavailable(
+                    f"the embedded PostgreSQL in {self._home.directory} does not answer. "
+                    f"The log of its keeper, {log}, ends:\n{logfile.tail(log)}"
+                )
+            time.sleep(POLL)
+
+    def _version(self) -> str | None:
+        try:
+            with psycopg.connect(self._cluster.url(DATABASE), connect_timeout=2) as connection:
+                return connection.info.parameter_status("server_version")
+        except psycopg.OperationalError:
+            return None
+
+    def _launch_keeper(self) -> None:
+        """Leave a keeper running; the server is ready afterwards. Raises DatabaseUnavailable."""
+        command = [sys.executable, "-m", "trueup.embedded.keeper", str(self._home.directory)]
+        command += [f"--linger={self._linger.total_seconds()}"]
+        command += [f"--set={name}={value}" for name, value in self._settings.items()]
+        command += [f"--major={self._major}"] if self._major else []
+        try:
+            launcher = subprocess.run(
+                command,
+                cwd=self._home.directory,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                timeout=LAUNCH_WITHIN,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DatabaseUnavailable(f"the embedded PostgreSQL is not up after {LAUNCH_WITHIN:.0f} s") from error
+        if launcher.returncode != 0:
+            raise DatabaseUnavailable(f"the embedded PostgreSQL did not start: {launcher.stderr.strip()}")
+
+
+def _locked(path: Path, *, shared: bool = False) -> locks.FileLock:
+    try:
+        return locks.lock(path, shared=shared, within=ARRIVE_WITHIN)
+    except TimeoutError as error:
+        raise DatabaseUnavailable(f"the embedded PostgreSQL is busy: {error}") from error

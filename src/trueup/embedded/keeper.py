@@ -1,0 +1,202 @@
+"""The process that keeps a shared server: `python -m trueup.embedded.keeper DIRECTORY`.
+
+It starts the server (or adopts one whose keeper was killed), starts it again if it crashes, and stops it when its last
+user has gone. It has its own session, so Ctrl-C in a user's terminal does not reach it, and holds nothing of the process
+that launched it: no pipe, no terminal, no working directory.
+
+Who uses the server is decided by one lock, `users.lock`. Every user holds it shared, and the kernel lets go for a user
+that was killed. The keeper tries it exclusively, a few times a second, and gets it only when there is no user. To stop
+the server it keeps the lock until the server is down and it has given up being the keeper. So one who arrives meanwhile
+waits, finds neither server nor keeper, and starts both anew; one who arrived before keeps the keeper from stopping.
+
+Leaves the server alone and ends: when somebody else stopped the server in an orderly way (`postmaster.pid` is gone, while
+a crash leaves it). Ends the server at once: on SIGTERM, and when the directory was deleted.
+
+If the keeper itself is killed the server runs on. The next user starts a new keeper, which adopts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import psycopg
+
+from trueup.embedded import locks, logfile, postmaster
+from trueup.embedded.cluster import Cluster
+from trueup.embedded.home import DATABASE, READY, Home
+
+POLL = 0.25  # seconds: how late the last leave or a crash is noticed; a look costs well under a millisecond
+BECOME_WITHIN = 1.0  # seconds: whoever looks whether there is a keeper holds the keeper's lock for a moment
+
+log = logging.getLogger("trueup.embedded.keeper")  # not __name__, which is __main__ here
+
+
+class Keeper:
+    """Keeps the server of one directory. `run` is the whole life."""
+
+    def __init__(self, home: Home, cluster: Cluster, *, linger: float) -> None:
+        self._home = home
+        self._cluster = cluster
+        self._linger = linger
+        self._told_to_stop = False
+        self._unused_since: float | None = None
+
+    def run(self, when_ready: Callable[[], None]) -> None:
+        """Start the server, call `when_ready`, and stay until there is nothing left to keep.
+
+        If there is a keeper already, only calls `when_ready`: that one is in charge. Raises what starting the server
+        raises.
+        """
+        try:
+            office = locks.lock(self._home.keeper, within=BECOME_WITHIN)
+        except TimeoutError:
+            when_ready()
+            return
+        with office:
+            office.write("")
+            self._cluster.start()
+            _create_database(self._cluster)
+            office.write(READY)
+            log.info("keeping PostgreSQL %s", self._cluster.pid)
+            when_ready()
+            self._watch(office)
+
+    def stop(self) -> None:
+        """Make `run` stop the server and return soon, users or not. Safe in a signal handler."""
+        self._told_to_stop = True
+
+    def _watch(self, office: locks.FileLock) -> None:
+        while True:
+            time.sleep(POLL)
+            if not office.in_place():
+                log.info("the directory is gone")
+                self._cluster.abandon()
+                return
+            if self._told_to_stop:
+                log.info("told to stop")
+                self._cluster.end()
+                return
+            if not self._cluster.running and not self._recover():
+                return
+            if self._stop_if_unused(office):
+                return
+
+    def _recover(self) -> bool:
+        """Start a crashed server again; False when it did not crash but was stopped."""
+        if not postmaster.pid_file(self._cluster.data).exists():
+            log.info("the server was stopped")
+            return False
+        log.warning("the server crashed; starting it again")
+        self._cluster.start()
+        return True
+
+    def _stop_if_unused(self, office: locks.FileLock) -> bool:
+        """Stop the server if nobody has used it for a while; True when that was done."""
+        nobody = locks.try_lock(self._home.users)
+        if nobody is None:
+            self._unused_since = None
+            return False
+        with nobody:
+            # Looked at under the lock: whoever marks the server as kept is a user while doing so.
+            if self._home.kept.exists() or not self._lingered():
+                return False
+            log.info("the last user has gone")
+            self._cluster.end()
+            # Given up before users may come again, or one of them would take us for a keeper that is still at work.
+            office.release()
+            return True
+
+    def _lingered(self) -> bool:
+        now = time.monotonic()
+        if self._unused_since is None:
+            self._unused_since = now
+        return now - self._unused_since >= self._linger
+
+
+def main() -> int:
+    """Leave a keeper running and return 0 once the server is ready, or print why not and return 1."""
+    options = _parse_arguments()
+    reader, writer = os.pipe()
+    if os.fork() != 0:
+        os.close(writer)
+        return _await_word(reader)
+    os.close(reader)
+    home = Home(options.directory)
+    _detach(home)
+    cluster = Cluster(home.cluster, major=options.major, settings=dict(options.set))
+    return _keep(Keeper(home, cluster, linger=options.linger), writer)
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trueup.embedded.keeper", description="Keeps a shared PostgreSQL.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--linger", type=float, default=0.0, help="seconds to stay after the last user")
+    parser.add_argument("--major", type=int, help="PostgreSQL version for a new data directory")
+    parser.add_argument("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE")
+    return parser.parse_args()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _await_word(reader: int) -> int:
+    with os.fdopen(reader) as keeper:
+        word = keeper.read()
+    if word == READY:
+        return 0
+    print(word or "the keeper of the embedded PostgreSQL was killed while starting it", file=sys.stderr)
+    return 1
+
+
+def _detach(home: Home) -> None:
+    """Let go of the launcher's session, files and directory; what is printed from now on goes to the keeper's log."""
+    os.setsid()
+    os.umask(0o077)
+    os.chdir(home.directory)
+    with Path(os.devnull).open("rb") as nothing, logfile.open_to_append(home.keeper_log) as written:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(written.fileno(), 1)
+        os.dup2(written.fileno(), 2)
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [{os.getpid()}] %(levelname)s %(message)s")
+
+
+def _keep(keeper: Keeper, writer: int) -> int:
+    def stop(number: int, frame: FrameType | None) -> None:
+        keeper.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    with os.fdopen(writer, "w") as launcher:
+
+        def say(word: str) -> None:
+            launcher.write(word)
+            launcher.close()
+
+        try:
+            keeper.run(when_ready=lambda: say(READY))
+        except Exception as error:
+            log.exception("gave up")
+            if not launcher.closed:
+                say(str(error))
+            return 1
+    return 0
+
+
+def _create_database(cluster: Cluster) -> None:
+    with psycopg.connect(cluster.url(), autocommit=True) as connection:
+        if not connection.execute("select 1 from pg_database where datname = %s", [DATABASE]).fetchone():
+            connection.execute(f"create database {DATABASE}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Running PostgreSQL's programs, which refuse to run as root, when we are root.
+
+First choice is a user namespace: the programs believe to be `nobody`, the files stay root's, and private parent
+directories are no obstacle. Where namespaces are forbidden (many containers) the programs really run as `nobody`; the
+data then belongs to that user, and every directory above it must be passable for others. An ordinary user needs neither.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+NOBODY = 65534  # must have an entry in the user database, or initdb refuses; this one has it on every common system
+NAMESPACE = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to start a PostgreSQL program: what goes before it, and what `subprocess` is told."""
+
+    prefix: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    condition: str = ""  # what has to hold for it to work, for the message when it does not
+
+    @property
+    def uid(self) -> int:
+        """The user who has to own what the programs write."""
+        return int(self.options.get("user", os.geteuid()))
+
+    def own(self, path: Path) -> None:
+        """Give the file or directory to the user the programs run as, if that is somebody else."""
+        if self.uid != os.geteuid():
+            os.chown(path, self.uid, self.options["group"])
+
+
+DIRECT = Way()
+IN_NAMESPACE = Way(prefix=NAMESPACE)
+AS_NOBODY = Way(
+    options={"user": NOBODY, "group": NOBODY, "extra_groups": []},
+    condition="As root without user namespaces PostgreSQL runs as the user nobody, who must be able to enter every "
+    "directory above the data and above the programs.",
+)
+
+
+@cache
+def way() -> Way:
+    """The way that works for this process, found out once."""
+    if os.geteuid() != 0:
+        return DIRECT
+    return IN_NAMESPACE if _namespaces_allowed() else AS_NOBODY
+
+
+def _namespaces_allowed() -> bool:
+    try:
+        return subprocess.run([*NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

@@ -1,0 +1,64 @@
+"""Who serves a data directory: what `postmaster.pid` says, and whether it can be believed.
+
+A server that was killed leaves the file behind, and its number may belong to any other process by then. So the file
+counts only if that process really works in this data directory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trueup.embedded import processes
+
+
+@dataclass(frozen=True)
+class Postmaster:
+    """A running server's own account of itself."""
+
+    pid: int
+    port: int
+    socket_directory: Path
+    status: str  # starting, ready, stopping; empty in the first moments
+
+    @property
+    def ready(self) -> bool:
+        return self.status == "ready"
+
+
+def running(data: Path) -> Postmaster | None:
+    """The server of this data directory, or None when none is running."""
+    recorded = read(data)
+    return recorded if recorded is not None and serves(recorded.pid, data) else None
+
+
+def read(data: Path) -> Postmaster | None:
+    """What `postmaster.pid` says, true or not; None when there is no such file, or one still being written."""
+    try:
+        lines = [line.strip() for line in pid_file(data).read_text().splitlines()]
+        pid, _, _, port, socket_directory = lines[:5]
+        return Postmaster(int(pid), int(port), Path(socket_directory), lines[7] if len(lines) > 7 else "")
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def pid_file(data: Path) -> Path:
+    return data / "postmaster.pid"
+
+
+def serves(pid: int, data: Path) -> bool:
+    """Whether this process is the server of this data directory."""
+    works_there = processes.works_in(pid, data)
+    if works_there is not None:
+        return works_there
+    # No /proc, or not ours to look at: the server runs as another user, and this container's root may not inspect it.
+    return f"-D {data} " in processes.command(pid)
+
+
+def orphans(data: Path) -> list[int]:
+    """Server processes of this data directory whose postmaster is gone; empty where the system does not tell."""
+    return [
+        pid
+        for pid in processes.table()
+        if processes.works_in(pid, data) and processes.command(pid).startswith("postgres:")
+    ]

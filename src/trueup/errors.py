@@ -1,0 +1,83 @@
+"""Every error trueup raises.
+
+TrueupError
+├── ConfigError              a setting, a declaration or the environment is wrong; nothing was started
+│   ├── EmbeddedUnavailable  no embedded PostgreSQL on this machine
+│   └── SchemaMismatch       this release and the database's schema do not fit each other
+├── InvalidArguments         a job's arguments do not fit its signature or cannot be stored
+├── DuplicateJob             a live job with the same unique key exists
+├── UnknownKind              no job of that name is registered
+├── NotFound                 no such job
+├── LostClaim                the claim was replaced; what was attempted changed nothing
+├── JobFailed                raised to those who wait for a result
+│   └── JobCancelled
+├── ResultTimeout            the job is not finished yet
+└── DatabaseUnavailable      PostgreSQL could not be reached
+
+Raised by handlers to say what should happen: Snooze, Discard, GiveUp (`trueup.jobs.outcome`).
+"""
+
+from __future__ import annotations
+
+
+class TrueupError(Exception):
+    """Base of everything trueup raises."""
+
+
+class ConfigError(TrueupError):
+    """A setting, a declaration or the environment is wrong. The message names it and what to do."""
+
+
+class EmbeddedUnavailable(ConfigError):
+    """The embedded PostgreSQL cannot run here; set TRUEUP_DATABASE_URL instead."""
+
+
+class SchemaMismatch(ConfigError):
+    """The database's trueup schema is older or newer than this release can work with."""
+
+
+class InvalidArguments(TrueupError):
+    """Arguments that do not fit the job's signature, or that JSON in PostgreSQL cannot hold."""
+
+
+class DuplicateJob(TrueupError):
+    """A live job with the same unique key exists, and the caller asked not to share it."""
+
+    def __init__(self, kind: str, unique_key: str, job_id: int, state: str) -> None:
+        super().__init__(f"{kind}: a {state} job with unique key {unique_key!r} exists (id {job_id})")
+        self.kind = kind
+        self.unique_key = unique_key
+        self.job_id = job_id
+        self.state = state
+
+
+class UnknownKind(TrueupError):
+    """No job of that name is registered on this App."""
+
+
+class NotFound(TrueupError):
+    """There is no such job, or it is not in a state that allows what was asked."""
+
+
+class LostClaim(TrueupError):
+    """The lease passed to another holder, so the attempted change was refused."""
+
+
+class JobFailed(TrueupError):
+    """The awaited job is dead."""
+
+    def __init__(self, message: str, job_id: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobCancelled(JobFailed):
+    """The awaited job was cancelled or discarded."""
+
+
+class ResultTimeout(TrueupError):
+    """The awaited job has not finished within the given time."""
+
+
+class DatabaseUnavailable(TrueupError):
+    """PostgreSQL could not be reached, or went away."""

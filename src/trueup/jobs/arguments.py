@@ -1,0 +1,117 @@
+"""A handler's parameters as a validator: checked when a job is enqueued, and again when it is run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, NotRequired, Required, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict
+
+from trueup.errors import ConfigError, InvalidArguments
+from trueup.jobs.context import Context
+from trueup.jobs.payload import CONFIG, checked, explain
+
+
+class Arguments:
+    """What a job takes. `names` are its stored parameters in order; `context` is where it wants its Context, if it does."""
+
+    def __init__(self, kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None = None) -> None:
+        self.kind = kind
+        hints = _hints(kind, function, local_names)
+        self.context: str | None = None
+        self._positional_only: list[str] = []
+        fields: dict[str, Any] = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            hint = hints.get(name, Any)
+            if _is_context(hint):
+                self.context = name
+                continue
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise ConfigError(f"job {kind!r}: {parameter} cannot be stored; name each argument")
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                self._positional_only.append(name)
+            fields[name] = Required[hint] if parameter.default is parameter.empty else NotRequired[hint]
+        self.names = tuple(fields)
+        self._positional = tuple(
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if name in fields and parameter.kind is not parameter.KEYWORD_ONLY
+        )
+        self._adapter = _adapter(kind, fields)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The given arguments by name, validated. Raises InvalidArguments naming each that does not fit."""
+        if len(args) > len(self._positional):
+            raise InvalidArguments(
+                f"{self.kind}: takes {len(self._positional)} positional arguments, {len(args)} were given"
+            )
+        values = dict(zip(self._positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in values:
+                raise InvalidArguments(f"{self.kind}: argument {name!r} was given twice")
+            values[name] = value
+        try:
+            return self._adapter.validate_python(values)
+        except ValidationError as error:
+            raise _invalid(self.kind, error) from None
+
+    def dump(self, values: dict[str, Any], limit: int) -> str:
+        """Bound arguments as JSON. Raises InvalidArguments naming what cannot be stored."""
+        try:
+            encoded = self._adapter.dump_json(values)
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            raise explain(values, self.kind, error) from None
+        return checked(encoded, values, self.kind, limit)
+
+    def load(self, stored: str) -> tuple[list[Any], dict[str, Any]]:
+        """Stored arguments as the call they mean. Raises InvalidArguments when they no longer fit the signature."""
+        try:
+            values = self._adapter.validate_json(stored)
+        except ValidationError as error:
+            raise _invalid(self.kind, error) from None
+        if not self._positional_only:
+            return [], values
+        return [values.pop(name) for name in self._positional_only if name in values], values
+
+
+def _adapter(kind: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
+    make: Any = TypedDict  # made at run time, which type checkers do not follow
+    shape = make(kind, fields)
+    shape.__pydantic_config__ = CONFIG
+    try:
+        return TypeAdapter(shape)
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise ConfigError(
+            f"job {kind!r}: an argument's type cannot be stored as JSON: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def _hints(kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, localns=dict(local_names or {}), include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"job {kind!r}: annotation cannot be resolved: {error}") from None
+
+
+def _is_context(hint: Any) -> bool:
+    if hint is Context:
+        return True
+    if get_origin(hint) in (Union, UnionType):
+        return Context in get_args(hint) and set(get_args(hint)) <= {Context, NoneType}
+    return False
+
+
+def _invalid(kind: str, error: ValidationError) -> InvalidArguments:
+    lines = []
+    for item in error.errors(include_url=False, include_input=False, include_context=False)[:10]:
+        place = ".".join(str(part) for part in item["loc"]) or "arguments"
+        message = {"missing": "is missing", "extra_forbidden": "is not one of its arguments"}.get(
+            item["type"], item["msg"]
+        )
+        lines.append(f"{place}: {message}")
+    return InvalidArguments(f"{kind}: " + "; ".join(lines))

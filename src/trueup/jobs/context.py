@@ -1,0 +1,113 @@
+"""What a handler knows about its run, and what it can do with it. Injected where a parameter is annotated `Context`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trueup.jobs.job import ClaimedJob
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
+injected: Any = None
+"""A default for `ctx: Context = injected`, so that type checkers do not ask callers of `enqueue` for it."""
+
+
+class Lost:
+    """Set once when the lease is gone. Works from coroutines (`await ctx.lost.wait()`) and threads (`ctx.lost.wait_sync(1)`)."""
+
+    def __init__(self) -> None:
+        self._flag = threading.Event()
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def is_set(self) -> bool:
+        return self._flag.is_set()
+
+    def set(self) -> None:
+        """Called on the worker's event loop."""
+        self._flag.set()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        if self._flag.is_set():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def wait_sync(self, timeout: float | None = None) -> bool:
+        return self._flag.wait(timeout)
+
+
+class JobTransaction(
+    AbstractAsyncContextManager["AsyncConnection[Any]", None],
+    AbstractContextManager["Connection[Any]", None],
+):
+    """`async with` in coroutines, `with` in threads. On leaving it without an error the job is done, in the same commit."""
+
+
+class RunPort(Protocol):
+    """What the worker lends to a handler's context."""
+
+    async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None: ...
+    def progress_sync(self, job: ClaimedJob, percent: float, note: str | None) -> None: ...
+    def transaction(self, context: Context, result: Any) -> JobTransaction: ...
+
+
+class Context:
+    """One run of one job."""
+
+    __slots__ = ("_port", "finished", "job", "lost", "uncertain")
+
+    def __init__(self, job: ClaimedJob, lost: Lost, port: RunPort) -> None:
+        self.job = job
+        self.lost = lost
+        self.finished = False  # committed as done by transaction()
+        self.uncertain = False  # that commit was sent and no answer came
+        self._port = port
+
+    def __repr__(self) -> str:
+        return f"<Context {self.job.kind} id={self.job.id} attempt={self.job.attempt} term={self.job.term}>"
+
+    @property
+    def term(self) -> int:
+        """Grows with every claim of this job: send it along as a fence where the other side can compare it."""
+        return self.job.term
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt
+
+    @property
+    def now(self) -> datetime:
+        """The database's time when this run was claimed."""
+        return self.job.claimed_at
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this job."""
+        return self.job.idempotency_key
+
+    async def progress(self, percent: float, note: str | None = None) -> None:
+        """Note how far the job is. Raises LostClaim when the lease has passed to somebody else."""
+        await self._port.progress(self.job, percent, note)
+
+    def progress_sync(self, percent: float, note: str | None = None) -> None:
+        """`progress` for handlers that run in a thread."""
+        self._port.progress_sync(self.job, percent, note)
+
+    def transaction(self, result: Any = None) -> JobTransaction:
+        """A transaction that commits your writes and this job's "done" together, or neither.
+
+        Raises LostClaim on leaving it when the lease has passed to somebody else; your writes are then rolled back.
+        """
+        return self._port.transaction(self, result)

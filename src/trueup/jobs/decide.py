@@ -1,0 +1,106 @@
+"""What should become of a job after its handler's run. Pure: the statement that is sent then says what did."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from trueup.backoff import Retry
+from trueup.errors import InvalidArguments, LostClaim
+from trueup.jobs.failure import Failure
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.outcome import (
+    Discard,
+    Finished,
+    GiveUp,
+    Interrupted,
+    Misplaced,
+    Outcome,
+    Raised,
+    Returned,
+    Snooze,
+    Stopped,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAfter:
+    delay: timedelta
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class SnoozeFor:
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    reason: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    lane: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Nothing is to be written: it has been, or it is not ours to write."""
+
+    lost: bool = False
+
+
+Move = Complete | RetryAfter | SnoozeFor | Bury | Drop | Release | Nothing
+
+DONE_WITHOUT_RESULT = Complete(None)
+
+
+def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) -> Move:
+    match outcome:
+        case Returned(result):
+            return Complete(result) if result is not None else DONE_WITHOUT_RESULT
+        case Finished():
+            return Nothing()
+        case Stopped():
+            return Drop("stopped")
+        case Interrupted():
+            return Release(job.lane, job.key)
+        case Misplaced(lane, key):
+            return Release(lane, key)
+        case Raised(error):
+            return _after_error(error, job, retry, rng)
+
+
+def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: random.Random) -> Move:
+    match error:
+        case Snooze(after=after):
+            return SnoozeFor(after)
+        case Discard(reason=reason):
+            return Drop(reason)
+        case LostClaim():
+            return Nothing(lost=True)
+    failure = Failure.of(error, job.attempt)
+    match error:
+        case GiveUp(reason=reason):
+            return Bury(reason, failure)
+        case InvalidArguments():
+            return Bury("its arguments do not fit the job", failure)
+    if not retry.worth_retrying(error):
+        return Bury("not an error worth retrying", failure)
+    if job.attempt >= job.max_attempts:
+        return Bury("out of attempts", failure)
+    return RetryAfter(retry.wait(job.attempt, rng), failure)

@@ -1,0 +1,303 @@
+"""A declared job: the function, what it takes, how it is retried and limited; and the ways to ask for a run of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+
+from trueup.backoff import JOB_RETRY, Retry
+from trueup.durations import Duration, Rate, parse_duration
+from trueup.errors import ConfigError, InvalidArguments
+from trueup.jobs.arguments import Arguments
+from trueup.jobs.handle import Enqueued, Handle
+from trueup.jobs.job import ClaimedJob, Draft, OnConflict
+from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-/]{0,199}")
+MOST_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
+
+UniqueKey = str | Callable[..., str]
+
+
+class Enqueuer(Protocol):
+    """What a declared job needs of its App."""
+
+    payload_limit: int
+
+    async def put(self, draft: Draft, tx: AsyncConnection[Any] | None) -> Handle[Any]: ...
+    def put_sync(self, draft: Draft, tx: Connection[Any] | None) -> Handle[Any]: ...
+    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: AsyncConnection[Any] | None) -> Enqueued: ...
+    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None) -> Enqueued: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How one call asks for its run; `job.using(…)` makes them."""
+
+    delay: timedelta = timedelta()
+    run_at: datetime | None = None
+    priority: int = 0
+    queue: str | None = None
+    unique: UniqueKey | None = None
+    unique_for: timedelta | None = None
+    on_conflict: OnConflict = "keep"
+    max_attempts: int | None = None
+    tx: Any = None
+
+
+class Job(Generic[P, R]):
+    """A declared job. Calling it calls the function; `enqueue` and its kin store a run of it."""
+
+    def __init__(
+        self,
+        enqueuer: Enqueuer,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        priority: int = 0,
+        limit: int | Limit | None = None,
+        rate: str | Rate | None = None,
+        fair_by: str | None = None,
+        unique: UniqueKey | None = None,
+        unique_for: Duration | None = None,
+        on_conflict: OnConflict = "keep",
+        executor: Executor | None = None,
+        local_names: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.kind = checked_name("job name", name or function.__name__)
+        self.queue = checked_name("queue", queue)
+        self.function = function
+        self.is_async = iscoroutinefunction(function)
+        self.retry = retry or JOB_RETRY
+        self.timeout = None if timeout is None else _positive(f"job {self.kind!r}: timeout", timeout)
+        self.arguments = Arguments(self.kind, function, local_names)
+        self.controls = Controls.parse(self.kind, limit, rate, fair_by, self.arguments.names)
+        self.lane = self.controls.lane(self.kind, self.queue)
+        self.executor = executor
+        if executor is not None and (self.is_async or self.arguments.context):
+            raise ConfigError(
+                f"job {self.kind!r}: executor= takes a plain function without a Context; it may run in another process"
+            )
+        self._enqueuer = enqueuer
+        self._defaults = _checked(
+            self, Options(priority=priority, unique=unique, unique_for=_optional(unique_for), on_conflict=on_conflict)
+        )
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", self.kind)
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<Job {self.kind!r} queue={self.queue!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function itself, here and now: no job is made."""
+        return self.function(*args, **kwargs)
+
+    def using(
+        self,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        unique: UniqueKey | None = None,
+        unique_for: Duration | None = None,
+        on_conflict: OnConflict | None = None,
+        max_attempts: int | None = None,
+        tx: Any = None,
+    ) -> Request[P, R]:
+        """Ask for a run in a particular way.
+
+        `tx` is an open psycopg connection: the job is there if and only if that connection commits.
+        `unique` keeps one live job per key (text, or a function of the arguments); `on_conflict` says what happens to the
+        second: "keep" the first and return it, "replace" it while it is queued, or "raise" DuplicateJob. With `unique_for`
+        the key stays taken that long, also after its job has finished.
+        """
+        given: dict[str, Any] = {
+            "delay": None if delay is None else parse_duration(delay),
+            "run_at": run_at,
+            "priority": priority,
+            "queue": queue,
+            "unique": unique,
+            "unique_for": _optional(unique_for),
+            "on_conflict": on_conflict,
+            "max_attempts": max_attempts,
+            "tx": tx,
+        }
+        options = replace(self._defaults, **{name: value for name, value in given.items() if value is not None})
+        return Request(self, _checked(self, options))
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Store a run. Raises InvalidArguments when they do not fit the function, before anything is sent."""
+        return await Request[P, R](self, self._defaults).enqueue(*args, **kwargs)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`enqueue` for code without an event loop."""
+        return Request[P, R](self, self._defaults).enqueue_sync(*args, **kwargs)
+
+    async def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+        """Store a run per item (a tuple of positional or a dict of named arguments): all of them or none, in bounded memory."""
+        return await Request[P, R](self, self._defaults).enqueue_many(calls)
+
+    def enqueue_many_sync(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+        return Request[P, R](self, self._defaults).enqueue_many_sync(calls)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
+        """A run as a value, not stored yet: for `then=[…]` lists."""
+        return Request[P, R](self, self._defaults).call(*args, **kwargs)
+
+
+class Request(Generic[P, R]):
+    """A job with options: what `using(…)` returns."""
+
+    def __init__(self, job: Job[P, R], options: Options) -> None:
+        self._job = job
+        self._options = options
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        return await self._job._enqueuer.put(self._draft(args, kwargs), self._options.tx)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        return self._job._enqueuer.put_sync(self._draft(args, kwargs), self._options.tx)
+
+    async def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+        template = self._bulk_template()
+        return await self._job._enqueuer.put_many(template, self._drafts(template, calls), self._options.tx)
+
+    def enqueue_many_sync(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+        template = self._bulk_template()
+        return self._job._enqueuer.put_many_sync(template, self._drafts(template, calls), self._options.tx)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
+        if self._options.tx is not None:
+            raise ConfigError("call() makes a value; tx= belongs to the one who stores it")
+        return self._draft(args, kwargs)
+
+    def _draft(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:
+        return self._filled(self._template(), args, kwargs)
+
+    def _drafts(self, template: Draft, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Iterator[Draft]:
+        for position, given in enumerate(calls):
+            try:
+                if isinstance(given, Mapping):
+                    yield self._filled(template, (), given)
+                elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+                    yield self._filled(template, given, {})
+                else:
+                    raise InvalidArguments(
+                        f"{self._job.kind}: a tuple or a dict of arguments is needed, not {given!r:.60}"
+                    )
+            except InvalidArguments as error:
+                raise InvalidArguments(f"item {position}: {error}") from None
+
+    def _bulk_template(self) -> Draft:
+        template = self._template()
+        if template.on_conflict == "replace" or template.unique_for is not None:
+            raise ConfigError(f"{self._job.kind}: enqueue_many takes on_conflict 'keep' or 'raise' and no unique_for=")
+        return template
+
+    def _template(self) -> Draft:
+        job, options = self._job, self._options
+        queue = options.queue or job.queue
+        return Draft(
+            kind=job.kind,
+            queue=queue,
+            lane=job.controls.lane(job.kind, queue),
+            args="{}",
+            max_attempts=options.max_attempts or job.retry.max_attempts,
+            priority=options.priority,
+            run_at=options.run_at,
+            delay=options.delay,
+            unique_for=options.unique_for,
+            on_conflict=options.on_conflict,
+        )
+
+    def _filled(self, template: Draft, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:
+        job = self._job
+        values = job.arguments.bind(args, kwargs)
+        stored = job.arguments.dump(values, job._enqueuer.payload_limit)
+        return template.with_args(stored, fair_key(job.controls, values), self._unique_key(values))
+
+    def _unique_key(self, values: Mapping[str, Any]) -> str | None:
+        unique = self._options.unique
+        key = unique(**values) if callable(unique) else unique
+        if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= 500 or "\x00" in key):
+            raise InvalidArguments(f"{self._job.kind}: unique= must give 1 to 500 characters of text, not {key!r:.60}")
+        return key
+
+
+def fair_key(controls: Controls, values: Mapping[str, Any]) -> str:
+    """Whose turn a job counts as: its fair_by argument as text."""
+    return "" if controls.fair_by is None else str(values.get(controls.fair_by, ""))[:200]
+
+
+def stored_key(job: Job[Any, Any], claimed: ClaimedJob) -> str:
+    """The fair key of a job that was enqueued before its kind had one."""
+    _, values = job.arguments.load(claimed.args)
+    return fair_key(job.controls, values)
+
+
+def checked_name(what: str, name: str) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{what} {name!r}: letters, digits and _ . : - / are allowed, up to 200, not starting with {LANE_PREFIX!r} or a sign"
+        )
+    return name
+
+
+def _checked(job: Job[Any, Any], options: Options) -> Options:
+    who = f"job {job.kind!r}"
+    if options.queue is not None:
+        checked_name("queue", options.queue)
+        if job.controls.any and options.queue != job.queue:
+            raise ConfigError(
+                f"{who}: a job with limit=, rate= or fair_by= has a lane of its own; its queue cannot be chosen per call"
+            )
+    if (
+        isinstance(options.priority, bool)
+        or not isinstance(options.priority, int)
+        or abs(options.priority) > MOST_PRIORITY
+    ):
+        raise ConfigError(
+            f"{who}: priority={options.priority!r}: a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY} is needed"
+        )
+    if options.run_at is not None:
+        if options.run_at.tzinfo is None:
+            raise ConfigError(f"{who}: run_at={options.run_at.isoformat()} has no time zone; give an aware datetime")
+        if options.delay:
+            raise ConfigError(f"{who}: give delay= or run_at=, not both")
+    if options.on_conflict not in ("keep", "replace", "raise"):
+        raise ConfigError(f"{who}: on_conflict={options.on_conflict!r}: 'keep', 'replace' or 'raise'")
+    if options.unique_for is not None and options.unique is None:
+        raise ConfigError(f"{who}: unique_for= needs unique=")
+    if options.max_attempts is not None:
+        Retry(max_attempts=options.max_attempts)
+    return options
+
+
+def _optional(duration: Duration | None) -> timedelta | None:
+    return None if duration is None else _positive("unique_for", duration)
+
+
+def _positive(what: str, duration: Duration) -> timedelta:
+    parsed = parse_duration(duration)
+    if parsed <= timedelta():
+        raise ConfigError(f"{what}: must be longer than nothing")
+    return parsed
+
+
+Handler = Callable[P, Awaitable[R]] | Callable[P, R]

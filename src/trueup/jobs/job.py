@@ -1,0 +1,61 @@
+"""A job as values: what is asked for, and what was claimed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+OnConflict = Literal["keep", "replace", "raise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A job that somebody wants: everything about it but when "now" is. `job.call(…)` makes one without storing it."""
+
+    kind: str
+    queue: str
+    lane: str
+    args: str
+    max_attempts: int
+    key: str = ""
+    priority: int = 0
+    run_at: datetime | None = None
+    delay: timedelta = timedelta()
+    unique_key: str | None = None
+    unique_for: timedelta | None = None
+    on_conflict: OnConflict = "keep"
+
+    def with_args(self, args: str, key: str, unique_key: str | None) -> Draft:
+        return replace(self, args=args, key=key, unique_key=unique_key)
+
+
+@dataclass(slots=True)
+class ClaimedJob:
+    """A running job as its holder knows it. After the holder, fields are in the claim statements' column order."""
+
+    holder: UUID
+    id: int
+    kind: str
+    queue: str
+    lane: str
+    key: str
+    args: str
+    attempt: int
+    max_attempts: int
+    crashes: int
+    term: int
+    run_at: datetime
+    enqueued_at: datetime
+    claimed_at: datetime
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after it was due the job was claimed."""
+        return self.claimed_at - self.run_at
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this job: give it to whatever the handler calls outside the database."""
+        return f"{self.kind}:{self.id}"

@@ -1,0 +1,79 @@
+"""How a handler's run ended. Raised by handlers: Snooze, Discard, GiveUp. Everything else is observed by the worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from trueup.durations import Duration, parse_duration
+
+
+class Snooze(Exception):
+    """Raise to be run again after a while without spending an attempt."""
+
+    def __init__(self, after: Duration) -> None:
+        self.after = parse_duration(after)
+        super().__init__(f"again after {self.after}")
+
+
+class Discard(Exception):
+    """Raise when there is nothing left to do: the job is cancelled, with this reason."""
+
+    def __init__(self, reason: str = "discarded by its handler") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class GiveUp(Exception):
+    """Raise when no further attempt can help: dead at once, with this reason."""
+
+    def __init__(self, reason: str = "given up by its handler") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler returned; `result` is JSON, or None for nothing."""
+
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised, timed out, or its stored arguments do not fit."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Cancelled because somebody asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Cancelled, or never started, because this worker is shutting down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """Claimed through a lane that is not its kind's any more (the declaration changed since it was enqueued)."""
+
+    lane: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Already committed as done together with the handler's own writes."""
+
+
+Outcome = Returned | Raised | Stopped | Interrupted | Misplaced | Finished
+
+
+class JobTimeout(TimeoutError):
+    """A handler ran longer than its timeout."""
+
+    def __init__(self, limit: timedelta) -> None:
+        super().__init__(f"ran longer than its timeout of {limit.total_seconds():g} s")

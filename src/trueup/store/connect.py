@@ -1,0 +1,72 @@
+"""How trueup connects, and which errors mean "try again" rather than "this is wrong".
+
+Nothing here needs a session: no SET, no session lock, no server-side prepared statement, so that a pooler in transaction
+mode may stand in between. Half-open connections are noticed by TCP, not by luck.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
+from trueup.dsn import mask
+from trueup.errors import ConfigError
+
+RETRYABLE = (
+    psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
+    psycopg.InterfaceError,
+    errors.ReadOnlySqlTransaction,  # connected to a standby: the primary will be elsewhere in a moment
+    ConnectionError,
+    TimeoutError,
+)
+
+KEEPALIVE: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+def connection_settings(url: str, part: str, connect_timeout: timedelta) -> dict[str, Any]:
+    """Keyword arguments for psycopg's connect; what the URL says itself wins."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise ConfigError(f"database_url is not a PostgreSQL URL: {mask(str(error).strip())}") from None
+    defaults: dict[str, Any] = {
+        **KEEPALIVE,
+        "application_name": f"trueup {part}",
+        "connect_timeout": max(1, round(connect_timeout.total_seconds())),
+    }
+    return {**defaults, **given, "autocommit": True, "prepare_threshold": None}
+
+
+def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Make whoever waits on this connection fail at once, from any thread: its socket is shut, the object stays theirs."""
+    try:
+        duplicate = socket.socket(fileno=os.dup(connection.fileno()))
+    except (OSError, psycopg.Error):
+        return
+    with duplicate:
+        try:
+            duplicate.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+def went_away(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+    """Whether an idle connection is closed, or has something to read, which means the server said goodbye. No round trip."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
+    return bool(poll.poll(0))

@@ -1,0 +1,304 @@
+"""Storing jobs: one, or many in bounded memory; in a transaction of our own or in the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain, islice
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
+
+from trueup import faults
+from trueup.clock import Clock
+from trueup.errors import ConfigError, DuplicateJob
+from trueup.jobs.job import Draft
+from trueup.store.line import fetch
+from trueup.store.load import Statements
+from trueup.store.pool import Pool, SyncPool, fetch_sync
+from trueup.store.steps import Ask, Steps, drive, drive_sync
+
+ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
+BLOCK = 64 * 1024  # bytes of COPY data sent at a time
+TRIES = 10  # a unique key's job may finish between "it exists" and "which one is it"; each try sees a newer state
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    job_id: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMany:
+    created: int
+    kept: int
+
+
+class Enqueue:
+    def __init__(self, statements: Statements, clock: Clock, aging: timedelta, pool: Pool, sync_pool: SyncPool) -> None:
+        self._statements = statements
+        self._clock = clock
+        self._aging = aging
+        self._pool = pool
+        self._sync_pool = sync_pool
+
+    async def one(self, draft: Draft, tx: AsyncConnection[Any] | None = None) -> Stored:
+        """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
+        if tx is not None:
+            _in_transaction(tx)
+            return await drive(self._one(draft), tx)
+        if draft.unique_for is None:
+            async with self._pool.use() as connection:
+                return await drive(self._one(draft), connection)
+        async with self._pool.transaction() as connection:
+            return await drive(self._one(draft), connection)
+
+    def one_sync(self, draft: Draft, tx: Connection[Any] | None = None) -> Stored:
+        if tx is not None:
+            _in_transaction_sync(tx)
+            return drive_sync(self._one(draft), tx)
+        if draft.unique_for is None:
+            with self._sync_pool.use() as connection:
+                return drive_sync(self._one(draft), connection)
+        with self._sync_pool.transaction() as connection:
+            return drive_sync(self._one(draft), connection)
+
+    async def many(
+        self, template: Draft, drafts: Iterator[Draft], tx: AsyncConnection[Any] | None = None
+    ) -> StoredMany:
+        """Store all of them or none. Reads the iterator as it goes and keeps no more than a block of it."""
+        if tx is not None:
+            _in_transaction(tx)
+            async with tx.transaction():
+                return await self._many(template, drafts, tx)
+        first = list(islice(drafts, ONE_STATEMENT + 1))
+        if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
+            async with self._pool.use() as connection:  # one statement needs no transaction around it
+                return await drive(self._batches(template, iter(first)), connection)
+        async with self._pool.transaction() as connection:
+            return await self._many(template, chain(first, drafts), connection)
+
+    def many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None = None) -> StoredMany:
+        if tx is not None:
+            _in_transaction_sync(tx)
+            with tx.transaction():
+                return self._many_sync(template, drafts, tx)
+        with self._sync_pool.transaction() as connection:
+            return self._many_sync(template, drafts, connection)
+
+    async def _many(self, template: Draft, drafts: Iterator[Draft], connection: AsyncConnection[Any]) -> StoredMany:
+        first = list(islice(drafts, ONE_STATEMENT + 1))
+        drafts = chain(first, drafts)
+        if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
+            return await drive(self._batches(template, drafts), connection)
+        ((now,),) = await fetch(connection, self._statements["jobs/now"], {"now": self._clock.now()})
+        lines = _CopyLines(template, now, self._aging)
+        async with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
+            for block in lines.blocks(drafts):
+                await copy.write(block)
+                if faults.ARMED:
+                    faults.hit("mid_enqueue_many")
+        await fetch(connection, *self._wake(template, lines))
+        return StoredMany(lines.count, 0)
+
+    def _many_sync(self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any]) -> StoredMany:
+        first = list(islice(drafts, ONE_STATEMENT + 1))
+        drafts = chain(first, drafts)
+        if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
+            return drive_sync(self._batches(template, drafts), connection)
+        ((now,),) = fetch_sync(connection, self._statements["jobs/now"], {"now": self._clock.now()})
+        lines = _CopyLines(template, now, self._aging)
+        with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
+            for block in lines.blocks(drafts):
+                copy.write(block)
+        fetch_sync(connection, *self._wake(template, lines))
+        return StoredMany(lines.count, 0)
+
+    def _wake(self, template: Draft, lines: _CopyLines) -> tuple[bytes, dict[str, Any]]:
+        return self._statements["jobs/wake"], {
+            "channel": self._statements.channel,
+            "lane": template.lane,
+            "run_at": lines.run_at,
+        }
+
+    def _one(self, draft: Draft) -> Steps[Stored]:
+        if draft.unique_for is not None and draft.unique_key is not None:
+            taken = yield from self._take_window(draft)
+            if taken is not None:
+                return taken
+        stored = yield from self._insert_or_find(draft)
+        if draft.unique_for is not None and stored.created:
+            yield self._ask("jobs/name_window", kind=draft.kind, unique_key=draft.unique_key, job_id=stored.job_id)
+        return stored
+
+    def _take_window(self, draft: Draft) -> Steps[Stored | None]:
+        assert draft.unique_key is not None
+        assert draft.unique_for is not None
+        for _ in range(TRIES):
+            rows = yield self._ask(
+                "jobs/take_window",
+                kind=draft.kind,
+                unique_key=draft.unique_key,
+                window=draft.unique_for.total_seconds(),
+            )
+            if rows:
+                return None
+            rows = yield self._ask("jobs/find_window", kind=draft.kind, unique_key=draft.unique_key)
+            if rows:
+                job_id, state = rows[0]
+                if draft.on_conflict == "raise" or (draft.on_conflict == "replace" and state != "queued"):
+                    raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
+                if draft.on_conflict == "replace":
+                    return (yield from self._replace(draft)) or Stored(job_id, created=False)
+                return Stored(job_id, created=False)
+        raise ConfigError(f"{draft.kind}: unique key {draft.unique_key!r} could not be taken in {TRIES} tries")
+
+    def _insert_or_find(self, draft: Draft) -> Steps[Stored]:
+        for _ in range(TRIES):
+            rows = yield self._insert([draft])
+            if rows:
+                return Stored(rows[0][0], created=True)
+            assert draft.unique_key is not None
+            if draft.on_conflict == "replace":
+                replaced = yield from self._replace(draft)
+                if replaced is not None:
+                    return replaced
+            rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
+            if not rows:
+                continue
+            job_id, state = rows[0]
+            if draft.on_conflict == "raise" or (draft.on_conflict == "replace" and state == "running"):
+                raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
+            if draft.on_conflict == "keep":
+                return Stored(job_id, created=False)
+        raise ConfigError(
+            f"{draft.kind}: unique key {draft.unique_key!r} could not be settled in {TRIES} tries (a transaction with a fixed snapshot?)"
+        )
+
+    def _replace(self, draft: Draft) -> Steps[Stored | None]:
+        rows = yield self._ask(
+            "jobs/replace",
+            kind=draft.kind,
+            unique_key=draft.unique_key,
+            args=draft.args,
+            queue=draft.queue,
+            lane=draft.lane,
+            key=draft.key,
+            priority=draft.priority,
+            at=draft.run_at,
+            delay=draft.delay.total_seconds(),
+            max_attempts=draft.max_attempts,
+            aging=self._aging.total_seconds(),
+        )
+        return Stored(rows[0][0], created=False) if rows else None
+
+    def _batches(self, template: Draft, drafts: Iterator[Draft]) -> Steps[StoredMany]:
+        created = asked = 0
+        while batch := list(islice(drafts, ONE_STATEMENT)):
+            rows = yield self._insert(batch)
+            created += len(rows)
+            asked += len(batch)
+            if template.on_conflict == "raise" and len(rows) < len(batch):
+                yield from self._raise_for_first_missing(batch, {row[2] for row in rows})
+        return StoredMany(created, asked - created)
+
+    def _raise_for_first_missing(self, batch: Sequence[Draft], stored: set[str | None]) -> Steps[None]:
+        for draft in batch:
+            if draft.unique_key is not None and draft.unique_key not in stored:
+                rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
+                job_id, state = rows[0] if rows else (0, "finished")
+                raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
+
+    def _insert(self, batch: Sequence[Draft]) -> Ask:
+        return self._ask(
+            "jobs/enqueue",
+            channel=self._statements.channel,
+            aging=self._aging.total_seconds(),
+            kinds=[draft.kind for draft in batch],
+            queues=[draft.queue for draft in batch],
+            lanes=[draft.lane for draft in batch],
+            keys=[draft.key for draft in batch],
+            priorities=[draft.priority for draft in batch],
+            ats=[draft.run_at for draft in batch],
+            delays=[draft.delay.total_seconds() for draft in batch],
+            args=[draft.args for draft in batch],
+            unique_keys=[draft.unique_key for draft in batch],
+            max_attempts=[draft.max_attempts for draft in batch],
+        )
+
+    def _ask(self, statement: str, **params: Any) -> Ask:
+        return Ask(self._statements[statement], {"now": self._clock.now(), **params})
+
+
+class _CopyLines:
+    """Drafts as COPY text. Everything but the key and the arguments is the same for all of them."""
+
+    def __init__(self, template: Draft, now: datetime, aging: timedelta) -> None:
+        self.count = 0
+        self.run_at = (template.run_at or now) + template.delay
+        rank = self.run_at - template.priority * aging
+        fixed = (
+            _escape(template.kind),
+            _escape(template.queue),
+            _escape(template.lane),
+            str(template.priority),
+            str(template.max_attempts),
+            self.run_at.isoformat(),
+            rank.isoformat(),
+            now.isoformat(),
+        )
+        self._fixed = "\t".join(fixed)
+
+    def blocks(self, drafts: Iterator[Draft]) -> Iterator[bytes]:
+        fixed, lines, size = self._fixed, [], 0
+        for draft in drafts:
+            if draft.unique_key is not None:
+                raise ConfigError(f"{draft.kind}: unique= must give a key for every item of a batch, or for none")
+            line = f"{fixed}\t{_escape(draft.key)}\t{_escape(draft.args)}\n"
+            lines.append(line)
+            size += len(line)
+            self.count += 1
+            if size >= BLOCK:
+                yield "".join(lines).encode()
+                lines, size = [], 0
+        if lines:
+            yield "".join(lines).encode()
+
+
+def _escape(text: str) -> str:
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if "\n" in text or "\t" in text or "\r" in text:
+        text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return text
+
+
+def _in_transaction(tx: AsyncConnection[Any]) -> None:
+    if not isinstance(tx, AsyncConnection):
+        raise ConfigError(f"tx= takes an open psycopg AsyncConnection here, not {type(tx).__name__}" + _hint(tx))
+    _has_transaction(tx)
+
+
+def _in_transaction_sync(tx: Connection[Any]) -> None:
+    if not isinstance(tx, Connection):
+        raise ConfigError(f"tx= takes an open psycopg Connection here, not {type(tx).__name__}" + _hint(tx))
+    _has_transaction(tx)
+
+
+def _hint(tx: object) -> str:
+    if isinstance(tx, Connection):
+        return "; use enqueue_sync with a sync connection"
+    if isinstance(tx, AsyncConnection):
+        return "; use `await …enqueue` with an async connection"
+    return ""
+
+
+def _has_transaction(tx: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    if tx.autocommit and tx.info.transaction_status == TransactionStatus.IDLE:
+        raise ConfigError(
+            "tx=: this connection is in autocommit mode and no transaction is open; use it inside `with conn.transaction():`"
+        )

@@ -1,0 +1,111 @@
+"""Housekeeping of finished jobs: a partition per state and day, made ahead, dropped when its time has passed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from psycopg import errors, sql
+
+from trueup.clock import Clock
+from trueup.store.jobs import Database
+from trueup.store.line import fetch
+from trueup.store.load import Statements
+
+AHEAD = 3  # days made in advance: housekeeping may be down that long before rows go to the catch-all partition
+LOCK = "trueup history"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How long finished jobs stay, by state."""
+
+    done: timedelta
+    cancelled: timedelta
+    dead: timedelta
+
+    def by_parent(self) -> Mapping[str, timedelta]:
+        return {"history_done": self.done, "history_cancelled": self.cancelled, "history_dead": self.dead}
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    created: list[str]
+    dropped: list[str]
+
+
+def day_name(parent: str, day: date) -> str:
+    return f"{parent}_{day:%Y%m%d}"
+
+
+def day_of(name: str) -> date | None:
+    """The day a partition is for; None for the catch-all."""
+    found = re.fullmatch(r"history_(?:done|dead|cancelled)_(\d{8})", name)
+    return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date() if found else None
+
+
+def plan(now: datetime, keep: timedelta, existing: set[date]) -> tuple[list[date], list[date]]:
+    """Which days to make, and which to drop because all of each is past its time. Pure."""
+    today = now.astimezone(UTC).date()
+    wanted = [today + timedelta(days=ahead) for ahead in range(AHEAD + 1)]
+    oldest = (now - keep).astimezone(UTC).date()
+    return [day for day in wanted if day not in existing], sorted(day for day in existing if day < oldest)
+
+
+class History:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def prune(self, kept: Kept) -> Pruned:
+        """Make the coming days and drop the past ones, each in a transaction of its own.
+
+        Several at once would lock several partitions, and readers of the whole history lock them in another order.
+        """
+        pruned = Pruned([], [])
+        ((now,),) = await self._database.fetch(self._statements["jobs/now"], {"now": self._clock.now()})
+        rows = await self._database.fetch(self._statements["history/partitions"], {"schema": self._statements.schema})
+        for parent, keep in kept.by_parent().items():
+            days = {day for row in rows if row[0] == parent and (day := day_of(row[1]))}
+            create, drop = plan(now, keep, days)
+            pruned.created.extend([name for day in create if (name := await self._create(parent, day))])
+            pruned.dropped.extend([name for day in drop if (name := await self._drop(parent, day))])
+        await self._expire(kept)
+        return pruned
+
+    async def _create(self, parent: str, day: date) -> str | None:
+        return await self._alone(
+            day_name(parent, day),
+            "history/create_day",
+            parent=sql.Identifier(parent),
+            first=sql.Literal(f"{day} 00:00:00+00"),
+            last=sql.Literal(f"{day + timedelta(days=1)} 00:00:00+00"),
+        )
+
+    async def _drop(self, parent: str, day: date) -> str | None:
+        return await self._alone(day_name(parent, day), "history/drop_day")
+
+    async def _alone(self, name: str, statement: str, **names: sql.Composable) -> str | None:
+        """Do it unless another worker is at it, has done it, or the lock is not to be had soon; the next pass tries again."""
+        text = self._statements.compose(statement, day=sql.Identifier(name), **names)
+        try:
+            async with self._database.transaction() as connection:
+                lock = {"name": f"{LOCK} {self._statements.schema}"}
+                ((mine,),) = await fetch(connection, self._statements["history/lock"], lock)
+                if mine:
+                    await connection.execute(text)
+                return name if mine else None
+        except (errors.LockNotAvailable, errors.DuplicateTable):
+            return None
+        except errors.CheckViolation:  # the catch-all already has rows of that day: they stay there and go by age
+            return None
+
+    async def _expire(self, kept: Kept) -> None:
+        now = self._clock.now()
+        for parent, keep in kept.by_parent().items():
+            statement = self._statements.compose("history/expire_rest", rest=sql.Identifier(f"{parent}_rest"))
+            await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()})
+        await self._database.fetch(self._statements["history/expire_windows"], {"now": now})

@@ -1,0 +1,177 @@
+"""The moves of a job, as statements. Each returns what did happen: the ids that came back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from trueup.clock import Clock
+from trueup.jobs.failure import MOST_ERRORS, Failure
+from trueup.jobs.job import ClaimedJob
+from trueup.store.line import Rows
+from trueup.store.load import Statements
+
+
+class Database(Protocol):
+    """A line or the pool."""
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """A job taken from a worker whose lease passed; `state` is where it went."""
+
+    job_id: int
+    kind: str
+    attempt: int
+    holder: UUID
+    host: str
+    pid: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of a job: live (result and error empty), or how it ended."""
+
+    state: str
+    term: int
+    holder: UUID | None
+    result: Any
+    reason: str | None
+    error: dict[str, Any] | None
+
+
+class Jobs:
+    def __init__(self, database: Database, statements: Statements, clock: Clock, aging: timedelta) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+        self._aging = aging.total_seconds()
+
+    async def claim(self, holder: UUID, lanes: Mapping[str, int], kinds: Sequence[str]) -> list[ClaimedJob]:
+        """queued -> running, up to a number per lane, best rank first. Empty also when the holder's lease is gone."""
+        rows = await self._fetch(
+            "jobs/claim", holder=holder, lanes=list(lanes.keys()), limits=list(lanes.values()), kinds=list(kinds)
+        )
+        return [ClaimedJob(holder, *row) for row in rows]
+
+    async def complete(self, holder: UUID, jobs: Sequence[ClaimedJob], results: Sequence[str | None]) -> set[int]:
+        """running -> done. The ids that come back are done; the others were lost."""
+        return await self._finish("jobs/complete", holder, jobs, results=list(results))
+
+    async def retry(
+        self, holder: UUID, jobs: Sequence[ClaimedJob], delays: Sequence[timedelta], failures: Sequence[Failure]
+    ) -> set[int]:
+        """running -> queued after a failed attempt."""
+        return await self._finish(
+            "jobs/retry",
+            holder,
+            jobs,
+            delays=[delay.total_seconds() for delay in delays],
+            errors=[failure.to_json() for failure in failures],
+            most_errors=MOST_ERRORS,
+            aging=self._aging,
+        )
+
+    async def snooze(self, holder: UUID, jobs: Sequence[ClaimedJob], delays: Sequence[timedelta]) -> set[int]:
+        """running -> queued for later; the attempt is given back."""
+        delays_s = [delay.total_seconds() for delay in delays]
+        return await self._finish("jobs/snooze", holder, jobs, delays=delays_s, aging=self._aging)
+
+    async def release(
+        self, holder: UUID, jobs: Sequence[ClaimedJob], lanes: Sequence[str], keys: Sequence[str]
+    ) -> set[int]:
+        """running -> queued at once; the attempt is given back."""
+        return await self._finish(
+            "jobs/release", holder, jobs, lanes=list(lanes), keys=list(keys), channel=self._statements.channel
+        )
+
+    async def bury(
+        self, holder: UUID, jobs: Sequence[ClaimedJob], reasons: Sequence[str], failures: Sequence[Failure]
+    ) -> set[int]:
+        """running -> dead."""
+        errors = [failure.to_json() for failure in failures]
+        return await self._finish(
+            "jobs/bury", holder, jobs, reasons=list(reasons), errors=errors, most_errors=MOST_ERRORS
+        )
+
+    async def drop(self, holder: UUID, jobs: Sequence[ClaimedJob], reasons: Sequence[str]) -> set[int]:
+        """running -> cancelled."""
+        return await self._finish("jobs/drop", holder, jobs, reasons=list(reasons))
+
+    async def ended_as_mine(self, holder: UUID, jobs: Sequence[ClaimedJob]) -> dict[int, str]:
+        """After a reply was lost: which of these claims this holder did finish, and the state each is in."""
+        rows = await self._fetch(
+            "jobs/ended_as_mine",
+            holder=holder,
+            ids=[job.id for job in jobs],
+            terms=[job.term for job in jobs],
+            crashes=[job.crashes for job in jobs],
+        )
+        return dict(rows)
+
+    async def rescue(self) -> list[Rescued]:
+        """Take the jobs of every worker whose lease has passed."""
+        return [Rescued(*row) for row in await self._fetch("jobs/rescue", most_errors=MOST_ERRORS)]
+
+    async def stopping(self, holder: UUID) -> set[tuple[int, int]]:
+        """(id, term) of this holder's jobs that somebody asked to stop."""
+        return {(job_id, term) for job_id, term in await self._fetch("jobs/stopping", holder=holder)}
+
+    async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> bool:
+        rows = await self._fetch(
+            "jobs/progress", id=job.id, term=job.term, holder=job.holder, percent=percent, note=note
+        )
+        return bool(rows)
+
+    async def cancel(self, ids: Sequence[int], reason: str) -> set[int]:
+        """queued -> cancelled."""
+        return _ids(await self._fetch("jobs/cancel", ids=list(ids), reason=reason))
+
+    async def request_stop(self, ids: Sequence[int]) -> set[int]:
+        """Ask the holders of running jobs to stop them."""
+        return _ids(await self._fetch("jobs/request_stop", ids=list(ids), channel=self._statements.channel))
+
+    async def revive(self, ids: Sequence[int]) -> set[int]:
+        """dead -> queued, with all attempts anew."""
+        return _ids(
+            await self._fetch("jobs/revive", ids=list(ids), aging=self._aging, channel=self._statements.channel)
+        )
+
+    async def discard(self, ids: Sequence[int], reason: str) -> set[int]:
+        """dead -> cancelled."""
+        return _ids(await self._fetch("jobs/discard", ids=list(ids), reason=reason))
+
+    async def hurry(self, ids: Sequence[int]) -> set[int]:
+        """Make queued jobs due now."""
+        return _ids(await self._fetch("jobs/hurry", ids=list(ids), aging=self._aging, channel=self._statements.channel))
+
+    async def adopt(self, lanes: Sequence[str]) -> None:
+        """Put queued jobs of lanes that no longer exist back into their queue's lane."""
+        await self._fetch("jobs/adopt", lanes=list(lanes))
+
+    async def outcome(self, job_id: int) -> Ending | None:
+        rows = await self._fetch("jobs/outcome", id=job_id)
+        return Ending(*rows[0]) if rows else None
+
+    async def _finish(self, statement: str, holder: UUID, jobs: Sequence[ClaimedJob], **params: Any) -> set[int]:
+        rows = await self._fetch(
+            statement, holder=holder, ids=[job.id for job in jobs], terms=[job.term for job in jobs], **params
+        )
+        return _ids(rows)
+
+    async def _fetch(self, statement: str, **params: Any) -> Rows:
+        return await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})
+
+
+def _ids(rows: Rows) -> set[int]:
+    return {row[0] for row in rows}

@@ -1,0 +1,99 @@
+"""A connection of its own for one part of a process: opened when first needed, reopened after it broke.
+
+Parts that must not wait for one another (claiming, finishing, housekeeping) each have a line, so that handlers which take
+every connection of the pool cannot stop them. A statement that takes longer than `timeout` has its socket shut, which is
+the only way out of a server that accepts bytes and answers nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from trueup.clock import elapsed
+from trueup.dsn import mask
+from trueup.events import DatabaseLost, DatabaseRestored, Events
+from trueup.store.connect import RETRYABLE, abort, connection_settings
+
+Rows = list[tuple[Any, ...]]
+
+
+class Line:
+    def __init__(self, url: str, part: str, events: Events, connect_timeout: timedelta, timeout: timedelta) -> None:
+        self.part = part
+        self._settings = connection_settings(url, part, connect_timeout)
+        self._connect_timeout = connect_timeout.total_seconds()
+        self._timeout = timeout.total_seconds()
+        self._events = events
+        self._lock = asyncio.Lock()
+        self._connection: AsyncConnection[Any] | None = None
+        self._lost_at: float | None = None
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        """Run one statement in a transaction of its own and return its rows."""
+        async with self.use() as connection:
+            return await fetch(connection, query, params)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.use() as connection, connection.transaction():
+            yield connection
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
+        async with self._lock:
+            timer: asyncio.TimerHandle | None = None
+            try:
+                connection = self._connection or await self._open()
+                timer = asyncio.get_running_loop().call_later(self._timeout, abort, connection)
+                yield connection
+            except RETRYABLE as error:
+                await self._broke(error)
+                raise
+            except asyncio.CancelledError:
+                await self.drop()  # a statement may still be under way on it
+                raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            self._works()
+
+    async def _open(self) -> AsyncConnection[Any]:
+        async with asyncio.timeout(self._connect_timeout * 2):
+            self._connection = await AsyncConnection.connect(**self._settings)
+        return self._connection
+
+    async def _broke(self, error: BaseException) -> None:
+        await self.drop()
+        if self._lost_at is None:
+            self._lost_at = elapsed()
+            self._events.emit(DatabaseLost(self.part, mask(str(error).strip())))
+
+    def _works(self) -> None:
+        if self._lost_at is not None:
+            self._events.emit(DatabaseRestored(self.part, round(elapsed() - self._lost_at, 3)))
+            self._lost_at = None
+
+    async def drop(self) -> None:
+        """Close the connection at once; nobody waits for the server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abort(connection)
+            await connection.close()
+
+    async def close(self) -> None:
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.close()
+
+
+async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    cursor = await connection.execute(query, params)
+    return await cursor.fetchall() if cursor.description is not None else []

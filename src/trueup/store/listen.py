@@ -1,0 +1,54 @@
+"""Hearing NOTIFY on a connection of its own.
+
+Notifications only ever say "look", so that losing them costs time, never work. Behind a transaction pooler LISTEN seems to
+succeed and nothing arrives; a ping to ourselves tells the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from psycopg import AsyncConnection, sql
+
+from trueup.store.connect import abort, connection_settings
+from trueup.store.load import Statements
+
+PING_WITHIN = 3.0  # seconds; a NOTIFY takes a millisecond, a busy server some more
+
+
+class Ear:
+    def __init__(self, url: str, statements: Statements, connect_timeout: timedelta) -> None:
+        self._settings = connection_settings(url, "listen", connect_timeout)
+        self._statements = statements
+        self._connection: AsyncConnection[Any] | None = None
+
+    async def open(self) -> bool:
+        """Listen. False when notifications do not reach us although the statements succeed."""
+        self._connection = await AsyncConnection.connect(**self._settings)
+        await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
+        ping = f"ping {uuid4()}"
+        async with await AsyncConnection.connect(**self._settings) as other:
+            await other.execute(self._statements["jobs/notify"], {"channel": self._statements.channel, "payload": ping})
+        deadline = asyncio.get_running_loop().time() + PING_WITHIN
+        while (left := deadline - asyncio.get_running_loop().time()) > 0:
+            async for notification in self._connection.notifies(timeout=left, stop_after=1):
+                if notification.payload == ping:
+                    return True
+        return False
+
+    async def heard(self) -> AsyncIterator[str]:
+        """Payloads as they come, until the connection breaks or is closed."""
+        assert self._connection is not None
+        async for notification in self._connection.notifies():
+            if not notification.payload.startswith("ping "):
+                yield notification.payload
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abort(connection)
+            await connection.close()

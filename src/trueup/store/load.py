@@ -1,0 +1,55 @@
+"""Reads the statements: `sql/<noun>/<verb>.sql`, with the schema's name put in as a quoted identifier.
+
+A statement is text with `%(name)s` parameters for values and `{schema}` for the schema. `{carried}` stands for the columns
+a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+from psycopg import sql
+
+ROOT = files("trueup.store") / "sql"
+
+
+@cache
+def source(name: str) -> str:
+    """The text of `sql/<name>.sql` as written."""
+    return (ROOT / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def names() -> Iterator[str]:
+    """Every statement there is, as `noun/verb`."""
+    for noun in sorted(ROOT.iterdir(), key=lambda entry: entry.name):
+        for verb in sorted(noun.iterdir(), key=lambda entry: entry.name):
+            if verb.name.endswith(".sql") and not verb.name.startswith("_"):
+                yield f"{noun.name}/{verb.name.removesuffix('.sql')}"
+
+
+def compose(text: str, schema: str, **names: sql.Composable) -> str:
+    """Fill in the schema and further identifiers, quoted; values never go this way."""
+    carried = sql.SQL(source("jobs/_carried").strip())
+    template = sql.SQL(text)
+    return template.format(schema=sql.Identifier(schema), carried=carried, **names).as_string(None)
+
+
+class Statements:
+    """The statements of one schema, composed once."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.channel = f"trueup_{schema}"
+        self._composed: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        composed = self._composed.get(name)
+        if composed is None:
+            composed = self._composed[name] = compose(source(name), self.schema).encode()
+        return composed
+
+    def compose(self, name: str, **names: sql.Composable) -> bytes:
+        """A statement over tables whose names are made at run time (days of history)."""
+        return compose(source(name), self.schema, **names).encode()

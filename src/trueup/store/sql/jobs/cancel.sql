@@ -1,0 +1,8 @@
+-- cancel: queued -> cancelled, by a person or by code. Running jobs are asked instead: see request_stop.
+-- Index: jobs_pkey.
+with gone as (
+  delete from {schema}.jobs where id = any(%(ids)s::bigint[]) and state = 'queued' returning *
+)
+insert into {schema}.history ({carried}, errors, state, finished_at, reason)
+select {carried}, errors, 'cancelled', coalesce(%(now)s::timestamptz, clock_timestamp()), %(reason)s from gone
+returning id;

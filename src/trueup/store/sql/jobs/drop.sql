@@ -1,0 +1,12 @@
+-- drop: running -> cancelled: the handler discarded it, or stopped because it was asked to. Fence: (id, holder, term).
+-- Index: jobs_pkey.
+with mine as (
+  select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(reasons)s::text[]) as m(id, term, reason)
+), gone as (
+  delete from {schema}.jobs as j using mine
+   where j.id = any(%(ids)s::bigint[]) and j.id = mine.id and j.term = mine.term and j.holder = %(holder)s and j.state = 'running'
+  returning j.*, mine.reason
+)
+insert into {schema}.history ({carried}, errors, state, finished_at, reason)
+select {carried}, errors, 'cancelled', coalesce(%(now)s::timestamptz, clock_timestamp()), reason from gone
+returning id;

@@ -1,0 +1,1 @@
+select coalesce(%(now)s::timestamptz, now());

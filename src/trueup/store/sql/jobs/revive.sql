@@ -1,0 +1,17 @@
+-- revive: dead -> queued, with all attempts anew, by a person. Keeps id, payload, errors and term.
+-- Index: history_id. A dead job whose unique key is taken by a live one stays dead and does not come back.
+with chosen as materialized (
+  select * from {schema}.history where state = 'dead' and id = any(%(ids)s::bigint[]) for update
+), fresh as (
+  insert into {schema}.jobs (id, kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, term, enqueued_at, errors)
+  select id, kind, queue, lane, key, priority, t.now, t.now - make_interval(secs => priority * %(aging)s::float8),
+         args, unique_key, max_attempts, term, enqueued_at, errors
+    from chosen, (select coalesce(%(now)s::timestamptz, now()) as now) as t
+  on conflict do nothing
+  returning id, lane
+), gone as (
+  delete from {schema}.history where state = 'dead' and id = any(array(select id from fresh))
+), woken as (
+  select count(pg_notify(%(channel)s, lane || ' 0')) as n from (select distinct lane from fresh) as w
+)
+select fresh.id from fresh, woken;

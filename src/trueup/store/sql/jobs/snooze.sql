@@ -1,0 +1,9 @@
+-- snooze: running -> queued, later, and the attempt is given back. Fence: (id, holder, term).
+-- Index: jobs_pkey.
+update {schema}.jobs as j
+   set state = 'queued', holder = null, attempt = attempt - 1,
+       run_at = mine.run_at, rank = mine.run_at - make_interval(secs => priority * %(aging)s::float8)
+  from (select m.id, m.term, coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => m.delay) as run_at
+          from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(delays)s::float8[]) as m(id, term, delay)) as mine
+ where j.id = any(%(ids)s::bigint[]) and j.id = mine.id and j.term = mine.term and j.holder = %(holder)s and j.state = 'running'
+returning j.id;

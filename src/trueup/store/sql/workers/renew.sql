@@ -1,0 +1,7 @@
+-- Extends the lease of everything a worker holds: one row, whatever it holds.
+-- Fence: (holder), only while the lease has not passed and nobody has rescued its jobs. No row back: it is lost.
+update {schema}.workers
+   set renewed_at = t.now, lease_until = t.now + make_interval(secs => %(lease_for)s::float8), stopping = %(stopping)s
+  from (select coalesce(%(now)s::timestamptz, now()) as now) as t
+ where holder = %(holder)s and rescued_at is null and lease_until > t.now
+returning lease_until;

@@ -1,0 +1,95 @@
+"""Everything trueup keeps in PostgreSQL, behind one object: the pool, and the nouns on top of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from trueup.clock import Clock
+from trueup.dsn import mask
+from trueup.errors import DatabaseUnavailable
+from trueup.events import Events
+from trueup.store.connect import connection_settings
+from trueup.store.enqueue import Enqueue
+from trueup.store.history import History
+from trueup.store.jobs import Jobs
+from trueup.store.lanes import Lanes
+from trueup.store.line import Line
+from trueup.store.listen import Ear
+from trueup.store.load import Statements
+from trueup.store.migrate import Migrator, Step
+from trueup.store.pool import Pool, SyncPool
+from trueup.store.views import Views
+from trueup.store.workers import Workers
+
+
+class Store:
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str,
+        events: Events,
+        clock: Clock,
+        aging: timedelta,
+        pool_size: int,
+        connect_timeout: timedelta,
+        statement_timeout: timedelta,
+    ) -> None:
+        self.url = url
+        self.events = events
+        self.clock = clock
+        self.aging = aging
+        self.connect_timeout = connect_timeout
+        self.statement_timeout = statement_timeout
+        self.statements = Statements(schema)
+        self.pool = Pool(url, pool_size, connect_timeout)
+        self.sync_pool = SyncPool(url, pool_size, connect_timeout)
+        self.jobs = Jobs(self.pool, self.statements, clock, aging)
+        self.workers = Workers(self.pool, self.statements, clock)
+        self.lanes = Lanes(self.pool, self.statements, clock)
+        self.history = History(self.pool, self.statements, clock)
+        self.views = Views(self.pool, self.statements, clock)
+        self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
+
+    async def open(self) -> None:
+        """Connect. Raises DatabaseUnavailable, with the address and without the password, when that fails."""
+        try:
+            await self.pool.open()
+        except psycopg.OperationalError as error:
+            raise unavailable(self.url, error) from None
+
+    async def close(self) -> None:
+        await self.pool.close()
+        self.sync_pool.close()
+
+    def line(self, part: str) -> Line:
+        """A connection of its own for a part of the worker."""
+        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout)
+
+    def jobs_on(self, line: Line) -> Jobs:
+        return Jobs(line, self.statements, self.clock, self.aging)
+
+    def ear(self) -> Ear:
+        return Ear(self.url, self.statements, self.connect_timeout)
+
+    def connect_sync(self, part: str) -> Connection[Any]:
+        try:
+            return Connection.connect(**connection_settings(self.url, part, self.connect_timeout))
+        except psycopg.OperationalError as error:
+            raise unavailable(self.url, error) from None
+
+    def migrate(self, *, post: bool = True) -> list[Step]:
+        with self.connect_sync("migrate") as connection:
+            return Migrator(connection, self.statements.schema, self.events).migrate(post=post)
+
+    def check_schema(self) -> None:
+        with self.connect_sync("check") as connection:
+            Migrator(connection, self.statements.schema).check()
+
+
+def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"cannot connect to {mask(url)}: {mask(str(error).strip())}")

@@ -1,0 +1,115 @@
+"""Read-only looks at what is there, shared by the CLI and everything else that shows it to people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trueup.clock import Clock
+from trueup.store.jobs import Database
+from trueup.store.load import Statements
+
+Record = dict[str, Any]
+
+
+class Views:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def queues(self) -> list[Record]:
+        """Per queue and kind: queued, due, running, oldest due age in seconds."""
+        return await self._records("views/queues", ("queue", "kind", "queued", "due", "running", "oldest_due_s"))
+
+    async def ended(self, within_s: float) -> list[Record]:
+        """Per kind and final state: how many jobs ended within the last seconds."""
+        return await self._records("views/ended", ("kind", "state", "count"), within=within_s)
+
+    async def workers(self) -> list[Record]:
+        columns = (
+            "holder",
+            "host",
+            "pid",
+            "release",
+            "queues",
+            "concurrency",
+            "running",
+            "started_at",
+            "lease_left_s",
+            "stopping",
+        )
+        return await self._records("views/workers", columns)
+
+    async def jobs(
+        self,
+        *,
+        states: Sequence[str],
+        kind: str | None = None,
+        queue: str | None = None,
+        limit: int = 50,
+        before_id: int | None = None,
+    ) -> list[Record]:
+        """Jobs, newest first."""
+        columns = (
+            "id",
+            "kind",
+            "queue",
+            "state",
+            "priority",
+            "attempt",
+            "max_attempts",
+            "run_at",
+            "enqueued_at",
+            "finished_at",
+            "error",
+            "progress",
+        )
+        return await self._records(
+            "views/jobs", columns, states=list(states), kind=kind, queue=queue, limit=limit, before_id=before_id
+        )
+
+    async def job(self, job_id: int) -> Record | None:
+        """Everything about one job."""
+        columns = (
+            *(
+                "id",
+                "kind",
+                "queue",
+                "lane",
+                "key",
+                "state",
+                "priority",
+                "run_at",
+                "args",
+                "unique_key",
+                "attempt",
+                "max_attempts",
+                "crashes",
+            ),
+            *(
+                "term",
+                "holder",
+                "enqueued_at",
+                "claimed_at",
+                "cancel_requested_at",
+                "finished_at",
+                "progress",
+                "errors",
+                "result",
+                "reason",
+            ),
+        )
+        records = await self._records("views/job", columns, id=job_id)
+        return records[0] if records else None
+
+    async def ids(self, *, state: str, kind: str | None, after_id: int, limit: int) -> list[int]:
+        """Ids in a state, oldest first, a page at a time: for commands over many jobs."""
+        rows = await self._database.fetch(
+            self._statements["views/ids"], {"state": state, "kind": kind, "after_id": after_id, "limit": limit}
+        )
+        return [row[0] for row in rows]
+
+    async def _records(self, statement: str, columns: Sequence[str], **params: Any) -> list[Record]:
+        rows = await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})
+        return [dict(zip(columns, row, strict=True)) for row in rows]

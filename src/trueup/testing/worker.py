@@ -1,0 +1,57 @@
+"""A worker without loops: each step is called, so that tests decide what happens when.
+
+worker = ManualWorker(app)
+await worker.begin()
+await send.enqueue("x")
+await worker.claim()
+await worker.run_one()       # the handler ran; nothing is written yet
+await worker.finish()        # now it is
+"""
+
+from __future__ import annotations
+
+from trueup.app import App
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.outcome import Outcome
+from trueup.store.jobs import Rescued
+
+
+class ManualWorker:
+    def __init__(self, app: App, *, concurrency: int = 10, queues: list[str] | None = None) -> None:
+        self.app = app
+        self.worker = app.worker(concurrency=concurrency, queues=queues)
+
+    async def begin(self) -> None:
+        """Register as a holder."""
+        await self.app.open()
+        await self.worker.begin_life()
+
+    async def claim(self) -> list[ClaimedJob]:
+        """One pass of the claimer, without starting anything; returns what is now in hand."""
+        self.worker.executor.hold()
+        await self.worker.claimer.run_once()
+        return self.worker.hand.in_hand()
+
+    async def run_one(self) -> Outcome | None:
+        """Run one job in hand to its outcome; nothing is written yet."""
+        return await self.worker.executor.run_once()
+
+    async def finish(self) -> None:
+        """Write the outcomes."""
+        await self.worker.finisher.run_once()
+
+    async def rescue(self) -> list[Rescued]:
+        return await self.worker.rescuer.rescue()
+
+    async def run_pending(self) -> int:
+        """Claim, run and finish until nothing is due. Returns how many jobs were run."""
+        ran = 0
+        while await self.claim():
+            while await self.run_one() is not None:
+                ran += 1
+            await self.finish()
+        return ran
+
+    async def end(self) -> None:
+        """Close its connections, as a killed process would: nothing is handed back."""
+        await self.worker.abandon()

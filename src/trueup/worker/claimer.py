@@ -1,0 +1,176 @@
+"""Keeps the hand full: claims from the queues, and through the lanes of kinds that have limits.
+
+How far ahead it claims follows the pace: short jobs are fetched hundreds at a time, long ones only as there is room to run
+them, so that no worker hoards what another could start. Lanes are claimed only as far as jobs can start at once, because a
+job that waits in hand counts against its lane's limits.
+
+It sleeps until it is woken (a notification, room in the hand, a retry that has become due) or until the next poll; polling
+alone is enough, the rest only makes it quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.events import Events, JobsClaimed
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.registry import Registry
+from trueup.store.jobs import Jobs
+from trueup.store.lanes import Lanes
+from trueup.worker.executor import Executor
+from trueup.worker.hand import Hand
+from trueup.worker.life import Life
+from trueup.worker.service import Service, jittered
+
+AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
+FULL_LANE = 0.25  # seconds until a lane at its limit is tried again, if no job of it ends here before
+PACE_MEMORY = 0.5  # weight of the latest measurement
+
+
+def ahead(pace: float, most: int) -> int:
+    """How many jobs to have in hand beyond those that run, at this many jobs a second."""
+    wanted = int(pace * AHEAD_FOR)
+    return min(most, wanted) if wanted > 1 else 0
+
+
+class Pace:
+    """Jobs per second, as a moving average over the claims."""
+
+    def __init__(self) -> None:
+        self.per_second = 0.0
+        self._at = elapsed()
+        self._count = 0
+
+    def measure(self, count: int) -> None:
+        now = elapsed()
+        passed = now - self._at
+        if passed < 0.002:  # too short to mean anything
+            return
+        latest = (count - self._count) / passed
+        self.per_second += PACE_MEMORY * (latest - self.per_second)
+        self._at, self._count = now, count
+
+
+class Claimer(Service):
+    name = "claimer"
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        lanes: Lanes,
+        registry: Registry,
+        hand: Hand,
+        executor: Executor,
+        events: Events,
+        life: Callable[[], Life],
+        *,
+        prefetch: int,
+        poll_every: timedelta,
+        poll_without_listen: timedelta,
+    ) -> None:
+        super().__init__(events)
+        self._jobs = jobs
+        self._lanes = lanes
+        self._registry = registry
+        self._hand = hand
+        self._executor = executor
+        self._life = life
+        self._prefetch = prefetch
+        self._poll_every = poll_every.total_seconds()
+        self._poll_without_listen = poll_without_listen.total_seconds()
+        self._pace = Pace()
+        self._ahead = 0
+        self._hungry = True  # the last claim found as much as there was room for
+        self.listening = False
+
+    def wake_after(self, delay: timedelta) -> None:
+        """Something becomes due in a while."""
+        seconds = delay.total_seconds()
+        if seconds < self._poll_every:  # beyond that, polling is soon enough
+            asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
+
+    def room(self) -> None:
+        """A runner looked for a job, and little or nothing is left in hand."""
+        if self._hungry:
+            self._wake.set()
+
+    @property
+    def low_water(self) -> int:
+        """With this few jobs waiting in hand it is time to claim again."""
+        return self._ahead // 2
+
+    async def run_once(self) -> float:
+        life = self._life()
+        if not life.trusted:
+            return self._poll_without_listen
+        self._pace.measure(self._executor.started)
+        self._ahead = ahead(self._pace.per_second, self._prefetch)
+        self._hungry = await self._claim_queues(life)
+        lanes_pause = await self._claim_lanes(life)
+        if self._hungry and self._hand.waiting <= self.low_water and len(self._hand.running) < self._hand.concurrency:
+            return 0.0
+        return min(lanes_pause, self._idle_pause())
+
+    def _idle_pause(self) -> float:
+        return jittered(self._poll_every if self.listening else self._poll_without_listen)
+
+    async def _claim_queues(self, life: Life) -> bool:
+        """Returns whether there is likely more to claim than there was room for."""
+        room = self._hand.room(self._ahead)
+        if not room:
+            return True
+        if faults.ARMED:
+            faults.hit("before_claim")
+        sent = elapsed()
+        jobs = await self._jobs.claim(life.holder, room, [job.kind for job in self._registry])
+        if not jobs:
+            return False
+        if faults.ARMED:
+            faults.hit("after_claim")
+        self._take(life, jobs, sent)
+        claimed: dict[str, int] = {}
+        for job in jobs:
+            claimed[job.queue] = claimed.get(job.queue, 0) + 1
+        return any(claimed.get(queue, 0) >= most for queue, most in room.items())
+
+    async def _claim_lanes(self, life: Life) -> float:
+        """Returns how long until a lane should be asked again."""
+        controlled = {job.lane: job for job in self._registry if job.controls.any and job.queue in self._hand.queues}
+        if not controlled or not any(self._hand.free(job.queue) for job in controlled.values()):
+            return float("inf")
+        again = float("inf")
+        for lane in await self._lanes.waiting(list(controlled)):
+            job = controlled[lane]
+            free = self._hand.free(job.queue)
+            if free <= 0:
+                continue
+            sent = elapsed()
+            claim = await self._lanes.claim(life.holder, lane, job.controls, free)
+            if claim.jobs:
+                now = [claimed for claimed, wait in claim.jobs if not wait]
+                self._take(life, now, sent)
+                for claimed, wait in claim.jobs:
+                    if wait:
+                        self._hand.expect(claimed)
+                        asyncio.get_running_loop().call_later(wait.total_seconds(), self._start_expected, claimed)
+                again = 0.0
+            elif claim.ask_again_after is not None:
+                again = min(again, max(claim.ask_again_after.total_seconds(), 0.001))
+            else:
+                again = min(again, FULL_LANE)
+        return again
+
+    def _start_expected(self, job: ClaimedJob) -> None:
+        if self._hand.arrived(job):
+            self._executor.offer([job])
+
+    def _take(self, life: Life, jobs: list[ClaimedJob], sent: float) -> None:
+        if not jobs:
+            return
+        self._executor.offer(jobs)
+        if self.events.wants(JobsClaimed):
+            self.events.emit(JobsClaimed(str(life.holder), len(jobs), round((elapsed() - sent) * 1000, 3)))

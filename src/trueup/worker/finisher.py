@@ -1,0 +1,261 @@
+"""Writes down how jobs ended, many at a time.
+
+Outcomes are gathered for a few milliseconds and written with one statement per kind of move (group commit); each row is
+judged alone by its fence, so one lost claim does not touch its neighbours. Nothing is written once the lease is no longer
+trusted. When the connection breaks mid-statement the outcome is unknown: the statement is sent again, which cannot do harm
+because of the fence, and a row that then does not come back is looked up by its term before it counts as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psycopg
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.events import (
+    Event,
+    Events,
+    JobBuried,
+    JobClaimLost,
+    JobCompleted,
+    JobDropped,
+    JobReleased,
+    JobResultDropped,
+    JobRetried,
+    JobSnoozed,
+)
+from trueup.jobs.decide import Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor
+from trueup.jobs.failure import Failure
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.states import JobState
+from trueup.store.connect import RETRYABLE
+from trueup.store.jobs import Jobs
+from trueup.worker.hand import Run
+from trueup.worker.life import Life
+from trueup.worker.service import Service
+
+MOST_AT_ONCE = 1_000
+
+
+@dataclass(slots=True)
+class Ended:
+    job: ClaimedJob
+    move: Move
+    duration: float
+    uncertain: bool = False  # a statement with it was sent and no answer came
+
+
+class Finisher(Service):
+    name = "finisher"
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        events: Events,
+        life: Callable[[], Life],
+        *,
+        gather_for: timedelta,
+        on_delay: Callable[[timedelta], None],
+    ) -> None:
+        super().__init__(events)
+        self._jobs = jobs
+        self._life = life
+        self._gather_for = gather_for.total_seconds()
+        self._on_delay = on_delay
+        self._pending: list[Ended] = []
+        self._flushed = asyncio.Event()
+        self._flushed.set()
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    def put(self, run: Run, move: Move, *, uncertain: bool = False) -> None:
+        """Note how a run ended; it is written soon."""
+        if isinstance(move, Nothing):
+            if move.lost:
+                self.lost(run)
+            elif self.events.wants(JobCompleted):
+                self.events.emit(_completed(run.job, elapsed() - run.started))
+            return
+        self._pending.append(Ended(run.job, move, elapsed() - run.started, uncertain))
+        self._flushed.clear()
+        self._wake.set()
+
+    def put_unstarted(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Jobs in hand that will not be started here."""
+        for job in jobs:
+            self._pending.append(Ended(job, Release(job.lane, job.key), 0))
+            self._flushed.clear()
+        self._wake.set()
+
+    def lost(self, run: Run) -> None:
+        self.events.emit(JobClaimLost(run.job.id, run.job.kind, run.job.term, "local"))
+
+    async def flushed(self) -> None:
+        """Returns when everything noted so far is written or refused."""
+        await self._flushed.wait()
+
+    async def run_once(self) -> float:
+        """Write what is pending, one statement per kind of move. Then there is nothing to do until something ends."""
+        if self._pending and self._gather_for and len(self._pending) < MOST_AT_ONCE and not self._stopping:
+            await asyncio.sleep(self._gather_for)
+        while batch := self._pending[:MOST_AT_ONCE]:
+            if faults.ARMED:
+                faults.hit("before_finish")
+            for cls in (Complete, RetryAfter, SnoozeFor, Bury, Drop, Release):
+                group = [ended for ended in batch if type(ended.move) is cls]
+                if group:
+                    await self._settle(group)
+            if faults.ARMED:
+                faults.hit("after_finish")
+        self._flushed.set()
+        return 60.0
+
+    async def _settle(self, group: list[Ended]) -> None:
+        """Write these rows of one move and say what became of each. Raises what is worth repeating, with all still pending."""
+        life = self._life()
+        ours: list[Ended] = []
+        foreign: list[Ended] = []
+        for ended in group:
+            (ours if life.trusted and ended.job.holder == life.holder else foreign).append(ended)
+        written: set[int] = set()
+        if ours:
+            try:
+                written = await self._send(life, ours)
+            except RETRYABLE:
+                for ended in ours:
+                    ended.uncertain = True
+                raise
+            except psycopg.Error as error:
+                await self._settle_one_by_one(ours, error)
+                ours = []
+        unsure = [ended for ended in ours if ended.uncertain and ended.job.id not in written]
+        if unsure:
+            states = await self._jobs.ended_as_mine(life.holder, [ended.job for ended in unsure])
+            written |= states.keys()
+            for ended in unsure:
+                if states.get(ended.job.id) == JobState.DONE:
+                    ended.move = Complete(None)
+        self._forget(ours, foreign)
+        self._report(ours, foreign, written)
+
+    async def _settle_one_by_one(self, group: list[Ended], error: psycopg.Error) -> None:
+        """One row the database refuses must not hold up the others, nor be lost itself: it ends with less said about it."""
+        if len(group) > 1:
+            for ended in group:
+                await self._settle([ended])
+            return
+        (ended,) = group
+        plainer = _plainer(ended.move)
+        if plainer is None:
+            raise error
+        if isinstance(ended.move, Complete):
+            self.events.emit(JobResultDropped(ended.job.id, ended.job.kind, str(error).splitlines()[0]))
+        ended.move = plainer
+        await self._settle(group)
+
+    def _forget(self, *groups: list[Ended]) -> None:
+        settled = {id(ended) for group in groups for ended in group}
+        self._pending = [ended for ended in self._pending if id(ended) not in settled]
+
+    def _report(self, ours: list[Ended], foreign: list[Ended], written: set[int]) -> None:
+        lane_freed = False
+        for ended in ours:
+            if ended.job.id in written:
+                lane_freed = lane_freed or ended.job.lane != ended.job.queue
+                for event in self._done(ended):
+                    self.events.emit(event)
+            else:
+                self.events.emit(_lost(ended, "database"))
+        for ended in foreign:
+            self.events.emit(_lost(ended, "local"))
+        if lane_freed:
+            self._on_delay(timedelta())
+
+    async def _send(self, life: Life, group: list[Ended]) -> set[int]:
+        jobs = [ended.job for ended in group]
+        moves = [ended.move for ended in group]
+        match moves[0]:
+            case Complete():
+                return await self._jobs.complete(
+                    life.holder, jobs, [m.result for m in moves if isinstance(m, Complete)]
+                )
+            case RetryAfter():
+                retries = [m for m in moves if isinstance(m, RetryAfter)]
+                return await self._jobs.retry(
+                    life.holder, jobs, [m.delay for m in retries], [m.failure for m in retries]
+                )
+            case SnoozeFor():
+                return await self._jobs.snooze(life.holder, jobs, [m.delay for m in moves if isinstance(m, SnoozeFor)])
+            case Bury():
+                buried = [m for m in moves if isinstance(m, Bury)]
+                return await self._jobs.bury(life.holder, jobs, [m.reason for m in buried], [m.failure for m in buried])
+            case Drop():
+                return await self._jobs.drop(life.holder, jobs, [m.reason for m in moves if isinstance(m, Drop)])
+            case Release():
+                releases = [m for m in moves if isinstance(m, Release)]
+                return await self._jobs.release(
+                    life.holder, jobs, [m.lane for m in releases], [m.key for m in releases]
+                )
+            case Nothing():
+                return set()
+
+    def _done(self, ended: Ended) -> list[Event]:
+        job, move = ended.job, ended.move
+        match move:
+            case Complete():
+                return [_completed(job, ended.duration)] if self.events.wants(JobCompleted) else []
+            case RetryAfter(delay, failure):
+                self._on_delay(delay)
+                return [
+                    JobRetried(
+                        job.id,
+                        job.kind,
+                        job.queue,
+                        job.attempt,
+                        job.max_attempts,
+                        delay.total_seconds() * 1000,
+                        failure.type,
+                        failure.message,
+                    )
+                ]
+            case SnoozeFor(delay):
+                self._on_delay(delay)
+                return [JobSnoozed(job.id, job.kind, job.queue, delay.total_seconds() * 1000)]
+            case Bury(reason, failure):
+                return [JobBuried(job.id, job.kind, job.queue, job.attempt, reason, failure.type, failure.message)]
+            case Drop(reason):
+                return [JobDropped(job.id, job.kind, job.queue, reason)]
+            case Release():
+                return [JobReleased(job.id, job.kind, job.queue)]
+            case Nothing():
+                return []
+
+
+def _completed(job: ClaimedJob, duration: float) -> JobCompleted:
+    return JobCompleted(job.id, job.kind, job.queue, job.attempt, round(duration * 1000, 3))
+
+
+def _lost(ended: Ended, refused_by: str) -> JobClaimLost:
+    return JobClaimLost(ended.job.id, ended.job.kind, ended.job.term, refused_by)
+
+
+def _plainer(move: Move) -> Move | None:
+    """The same move without the texts that the database may have refused; None when there is nothing left to leave out."""
+    match move:
+        case Complete(str()):
+            return Complete(None)
+        case RetryAfter(delay, failure) if failure.traceback or failure.message:
+            return RetryAfter(delay, Failure(failure.attempt, failure.type, "", ""))
+        case Bury(_, failure) if failure.traceback or failure.message:
+            return Bury("unstorable reason", Failure(failure.attempt, failure.type, "", ""))
+        case Drop(reason) if reason != "unstorable reason":
+            return Drop("unstorable reason")
+        case _:
+            return None

@@ -1,0 +1,152 @@
+"""The jobs a worker has in hand: those that wait here for a runner, and those that run.
+
+Kept apart from the runners and the claimer so that "how much may we claim" and "what runs next" are plain questions to
+plain data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trueup.jobs.context import Lost
+from trueup.jobs.job import ClaimedJob
+
+CancelReason = Literal["stop", "shutdown", "lost"]
+CRASHES_TO_ISOLATE = (
+    2  # jobs that were in this many crashes run one at a time: a killer must not take innocents along for ever
+)
+
+
+@dataclass(slots=True)
+class Run:
+    """A job being run, and why it was cancelled, if it was."""
+
+    job: ClaimedJob
+    task: asyncio.Task[None]
+    started: float
+    lost: Lost | None = None
+    cancelled: CancelReason | None = None
+    uncertain: bool = False  # its finishing transaction broke at the commit
+
+    def cancel(self, reason: CancelReason) -> None:
+        if self.cancelled is None:
+            self.cancelled = reason
+            if self.lost is not None and reason == "lost":
+                self.lost.set()
+            self.task.cancel()
+
+
+@dataclass
+class Hand:
+    concurrency: int
+    queues: Mapping[str, int | None]  # how many of each queue may run at once here; None: up to concurrency
+    running: dict[int, Run] = field(default_factory=dict)
+    _waiting: dict[str, deque[ClaimedJob]] = field(default_factory=dict)
+    _isolated: deque[ClaimedJob] = field(default_factory=deque)
+    _running_of: dict[str, int] = field(default_factory=dict)
+    _isolated_runs: set[int] = field(default_factory=set)
+    _turn: deque[str] = field(default_factory=deque)
+    _expected: dict[int, ClaimedJob] = field(default_factory=dict)
+    waiting: int = 0  # how many are in hand and not started
+
+    def expect(self, job: ClaimedJob) -> None:
+        """A job that is ours and may start a moment from now."""
+        self._expected[job.id] = job
+        self.waiting += 1
+
+    def arrived(self, job: ClaimedJob) -> bool:
+        """Its moment has come; False when it is no longer ours."""
+        if self._expected.get(job.id) is not job:
+            return False
+        del self._expected[job.id]
+        self.waiting -= 1
+        return True
+
+    def put(self, jobs: Iterable[ClaimedJob]) -> None:
+        for job in jobs:
+            self.waiting += 1
+            if job.crashes >= CRASHES_TO_ISOLATE:
+                self._isolated.append(job)
+            else:
+                queue = self._waiting.get(job.queue)
+                if queue is None:
+                    queue = self._waiting[job.queue] = deque()
+                    self._turn.append(job.queue)
+                queue.append(job)
+
+    def take(self) -> ClaimedJob | None:
+        """The next job that may run now; queues take turns."""
+        if self._isolated and not self._isolated_runs and self._may_run(self._isolated[0].queue):
+            self.waiting -= 1
+            return self._isolated.popleft()
+        for _ in range(len(self._turn)):
+            name = self._turn[0]
+            self._turn.rotate(-1)
+            if self._waiting[name] and self._may_run(name):
+                self.waiting -= 1
+                return self._waiting[name].popleft()
+        return None
+
+    def started(self, run: Run) -> None:
+        job = run.job
+        self.running[job.id] = run
+        self._running_of[job.queue] = self._running_of.get(job.queue, 0) + 1
+        if job.crashes >= CRASHES_TO_ISOLATE:
+            self._isolated_runs.add(job.id)
+
+    def ended(self, run: Run) -> None:
+        job = run.job
+        self.running.pop(job.id, None)
+        self._running_of[job.queue] -= 1
+        self._isolated_runs.discard(job.id)
+
+    def in_hand(self) -> list[ClaimedJob]:
+        """Everything that has not been started, in no particular order between queues."""
+        return [*(job for queue in self._waiting.values() for job in queue), *self._isolated, *self._expected.values()]
+
+    def take_all(self) -> list[ClaimedJob]:
+        """Everything that has not been started; it is no longer in hand."""
+        jobs = self.in_hand()
+        for queue in self._waiting.values():
+            queue.clear()
+        self._isolated.clear()
+        self._expected.clear()
+        self.waiting = 0
+        return jobs
+
+    def free(self, queue: str) -> int:
+        """How many more of a queue could start at once."""
+        cap = self.queues.get(queue)
+        most = self.concurrency if cap is None else min(cap, self.concurrency)
+        held = self._running_of.get(queue, 0) + len(self._waiting.get(queue, ()))
+        return max(0, min(most - held, self.concurrency - len(self.running) - self.waiting))
+
+    def room(self, ahead: int) -> dict[str, int]:
+        """How many to claim for each queue, so that `ahead` jobs more than can run are in hand. Queues share evenly."""
+        total = self.concurrency + ahead - len(self.running) - self.waiting
+        names = list(self.queues)
+        if total <= 0 or not names:
+            return {}
+        if total < len(names):
+            self._rotate(names)
+            names = list(self.queues)[:total]
+        share = -(-total // len(names))
+        room = {}
+        for name in names:
+            cap = self.queues[name]
+            held = self._running_of.get(name, 0) + len(self._waiting.get(name, ()))
+            limit = share if cap is None else min(share, cap + min(ahead, cap) - held)
+            if limit > 0:
+                room[name] = limit
+        return room
+
+    def _rotate(self, names: list[str]) -> None:
+        self.queues = {name: self.queues[name] for name in (*names[1:], names[0])}
+
+    def _may_run(self, queue: str) -> bool:
+        cap = self.queues.get(queue)
+        return cap is None or self._running_of.get(queue, 0) < cap

@@ -1,0 +1,31 @@
+"""Housekeeping: the coming days of history are made, past ones dropped. Nothing here deletes row by row at night."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from trueup.events import Events, HistoryDayCreated, HistoryDayDropped
+from trueup.store.history import History, Kept, Pruned
+from trueup.worker.service import Service, jittered
+
+
+class Pruner(Service):
+    name = "pruner"
+
+    def __init__(self, history: History, events: Events, kept: Kept, every: timedelta) -> None:
+        super().__init__(events)
+        self._history = history
+        self._kept = kept
+        self._every = every.total_seconds()
+
+    async def run_once(self) -> float:
+        await self.prune()
+        return jittered(self._every)
+
+    async def prune(self) -> Pruned:
+        pruned = await self._history.prune(self._kept)
+        for partition in pruned.created:
+            self.events.emit(HistoryDayCreated(partition))
+        for partition in pruned.dropped:
+            self.events.emit(HistoryDayDropped(partition))
+        return pruned

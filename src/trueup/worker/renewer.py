@@ -1,0 +1,163 @@
+"""Keeps the worker's lease, from a thread and a connection of its own.
+
+States: *trusted* (renewed recently), *doubtful* (renewals fail, time is left), *lost* (refused by the database, or the local
+deadline has passed). The database is the authority; the deadline in `Trust` only makes this process give up earlier than
+anybody else may begin. A handler that blocks the event loop cannot stop this thread, an exhausted pool cannot starve it,
+and while the loop is blocked the thread names the handler on its stack. When the database is slow or gone, renewals are
+repeated until the trust is used up; the loop watches that deadline itself, in case this thread hangs in a dead connection.
+Should everything fail, the lease simply expires and another worker rescues the jobs; the fence refuses our late finishes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from types import CodeType
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.dsn import mask
+from trueup.errors import DatabaseUnavailable
+from trueup.events import Events, LoopBlocked, RenewalFailed
+from trueup.store.connect import RETRYABLE, abort
+from trueup.store.pool import fetch_sync
+from trueup.store.store import Store
+from trueup.worker.life import Life
+
+RETRY_AFTER = 0.5  # seconds between tries while renewals fail
+LOOK_EVERY = 0.25  # seconds between looks at the loop's pulse while jobs run
+
+
+class Renewer:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        *,
+        lease_for: timedelta,
+        renew_every: timedelta,
+        blocked_after: timedelta,
+        handlers: Callable[[], dict[CodeType, str]],
+        on_lost: Callable[[Life, str], None],
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._lease_for = lease_for
+        self._renew_every = renew_every.total_seconds()
+        self._blocked_after = blocked_after.total_seconds()
+        self._handlers = handlers
+        self._on_lost = on_lost
+        self._life: Life | None = None
+        self._connection: Connection[Any] | None = None
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop_thread = 0
+        self._pulse: float | None = None
+        self._blocked = False
+        self.stopping = False
+
+    def start(self) -> None:
+        """Called on the event loop's thread, which is then the one watched."""
+        self._loop_thread = threading.get_ident()
+        self._thread = threading.Thread(target=self._run, name="trueup renewer", daemon=True)
+        self._thread.start()
+
+    def keep(self, life: Life) -> None:
+        """Renew this life from now on."""
+        self._life = life
+        self._wake.set()
+
+    def pulse(self, at: float | None) -> None:
+        """The loop is alive at this moment; None: it is idle, and need not be watched."""
+        self._pulse = at
+        if at is not None:
+            self._blocked = False
+
+    def stop(self) -> None:
+        """End the thread; waits a little, and then cuts its connection."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is None:
+            return
+        self._thread.join(timeout=1)
+        if self._thread.is_alive() and self._connection is not None:
+            abort(self._connection)
+            self._thread.join(timeout=5)
+        self._thread = None
+
+    def cut(self) -> None:
+        """A renewal hangs in a dead connection: make it fail."""
+        if self._connection is not None:
+            abort(self._connection)
+
+    def _run(self) -> None:
+        due = elapsed() + self._renew_every
+        try:
+            while not self._stop.is_set():
+                pause = min(due - elapsed(), LOOK_EVERY) if self._pulse is not None else due - elapsed()
+                if self._wake.wait(max(pause, 0.001)):
+                    self._wake.clear()
+                if self._stop.is_set():
+                    return
+                self._look_at_the_loop()
+                if elapsed() >= due:
+                    due = elapsed() + (self._renew_every if self.renew_once() else RETRY_AFTER)
+        finally:
+            self._drop()
+
+    def renew_once(self) -> bool:
+        """One renewal. True when there is nothing to repeat: it worked, or there is nothing left to renew."""
+        life = self._life
+        if life is None or life.over:
+            return True
+        if faults.ARMED:
+            faults.hit("before_renew")
+        sent = elapsed()
+        params = self._store.workers.renewal(life.holder, self._lease_for, stopping=self.stopping)
+        try:
+            if self._connection is None:
+                self._connection = self._store.connect_sync("renew")
+            rows = fetch_sync(self._connection, self._store.statements["workers/renew"], params)
+        except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
+            self._drop()
+            self._events.emit(
+                RenewalFailed(str(life.holder), mask(str(error).strip()), round(life.trust.left(elapsed()), 1))
+            )
+            return False
+        if rows:
+            life.trust.renewed(sent)
+            return True
+        life.trust.end()
+        self._on_lost(life, "the database says it has passed")
+        return True
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _look_at_the_loop(self) -> None:
+        pulse = self._pulse
+        if pulse is None or self._blocked:
+            return
+        silent = elapsed() - pulse
+        if silent < self._blocked_after:
+            return
+        self._blocked = True  # said once per blockage
+        frame = sys._current_frames().get(self._loop_thread)
+        if frame is None:
+            return
+        names, handler = self._handlers(), ""
+        for walked, _ in traceback.walk_stack(frame):
+            if walked.f_code in names:
+                handler = names[walked.f_code]
+        stack = "".join(traceback.format_stack(frame, limit=8))
+        self._events.emit(LoopBlocked(handler or frame.f_code.co_qualname, round(silent, 2), stack))

@@ -1,0 +1,375 @@
+"""A worker: everything that loops, put together, and its life as a holder.
+
+Start: the schema is checked, a life begins (a row in `workers`), the renewer keeps it, and the services start. When the
+lease is lost, all handlers are cancelled, nothing of that life is finished any more, and a new life begins under a new
+holder id. Stop: no more claims; running handlers get `drain_for`; what is left is handed back at once with its attempt;
+the worker's row goes. A second request to stop means now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import CodeType, TracebackType
+from typing import Self
+
+from trueup.clock import elapsed
+from trueup.config import Settings
+from trueup.errors import ConfigError
+from trueup.events import Events, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
+from trueup.jobs.registry import Registry
+from trueup.leases.trust import Trust
+from trueup.store.connect import RETRYABLE
+from trueup.store.history import History, Kept
+from trueup.store.lanes import Lanes
+from trueup.store.line import Line
+from trueup.store.store import Store
+from trueup.store.workers import Workers
+from trueup.worker.claimer import Claimer
+from trueup.worker.executor import Executor
+from trueup.worker.finisher import Finisher
+from trueup.worker.hand import Hand
+from trueup.worker.life import Life, new_identity
+from trueup.worker.listener import Listener
+from trueup.worker.pruner import Pruner
+from trueup.worker.renewer import Renewer
+from trueup.worker.rescuer import Rescuer
+from trueup.worker.service import Service
+from trueup.worker.stopper import Stopper
+from trueup.worker.transactions import Port
+
+LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a worker ended: jobs handed back, and handlers that ignored their cancellation."""
+
+    released: int
+    abandoned: int
+
+
+class Worker:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        events: Events,
+        *,
+        queues: Mapping[str, int | None] | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        self.store = store
+        self.events = events
+        self.settings = settings
+        self.registry = registry
+        self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
+        self._concurrency = concurrency or settings.concurrency
+        self.hand = Hand(self._concurrency, self._queues)
+        self._lines: list[Line] = []
+        self._life: Life | None = None
+        self._database_ahead = 0.0  # the database's time minus our elapsed()
+        self._stop_requested = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._pulse: asyncio.TimerHandle | None = None
+        self._rebirth: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._build()
+
+    def _build(self) -> None:
+        settings, store = self.settings, self.store
+        claiming, finishing, housekeeping = self._line("claim"), self._line("finish"), self._line("housekeeping")
+        self._workers = Workers(housekeeping, store.statements, store.clock)
+        self._housekeeping_jobs = store.jobs_on(housekeeping)
+        port = Port(store, self._current, settings.lease_for, settings.result_limit)
+        self.finisher = Finisher(
+            store.jobs_on(finishing),
+            self.events,
+            self._current,
+            gather_for=settings.gather_for,
+            on_delay=self._due_later,
+        )
+        self.executor = Executor(
+            self.hand,
+            self.registry,
+            self.finisher,
+            self.events,
+            port,
+            result_limit=settings.result_limit,
+            on_room=lambda: self.claimer.room(),
+            low_water=lambda: self.claimer.low_water,
+        )
+        self.claimer = Claimer(
+            store.jobs_on(claiming),
+            Lanes(claiming, store.statements, store.clock),
+            self.registry,
+            self.hand,
+            self.executor,
+            self.events,
+            self._current,
+            prefetch=settings.prefetch,
+            poll_every=settings.poll_every,
+            poll_without_listen=settings.poll_without_listen,
+        )
+        self.rescuer = Rescuer(self._housekeeping_jobs, self._workers, self.events, settings.rescue_every)
+        self.pruner = Pruner(
+            History(housekeeping, store.statements, store.clock),
+            self.events,
+            Kept(settings.keep_done, settings.keep_cancelled, settings.keep_dead),
+            settings.prune_every,
+        )
+        self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.events, self._current)
+        self.listener = Listener(
+            store.ear(),
+            self.events,
+            database_time=lambda: elapsed() + self._database_ahead,
+            on_work=self._heard_of_work,
+            on_stop=self.stopper.wake,
+            on_state=self._listening,
+        )
+        self.renewer = Renewer(
+            store,
+            self.events,
+            lease_for=settings.lease_for,
+            renew_every=settings.renew_every,
+            blocked_after=settings.blocked_after,
+            handlers=self._handlers,
+            on_lost=self._lost_elsewhere,
+        )
+
+    def _line(self, part: str) -> Line:
+        line = self.store.line(part)
+        self._lines.append(line)
+        return line
+
+    @property
+    def _services(self) -> list[Service]:
+        services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper]
+        return [*services, self.listener] if self.settings.listen else services
+
+    @property
+    def holder(self) -> str:
+        return str(self._current().holder)
+
+    def _current(self) -> Life:
+        if self._life is None:
+            raise ConfigError("this worker has not been started")
+        return self._life
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when the worker claims. Raises ConfigError or DatabaseUnavailable when it cannot begin."""
+        self._loop = asyncio.get_running_loop()
+        await self.store.open()
+        await asyncio.to_thread(self.store.check_schema)
+        await self.begin_life()
+        self.renewer.start()
+        for service in self._services:
+            service.start()
+        self._beat()
+
+    async def begin_life(self) -> None:
+        """Register as a new holder, and put lanes in order."""
+        sent = elapsed()
+        identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
+        database_now = await self._workers.register(identity, self.settings.lease_for)
+        self._database_ahead = database_now - elapsed()
+        controlled = [job.lane for job in self.registry if job.controls.any]
+        if controlled:
+            await Lanes(self.store.pool, self.store.statements, self.store.clock).register(controlled)
+        await self._housekeeping_jobs.adopt([f"@{job.kind}" for job in self.registry if not job.controls.any])
+        self._life = Life(identity, Trust(self.settings.lease_for, sent), self.store.clock)
+        self.renewer.keep(self._life)
+        self.events.emit(
+            WorkerStarted(
+                str(identity.holder),
+                identity.host,
+                identity.pid,
+                identity.queues,
+                identity.concurrency,
+                len(self.registry),
+            )
+        )
+
+    async def run(self) -> Stopped:
+        """Start, work until `request_stop`, stop."""
+        await self.start()
+        await self._stop_requested.wait()
+        return await self.stop()
+
+    def request_stop(self) -> None:
+        """Ask `run` to end; a second time, to end now. Safe in a signal handler of the loop."""
+        if self._stop_requested.is_set():
+            self._stop_now.set()
+        self._stop_requested.set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- the lease ----------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Twice a second: show the renewer that the loop runs, and see whether the lease is still to be trusted."""
+        assert self._loop is not None
+        now = elapsed()
+        self.renewer.pulse(now if self.hand.running else None)
+        life = self._life
+        if life is not None and not life.over and life.trust.left(now) <= 0:
+            self.renewer.cut()
+            self._lost(life, "it could not be renewed in time")
+        self._pulse = self._loop.call_later(0.5, self._beat)
+
+    def _lost_elsewhere(self, life: Life, reason: str) -> None:
+        """Called on the renewer's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._lost, life, reason)
+
+    def _lost(self, life: Life, reason: str) -> None:
+        """Everything under this life stops, and another life begins."""
+        if life.over or life is not self._life:
+            return
+        life.over = True
+        unstarted = self.hand.take_all()
+        runs = list(self.hand.running.values())
+        self.events.emit(WorkerLeaseLost(str(life.holder), reason, len(runs) + len(unstarted)))
+        for run in runs:
+            run.cancel("lost")
+        self.finisher.wake()
+        if not self._stop_requested.is_set():
+            self._rebirth = asyncio.ensure_future(self._be_born_again())
+
+    async def _be_born_again(self) -> None:
+        pause = 0.1
+        while not self._stop_requested.is_set():
+            try:
+                await self.begin_life()
+            except RETRYABLE:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+            else:
+                self.claimer.wake()
+                return
+
+    # -- waking -------------------------------------------------------------------------------------------------------
+
+    def _due_later(self, delay: timedelta) -> None:
+        self.claimer.wake_after(delay)
+
+    def _heard_of_work(self, lane: str, seconds: float) -> None:
+        if lane in self._queues or lane.startswith("@"):
+            if seconds > 0:
+                self.claimer.wake_after(timedelta(seconds=seconds))
+            else:
+                self.claimer.wake()
+
+    def _listening(self, listening: bool) -> None:
+        self.claimer.listening = listening
+        if listening:
+            self.claimer.wake()  # something may have been said while nobody heard
+
+    def _handlers(self) -> dict[CodeType, str]:
+        return {
+            code: job.kind for job in self.registry if (code := getattr(job.function, "__code__", None)) is not None
+        }
+
+    # -- stopping -----------------------------------------------------------------------------------------------------
+
+    async def stop(self, drain_for: timedelta | None = None) -> Stopped:
+        """Stop claiming, let running jobs end within `drain_for`, hand back the rest. May be called twice."""
+        self._stop_requested.set()
+        drain = self.settings.drain_for if drain_for is None else drain_for
+        life = self._life
+        if life is None:
+            await self._close()
+            return Stopped(0, 0)
+        unstarted = self.hand.take_all()
+        self.events.emit(
+            WorkerStopping(str(life.holder), len(self.hand.running), len(unstarted), drain.total_seconds())
+        )
+        self.renewer.stopping = True
+        await self.claimer.stop()
+        unstarted += self.hand.take_all()
+        self.finisher.put_unstarted(unstarted)
+        await self._drain(drain.total_seconds())
+        interrupted = await self._interrupt()
+        await self._flush()
+        abandoned = await self._hand_back_the_deaf(life)
+        stopped = Stopped(len(unstarted) + interrupted, abandoned)
+        await self._leave(life)
+        await self._close()
+        self.events.emit(WorkerStopped(str(life.holder), stopped.released, stopped.abandoned))
+        self._life = None
+        return stopped
+
+    async def _drain(self, seconds: float) -> None:
+        deadline = elapsed() + seconds
+        while self.hand.running and (left := deadline - elapsed()) > 0 and not self._stop_now.is_set():
+            now = asyncio.ensure_future(self._stop_now.wait())
+            ended = asyncio.ensure_future(self._until_idle())
+            await asyncio.wait({now, ended}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for waiter in (now, ended):
+                waiter.cancel()
+            await asyncio.gather(now, ended, return_exceptions=True)
+
+    async def _until_idle(self) -> None:
+        while self.hand.running:
+            await asyncio.sleep(0.01)
+
+    async def _interrupt(self) -> int:
+        """Cancel what still runs and wait a little for it. Returns how many ended."""
+        runs = list(self.hand.running.values())
+        for run in runs:
+            run.cancel("shutdown")
+        if runs:
+            await asyncio.wait({run.task for run in runs}, timeout=LAST_WORD)
+        return len(runs) - len(self.hand.running)
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_WORD):
+                await self.finisher.flushed()
+        except TimeoutError:
+            return  # the database is away: the lease expires and the jobs are rescued
+
+    async def _hand_back_the_deaf(self, life: Life) -> int:
+        """Handlers that ignored their cancellation: their jobs go back all the same, the process is about to end."""
+        deaf = [run.job for run in self.hand.running.values() if run.job.holder == life.holder]
+        self.finisher.put_unstarted(deaf)
+        if deaf:
+            await self._flush()
+        return len(deaf)
+
+    async def _leave(self, life: Life) -> None:
+        if life.over:
+            return
+        try:
+            await self._workers.leave(life.holder)
+        except RETRYABLE:
+            return  # it expires by itself
+
+    async def abandon(self) -> None:
+        """Let go of everything without handing anything back: what a killed process leaves behind."""
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._pulse is not None:
+            self._pulse.cancel()
+        if self._rebirth is not None and not self._rebirth.done():
+            self._rebirth.cancel()
+            await asyncio.wait({self._rebirth})
+        await asyncio.to_thread(self.renewer.stop)
+        for service in self._services:
+            await service.kill()
+        await self.executor.close()
+        for line in self._lines:
+            await line.close()

@@ -1,0 +1,31 @@
+"""Cancels the handlers of jobs that somebody asked to stop. Woken by a notification; looks by itself while anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trueup.events import Events
+from trueup.store.jobs import Jobs
+from trueup.worker.hand import Hand
+from trueup.worker.life import Life
+from trueup.worker.service import Service, jittered
+
+EVERY = 10.0  # seconds; behind a pooler this is how long a running job may go on after it was asked to stop
+
+
+class Stopper(Service):
+    name = "stopper"
+
+    def __init__(self, jobs: Jobs, hand: Hand, events: Events, life: Callable[[], Life]) -> None:
+        super().__init__(events)
+        self._jobs = jobs
+        self._hand = hand
+        self._life = life
+
+    async def run_once(self) -> float:
+        if self._hand.running:
+            for job_id, term in await self._jobs.stopping(self._life().holder):
+                run = self._hand.running.get(job_id)
+                if run is not None and run.job.term == term:
+                    run.cancel("stop")
+        return jittered(EVERY)

@@ -1,0 +1,73 @@
+"""Threads for sync handlers. They are daemons, and one that hangs is left behind without taking a place.
+
+`concurrent.futures` joins its threads at exit, so one handler that never returns would keep the process for ever; and a
+timed-out call would keep its slot. Here the number of threads is bounded by who calls (the runners), not by the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class Threads:
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Call | None]] = []
+        self._lock = threading.Lock()
+        self._busy = 0
+
+    @property
+    def busy(self) -> int:
+        """Calls under way, those left behind included."""
+        return self._busy
+
+    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call it in a thread. Cancelling the future does not end the call; its result is then dropped."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._lock:
+            self._busy += 1
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = SimpleQueue()
+            threading.Thread(target=self._work, args=(inbox,), name="trueup handler", daemon=True).start()
+        inbox.put((function, loop, future))
+        return future
+
+    def close(self) -> None:
+        with self._lock:
+            for inbox in self._idle:
+                inbox.put(None)
+            self._idle.clear()
+
+    def _work(self, inbox: SimpleQueue[Call | None]) -> None:
+        while (call := inbox.get()) is not None:
+            function, loop, future = call
+            try:
+                result, error = function(), None
+            except BaseException as raised:
+                result, error = None, raised
+            with self._lock:
+                self._busy -= 1
+                self._idle.append(inbox)
+            try:
+                loop.call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
+            del call, function, future, result, error
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("the handler raised StopIteration"))
+    else:
+        future.set_exception(error)

@@ -1,0 +1,171 @@
+"""What a handler's Context can do: note progress, and commit its own writes together with the job's "done"."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from psycopg import AsyncConnection, Connection
+
+from trueup import faults
+from trueup.errors import LostClaim, TrueupError
+from trueup.jobs.context import Context, JobTransaction
+from trueup.jobs.failure import clean
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.payload import encode_result
+from trueup.store.connect import RETRYABLE
+from trueup.store.line import Rows, fetch
+from trueup.store.pool import fetch_sync
+from trueup.store.store import Store
+from trueup.worker.life import Life
+
+MOST_NOTE = 500
+
+
+class Port:
+    """Lends the store to contexts, under the worker's present lease."""
+
+    def __init__(self, store: Store, life: Callable[[], Life], lease_for: timedelta, result_limit: int) -> None:
+        self.store = store
+        self.lease_for = lease_for
+        self.result_limit = result_limit
+        self._life = life
+
+    async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None:
+        self.check(job)
+        if not await self.store.jobs.progress(job, _percent(percent), _note(note)):
+            raise lost(job)
+
+    def progress_sync(self, job: ClaimedJob, percent: float, note: str | None) -> None:
+        self.check(job)
+        params = {
+            "id": job.id,
+            "term": job.term,
+            "holder": job.holder,
+            "percent": _percent(percent),
+            "note": _note(note),
+        }
+        with self.store.sync_pool.use() as connection:
+            rows = fetch_sync(
+                connection, self.store.statements["jobs/progress"], {"now": self.store.clock.now(), **params}
+            )
+        if not rows:
+            raise lost(job)
+
+    def transaction(self, context: Context, result: Any) -> JobTransaction:
+        return FinishingTransaction(self, context, result)
+
+    def check(self, job: ClaimedJob) -> None:
+        """Raise LostClaim unless the lease this job was claimed under is still trusted."""
+        life = self._life()
+        if life.holder != job.holder or not life.trusted:
+            raise lost(job)
+
+
+class FinishingTransaction(JobTransaction):
+    """Opens a transaction; on leaving it normally, completes the job in it and commits."""
+
+    def __init__(self, port: Port, context: Context, result: Any) -> None:
+        if context.finished:
+            raise TrueupError("this job is done already; a job has one finishing transaction")
+        self._port = port
+        self._context = context
+        self._result = None if result is None else encode_result(result, port.result_limit)
+        self._stack: AsyncExitStack | ExitStack | None = None
+        self._connection: AsyncConnection[Any] | Connection[Any] | None = None
+
+    async def __aenter__(self) -> AsyncConnection[Any]:
+        self._port.check(self._context.job)
+        stack = AsyncExitStack()
+        connection = await stack.enter_async_context(self._port.store.pool.transaction())
+        await fetch(connection, self._bound())
+        self._stack, self._connection = stack, connection
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert isinstance(self._stack, AsyncExitStack)
+        assert isinstance(self._connection, AsyncConnection)
+        if error is None:
+            try:
+                self._port.check(self._context.job)
+                self._mine(await fetch(self._connection, *self._complete()))
+            except BaseException:
+                await self._stack.__aexit__(*sys.exc_info())
+                raise
+        with self._committing(error):
+            await self._stack.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> Connection[Any]:
+        self._port.check(self._context.job)
+        stack = ExitStack()
+        connection = stack.enter_context(self._port.store.sync_pool.transaction())
+        fetch_sync(connection, self._bound())
+        self._stack, self._connection = stack, connection
+        return connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert isinstance(self._stack, ExitStack)
+        assert isinstance(self._connection, Connection)
+        if error is None:
+            try:
+                self._port.check(self._context.job)
+                self._mine(fetch_sync(self._connection, *self._complete()))
+            except BaseException:
+                self._stack.__exit__(*sys.exc_info())
+                raise
+        with self._committing(error):
+            self._stack.__exit__(kind, error, trace)
+
+    def _mine(self, rows: Rows) -> None:
+        if not rows:
+            raise lost(self._context.job)
+        if faults.ARMED:
+            faults.hit("before_commit")
+
+    @contextmanager
+    def _committing(self, error: BaseException | None) -> Iterator[None]:
+        """Around the commit: a connection that breaks now leaves us not knowing whether it happened."""
+        try:
+            yield
+        except RETRYABLE:
+            self._context.uncertain = error is None
+            raise
+        if error is None:
+            self._context.finished = True
+            if faults.ARMED:
+                faults.hit("after_commit")
+
+    def _bound(self) -> bytes:
+        """A process stopped inside the transaction must not keep its row locks for ever: the server ends it after a lease."""
+        milliseconds = round(self._port.lease_for.total_seconds() * 1000)
+        return b"set local idle_in_transaction_session_timeout = %d" % milliseconds
+
+    def _complete(self) -> tuple[bytes, dict[str, Any]]:
+        job, store = self._context.job, self._port.store
+        return store.statements["jobs/complete"], {
+            "now": store.clock.now(),
+            "holder": job.holder,
+            "ids": [job.id],
+            "terms": [job.term],
+            "results": [self._result],
+        }
+
+
+def lost(job: ClaimedJob) -> LostClaim:
+    return LostClaim(f"{job.kind} {job.id}: the lease of term {job.term} is gone; nothing was changed")
+
+
+def _percent(percent: float) -> float:
+    return min(100.0, max(0.0, float(percent)))
+
+
+def _note(note: str | None) -> str | None:
+    return None if note is None else clean(note, MOST_NOTE)

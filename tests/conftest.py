@@ -1,0 +1,71 @@
+"""Every test that needs PostgreSQL gets a database of its own, cloned from a migrated template on a real server."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.database import TestServer
+from trueup import App
+from trueup.store.store import Store
+from trueup.testing.clock import ManualClock
+from trueup.testing.worker import ManualWorker
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[TestServer]:
+    with tempfile.TemporaryDirectory(prefix="trueup-pg-") as directory, TestServer(Path(directory)) as server:
+        yield server
+
+
+@pytest.fixture
+def database_url(server: TestServer) -> Iterator[str]:
+    """A migrated database that nobody else uses."""
+    with server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(server: TestServer) -> Iterator[str]:
+    """A database without anything of trueup in it."""
+    with server.database(template="template1") as url:
+        yield url
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest_asyncio.fixture
+async def app(database_url: str) -> AsyncIterator[App]:
+    """An App on the database's own clock."""
+    app = App(database_url)
+    yield app
+    await app.close()
+
+
+@pytest_asyncio.fixture
+async def still(database_url: str, clock: ManualClock) -> AsyncIterator[App]:
+    """An App whose time stands still until `clock` is moved."""
+    app = App(database_url, clock=clock)
+    yield app
+    await app.close()
+
+
+@pytest_asyncio.fixture
+async def store(still: App) -> AsyncIterator[Store]:
+    yield await still.open()
+
+
+@pytest_asyncio.fixture
+async def worker(still: App) -> AsyncIterator[ManualWorker]:
+    """Begun, and without loops. Jobs declared on `still` after this are known to it too."""
+    worker = ManualWorker(still)
+    await worker.begin()
+    yield worker
+    await worker.end()

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from trueup.embedded import sockets
+
+
+def test_a_socket_stays_in_its_directory_if_its_path_fits() -> None:
+    assert sockets.socket_directory(Path("/srv/app/.trueup/postgres")) == Path("/srv/app/.trueup/postgres")
+
+
+@pytest.mark.parametrize("name", ["d" * 120, "ü" * 60, "one,two", 'quo"te', "new\nline"])
+def test_a_path_no_socket_can_have_is_replaced_by_a_short_one(name: str) -> None:
+    directory = Path("/srv") / name
+    short = sockets.socket_directory(directory)
+    assert short.parent == Path(tempfile.gettempdir())
+    assert short == sockets.socket_directory(directory)
+    assert short != sockets.socket_directory(directory / "other")
+
+
+def test_the_longest_path_that_is_kept_can_be_bound(tmp_path: Path) -> None:
+    room = sockets.LONGEST_PATH - len(f"{tmp_path}//.s.PGSQL.{sockets.UNIX_PORT}")
+    directory = tmp_path / ("d" * room)
+    assert sockets.socket_directory(directory) == directory
+    assert sockets.socket_directory(directory.with_name(directory.name + "d")) != directory
+    directory.mkdir()
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(directory / f".s.PGSQL.{sockets.UNIX_PORT}"))
+
+
+def test_a_free_port_can_be_listened_on_and_is_not_one_given_to_outgoing_connections() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", sockets.free_port()))
+        assert bound.getsockname()[1] in sockets.TCP_PORTS

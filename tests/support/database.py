@@ -1,0 +1,59 @@
+"""The PostgreSQL server of a test run, and databases cloned from a template."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import sql
+
+from trueup.embedded.cluster import Cluster
+from trueup.store.migrate import Migrator
+
+# Crashes of processes are tested with real kills; crashes of the machine are not, so the disk need not be waited for.
+FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "300",
+    "shared_buffers": "128MB",
+}
+TEMPLATE = "trueup_template"
+
+
+class TestServer:
+    __test__ = False
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        self.cluster = Cluster(directory, settings={**FAST, **settings})
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        self.cluster.start()
+        self._execute(f"create database {TEMPLATE}")
+        with psycopg.connect(self.cluster.url(TEMPLATE), autocommit=True) as connection:
+            Migrator(connection, "trueup").migrate()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cluster.stop("immediate")
+
+    @contextmanager
+    def database(self, template: str = TEMPLATE) -> Iterator[str]:
+        name = f"test_{next(self._numbers)}"
+        self._execute(f"create database {name} template {template} strategy file_copy")
+        try:
+            yield self.cluster.url(name)
+        finally:
+            self._execute(f"drop database if exists {name} with (force)")
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement))
