@@ -52,6 +52,8 @@ class Retry:
 
     def delay(self, attempt: int) -> timedelta:
         """How long to wait after the failed attempt number `attempt` (the first is 1), before jitter."""
+        if not self._first:  # nothing times a factor that overflows would be the cap
+            return self._first
         try:
             seconds = self._first.total_seconds() * self.factor ** (attempt - 1)
         except OverflowError:

@@ -78,8 +78,8 @@ class Operations:
         return await self._paged("dead", kind, discard, progress, lambda n: JobsDiscarded(n, reason))
 
     async def hurry_all(self, kind: str | None, progress: Progress | None = None) -> int:
-        """Make every queued job (of a kind) that waits for its time due now."""
-        return await self._paged("queued", kind, self._store.jobs.hurry, progress, None)
+        """Make every queued job (of a kind) that waits after a failed attempt due now. Returns how many."""
+        return await self._paged("queued", kind, self._store.jobs.hurry, progress, None, failed=True)
 
     async def _paged(
         self,
@@ -88,9 +88,11 @@ class Operations:
         move: Callable[[Sequence[int]], object],
         progress: Progress | None,
         event: Callable[[int], object] | None,
+        *,
+        failed: bool = False,
     ) -> int:
         total = after = 0
-        while ids := await self._store.views.ids(state=state, kind=kind, after_id=after, limit=PAGE):
+        while ids := await self._store.views.ids(state=state, kind=kind, after_id=after, limit=PAGE, failed=failed):
             moved = await move(ids)  # type: ignore[misc]
             total += len(moved)
             after = ids[-1]

@@ -6,22 +6,21 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.embedded.test_keeper import answers, has_stopped, pid_of_server
+from tests.embedded.test_keeper import answers, has_stopped, pid_of_server, wait_for_log
 from tests.embedded.user import FAST, User
 from tests.support.waiting import wait_until
 from trueup.embedded import binaries, locks, nonroot
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.embedded.home import Home
+from trueup.embedded.keeper import POLL
 from trueup.errors import ConfigError, DatabaseUnavailable, EmbeddedUnavailable
 
 pytestmark = pytest.mark.slow
@@ -61,29 +60,17 @@ def test_ten_processes_starting_at_once_get_one_server(home: Path, start_user: C
     wait_until(lambda: has_stopped(home), "the server has stopped")
 
 
-def test_users_who_come_and_go_at_any_moment_always_have_a_server(home: Path) -> None:
+def test_one_who_comes_and_goes_at_any_moment_always_has_a_server(home: Path, shared: EmbeddedPostgres) -> None:
     seed = random.randrange(2**32)
-    print("seed", seed)
-    until = time.monotonic() + 5
-    starts = threading.Event()
-
-    def come_and_go(number: int) -> int:
-        moments = random.Random(seed + number)
-        visits = 0
-        while time.monotonic() < until:
-            with EmbeddedPostgres(home, settings=FAST, linger=timedelta(0)) as url:
-                for _ in range(3):
-                    assert answers(url), f"no server for a user, seed {seed}"
-                    time.sleep(moments.uniform(0, 0.05))
-            visits += 1
-            # Around the keeper's look, so that arrivals meet its stopping from both sides.
-            starts.wait(moments.uniform(0, 0.6))
-        return visits
-
-    with ThreadPoolExecutor(2) as pool:
-        visits = sum(pool.map(come_and_go, range(2)))
-    assert Home(home).keeper_log.read_text().count("the last user has gone") > 1, "no arrival met a stop"
-    assert visits > 5
+    moments = random.Random(seed)
+    for visit in range(6):
+        with shared as url:
+            assert answers(url), f"no server on visit {visit}, seed {seed}"
+            stopping = f"stopping PostgreSQL {pid_of_server(home)}"
+        if visit % 2:
+            time.sleep(moments.uniform(0, 2 * POLL))  # comes back before, during or after the stop
+        else:
+            wait_for_log(home, stopping)
 
 
 def test_the_directory_is_private_and_invisible_to_git(home: Path, shared: EmbeddedPostgres) -> None:

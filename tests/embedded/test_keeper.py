@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +63,11 @@ def has_stopped(home: Path) -> bool:
     return not server_of(home).running and not Home(home).has_keeper()
 
 
+def wait_for_log(home: Path, text: str) -> None:
+    log = Home(home).keeper_log
+    wait_until(lambda: text in log.read_text(), f"the keeper logs {text!r}", timeout=30)
+
+
 def test_the_last_user_to_leave_stops_the_server(home: Path, start_user: StartUser) -> None:
     first, last = start_user(), start_user()
     assert first.url == last.url
@@ -107,7 +114,7 @@ def test_one_who_arrives_while_the_server_is_being_stopped_gets_a_new_one(
     old = pid_of_server(home)
     os.kill(old, signal.SIGSTOP)  # so that the stop takes as long as we want it to
     shared.release()
-    wait_until(lambda: "the last user has gone" in Home(home).keeper_log.read_text(), "the keeper is stopping it")
+    wait_for_log(home, "the last user has gone")
 
     with ThreadPoolExecutor(1) as pool:
         arrival = pool.submit(other.acquire)
@@ -160,6 +167,17 @@ def test_a_keeper_that_is_terminated_takes_the_server_along(home: Path, shared: 
     os.kill(pid_of_keeper(home), signal.SIGTERM)
     wait_until(lambda: has_stopped(home), "the server has stopped")
     assert "database system is shut down" in server_of(home).log.read_text()
+
+
+def test_a_server_whose_first_user_gave_up_while_it_started_is_stopped(home: Path) -> None:
+    Home(home).prepare()
+    command = [sys.executable, "-m", "trueup.embedded.keeper", str(home), "--set=fsync=off"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as launcher:
+        wait_until(lambda: [*home.glob("postgres/*/data/PG_VERSION")], "the keeper is making the data", timeout=30)
+        launcher.kill()
+    assert not server_of(home).running, "the launcher was killed too late"
+    wait_for_log(home, "the last user has gone")
+    wait_until(lambda: has_stopped(home), "the server has stopped")
 
 
 def test_a_deleted_directory_ends_the_server_and_makes_room_for_a_new_one(

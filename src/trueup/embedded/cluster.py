@@ -197,12 +197,13 @@ class Cluster:
         socket_directory = sockets.socket_directory(self.directory)
         make_private(socket_directory)
         self._clear_remains(socket_directory)
+        defaults = {"cluster_name": postmaster.cluster_name(self.data)}
         addresses = {
             "port": str(self.port),
             "listen_addresses": "127.0.0.1" if self._tcp else "",
             "unix_socket_directories": str(socket_directory),
         }
-        settings = [f"--{name}={value}" for name, value in (self._settings | addresses).items()]
+        settings = [f"--{name}={value}" for name, value in (defaults | self._settings | addresses).items()]
         with logfile.open_to_append(self.log) as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(

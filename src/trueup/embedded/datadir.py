@@ -91,6 +91,7 @@ def _run_initdb(major: int, target: Path, *arguments: str) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             check=True,
             **way.options,
         )

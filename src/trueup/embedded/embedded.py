@@ -24,9 +24,10 @@ from trueup.embedded.cluster import Cluster
 from trueup.embedded.home import DATABASE, Home
 from trueup.errors import DatabaseUnavailable
 
-ARRIVE_WITHIN = 180.0  # seconds: another one may first have to make the data directory and recover, or stop the server
-LAUNCH_WITHIN = 120.0
-ANSWER_WITHIN = 60.0
+# All in seconds, and only to say that something is badly wrong: none is reached in the worst honest case.
+ARRIVE_WITHIN = 180.0  # another one makes the data directory and recovers, or stops the server with a large checkpoint
+LAUNCH_WITHIN = 120.0  # make the data directory and recover
+ANSWER_WITHIN = 60.0  # another keeper does that, whose launcher was killed
 KEEPER_LEAVES_WITHIN = 10.0
 POLL = 0.05
 LINGER = timedelta(seconds=1)  # commands run one after another in a terminal or script share one server
@@ -121,6 +122,11 @@ class EmbeddedPostgres:
         with _locked(self._home.arrivals):
             self._cluster.end()
             locks.lock(self._home.keeper, within=KEEPER_LEAVES_WITHIN).release()
+
+    @property
+    def programs(self) -> Path:
+        """The directory of `psql` and the other programs that fit the server. Raises EmbeddedUnavailable."""
+        return self._cluster.programs
 
     def status(self) -> EmbeddedStatus:
         """Look, and change nothing."""

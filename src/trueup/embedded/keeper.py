@@ -18,6 +18,7 @@ If the keeper itself is killed the server runs on. The next user starts a new ke
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -108,7 +109,7 @@ class Keeper:
             # Looked at under the lock: whoever marks the server as kept is a user while doing so.
             if self._home.kept.exists() or not self._lingered():
                 return False
-            log.info("the last user has gone")
+            log.info("the last user has gone; stopping PostgreSQL %s", self._cluster.pid)
             self._cluster.end()
             # Given up before users may come again, or one of them would take us for a keeper that is still at work.
             office.release()
@@ -119,6 +120,21 @@ class Keeper:
         if self._unused_since is None:
             self._unused_since = now
         return now - self._unused_since >= self._linger
+
+
+class Launcher:
+    """The process that started the keeper and waits for its first word."""
+
+    def __init__(self, writer: int) -> None:
+        self._pipe = os.fdopen(writer, "w")
+
+    def tell(self, word: str) -> None:
+        """Say whether the server is ready or why not. Only the first word is heard."""
+        # The launcher may be gone, say by Ctrl-C. The server then has no user and is stopped in the usual way.
+        with contextlib.suppress(BrokenPipeError):
+            if not self._pipe.closed:
+                self._pipe.write(word)
+                self._pipe.close()
 
 
 def main() -> int:
@@ -132,7 +148,7 @@ def main() -> int:
     home = Home(options.directory)
     _detach(home)
     cluster = Cluster(home.cluster, major=options.major, settings=dict(options.set))
-    return _keep(Keeper(home, cluster, linger=options.linger), writer)
+    return _keep(Keeper(home, cluster, linger=options.linger), Launcher(writer))
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -170,25 +186,18 @@ def _detach(home: Home) -> None:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s [{os.getpid()}] %(levelname)s %(message)s")
 
 
-def _keep(keeper: Keeper, writer: int) -> int:
+def _keep(keeper: Keeper, launcher: Launcher) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
         keeper.stop()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    with os.fdopen(writer, "w") as launcher:
-
-        def say(word: str) -> None:
-            launcher.write(word)
-            launcher.close()
-
-        try:
-            keeper.run(when_ready=lambda: say(READY))
-        except Exception as error:
-            log.exception("gave up")
-            if not launcher.closed:
-                say(str(error))
-            return 1
+    try:
+        keeper.run(when_ready=lambda: launcher.tell(READY))
+    except Exception as error:
+        log.exception("gave up")
+        launcher.tell(str(error))
+        return 1
     return 0
 
 

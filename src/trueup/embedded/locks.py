@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-if (
-    sys.platform != "win32"
-):  # importable everywhere, so that an unsupported platform gets our error and not an ImportError
+if sys.platform != "win32":  # importable everywhere, so that an unsupported platform gets our error and no ImportError
     import fcntl
 
 POLL = 0.02  # seconds between two tries

@@ -1,7 +1,7 @@
-"""Running PostgreSQL's programs, which refuse to run as root, when we are root.
+"""Running PostgreSQL's programs, which refuse to run as root, and as a user without a name.
 
-First choice is a user namespace: the programs believe to be `nobody`, the files stay root's, and private parent
-directories are no obstacle. Where namespaces are forbidden (many containers) the programs really run as `nobody`; the
+First choice is a user namespace: the programs believe to be `nobody`, the files stay ours, and private parent
+directories are no obstacle. Where namespaces are forbidden (many containers) root's programs really run as `nobody`; the
 data then belongs to that user, and every directory above it must be passable for others. An ordinary user needs neither.
 """
 
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+if sys.platform != "win32":  # importable everywhere, so that an unsupported platform gets our error and no ImportError
+    import pwd
 
 NOBODY = 65534  # must have an entry in the user database, or initdb refuses; this one has it on every common system
 NAMESPACE = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}")
@@ -50,9 +54,21 @@ AS_NOBODY = Way(
 @cache
 def way() -> Way:
     """The way that works for this process, found out once."""
-    if os.geteuid() != 0:
+    root = os.geteuid() == 0
+    if not root and _has_name():
         return DIRECT
-    return IN_NAMESPACE if _namespaces_allowed() else AS_NOBODY
+    if _namespaces_allowed():
+        return IN_NAMESPACE
+    return AS_NOBODY if root else DIRECT
+
+
+def _has_name() -> bool:
+    # Containers are often run under a number that no user has; initdb looks up its user's name and fails.
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True
 
 
 def _namespaces_allowed() -> bool:

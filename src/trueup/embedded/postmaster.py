@@ -6,6 +6,8 @@ counts only if that process really works in this data directory.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,9 +37,9 @@ def running(data: Path) -> Postmaster | None:
 def read(data: Path) -> Postmaster | None:
     """What `postmaster.pid` says, true or not; None when there is no such file, or one still being written."""
     try:
-        lines = [line.strip() for line in pid_file(data).read_text().splitlines()]
+        lines = [line.strip() for line in os.fsdecode(pid_file(data).read_bytes()).split("\n")]
         pid, _, _, port, socket_directory = lines[:5]
-        return Postmaster(int(pid), int(port), Path(socket_directory), lines[7] if len(lines) > 7 else "")
+        return Postmaster(int(pid), int(port), Path(socket_directory), status=lines[7] if len(lines) > 7 else "")
     except (FileNotFoundError, ValueError):
         return None
 
@@ -55,10 +57,16 @@ def serves(pid: int, data: Path) -> bool:
     return f"-D {data} " in processes.command(pid)
 
 
+def cluster_name(data: Path) -> str:
+    """What the server is told to call itself, so that its processes can be told from those of other servers."""
+    return f"trueup-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"
+
+
 def orphans(data: Path) -> list[int]:
-    """Server processes of this data directory whose postmaster is gone; empty where the system does not tell."""
+    """Processes of this data directory's server that outlived their postmaster."""
+    title = f"postgres: {cluster_name(data)}: "
     return [
-        pid
-        for pid in processes.table()
-        if processes.works_in(pid, data) and processes.command(pid).startswith("postgres:")
+        process.pid
+        for process in processes.table().values()
+        if processes.command(process.pid).startswith(title) and "/postgres -D " not in processes.command(process.parent)
     ]

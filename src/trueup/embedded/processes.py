@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def command(pid: int) -> str:
     """The process's command line, its words separated by spaces; empty when it is gone or a zombie."""
     if _has_proc():
         try:
-            return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            return os.fsdecode((PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")).strip()
         except OSError:
             return ""
     return _ps("-p", str(pid), "-o", "command=").strip()

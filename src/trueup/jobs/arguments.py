@@ -9,12 +9,12 @@ from typing import Any, NotRequired, Required, Union, get_args, get_origin, get_
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, SchemaSerializer
 from typing_extensions import TypedDict
 
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.context import Context
-from trueup.jobs.payload import CONFIG, checked, explain
+from trueup.jobs.payload import CONFIG, SERIALIZED, checked, explain
 
 
 class Arguments:
@@ -43,6 +43,8 @@ class Arguments:
             if name in fields and parameter.kind is not parameter.KEYWORD_ONLY
         )
         self._adapter = _adapter(kind, fields)
+        # A TypedDict's own configuration counts for what is nested in it, but not for its own fields.
+        self._serializer = SchemaSerializer(self._adapter.core_schema, SERIALIZED)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The given arguments by name, validated. Raises InvalidArguments naming each that does not fit."""
@@ -63,7 +65,7 @@ class Arguments:
     def dump(self, values: dict[str, Any], limit: int) -> str:
         """Bound arguments as JSON. Raises InvalidArguments naming what cannot be stored."""
         try:
-            encoded = self._adapter.dump_json(values)
+            encoded = self._serializer.to_json(values)
         except (PydanticSerializationError, ValueError, RecursionError) as error:
             raise explain(values, self.kind, error) from None
         return checked(encoded, values, self.kind, limit)

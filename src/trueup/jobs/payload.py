@@ -9,22 +9,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ConfigDict
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import CoreConfig, PydanticSerializationError, from_json, to_json
 
 from trueup.errors import InvalidArguments
 
-CONFIG = ConfigDict(
-    extra="forbid",
-    arbitrary_types_allowed=False,
+SERIALIZED = CoreConfig(
     ser_json_inf_nan="constants",  # so that they can be seen and refused, instead of becoming null
     ser_json_bytes="base64",
     val_json_bytes="base64",
 )
-MOST_DEPTH = 200
-MOST_DIGITS = 4_000  # Python refuses to print or parse longer integers (sys.get_int_max_str_digits)
+CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=False, **SERIALIZED)  # type: ignore[typeddict-item]
+MOST_DEPTH = 200  # the JSON parser reads no deeper
+MOST_DIGITS = 4_300  # Python refuses to print or parse longer integers (sys.get_int_max_str_digits)
+_TOO_LARGE = 10**MOST_DIGITS
 
-# If any of these bytes is in the JSON the value may hold something jsonb refuses; then it is walked.
-_SUSPECT = (rb"\u0000", b"NaN", b"Infinity", rb"\ud")
+# If any of these bytes is in the JSON the value may hold something jsonb refuses; then it is walked. A null may be what a
+# model with a configuration of its own has made of a NaN.
+_SUSPECT = (rb"\u0000", b"NaN", b"Infinity", rb"\ud", b"null")
 
 
 def encode_result(value: Any, limit: int) -> str:
@@ -46,7 +47,20 @@ def checked(encoded: bytes, value: Any, root: str, limit: int) -> str:
         fault = _fault_in(value, root)
         if fault is not None:
             raise InvalidArguments(fault)
+    if not _readable(encoded):
+        raise InvalidArguments(_fault_in(value, root) or f"{root}: JSON that cannot be read back")
     return encoded.decode()
+
+
+def _readable(encoded: bytes) -> bool:
+    """Whether it can be parsed again: the encoder goes deeper, and writes longer integers, than any parser reads."""
+    if len(encoded) <= MOST_DIGITS and encoded.count(b"[") + encoded.count(b"{") <= MOST_DEPTH:
+        return True
+    try:
+        from_json(encoded)
+    except ValueError:
+        return False
+    return True
 
 
 def explain(value: Any, root: str, error: Exception) -> InvalidArguments:
@@ -62,7 +76,7 @@ def _fault_in(value: Any, path: str, depth: int = 0) -> str | None:
         case None | bool():
             return None
         case int():
-            return f"{path}: an integer of more than {MOST_DIGITS} digits" if abs(value) >= 10**MOST_DIGITS else None
+            return f"{path}: an integer of more than {MOST_DIGITS} digits" if abs(value) >= _TOO_LARGE else None
         case float():
             return (
                 f"{path}: {value} is not a JSON number"

@@ -104,8 +104,11 @@ class History:
             return None
 
     async def _expire(self, kept: Kept) -> None:
+        """Rows outside any day, and unique windows, go by age: in batches, until none is left."""
         now = self._clock.now()
         for parent, keep in kept.by_parent().items():
             statement = self._statements.compose("history/expire_rest", rest=sql.Identifier(f"{parent}_rest"))
-            await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()})
-        await self._database.fetch(self._statements["history/expire_windows"], {"now": now})
+            while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
+                pass
+        while await self._database.fetch(self._statements["history/expire_windows"], {"now": now}):
+            pass

@@ -66,7 +66,8 @@ class Jobs:
 
     async def complete(self, holder: UUID, jobs: Sequence[ClaimedJob], results: Sequence[str | None]) -> set[int]:
         """running -> done. The ids that come back are done; the others were lost."""
-        return await self._finish("jobs/complete", holder, jobs, results=list(results))
+        # Most jobs return nothing: a null array is padded with nulls, and need not be sent.
+        return await self._finish("jobs/complete", holder, jobs, results=list(results) if any(results) else None)
 
     async def retry(
         self, holder: UUID, jobs: Sequence[ClaimedJob], delays: Sequence[timedelta], failures: Sequence[Failure]

@@ -3,8 +3,8 @@
 A migration is `NNNN_title.sql`, or a pair: `NNNN_pre_title.sql` adds what the new release needs and the old one can live
 with; `NNNN_post_title.sql` removes what only the old one needed, and is for when no old worker runs any more. A step runs
 in one transaction together with its own record, so a kill leaves it done or not begun. A step that cannot (an index made
-concurrently) says `-- no transaction` in its first line and must be re-runnable. An advisory transaction lock lets one
-process migrate at a time; the others wait and then find nothing to do.
+concurrently) says `-- no transaction` in its first line, ends each statement with `;` at the end of a line, and must be
+re-runnable. An advisory transaction lock lets one process migrate at a time; the others wait and then find nothing to do.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from psycopg import Connection, errors
+from psycopg import ClientCursor, Connection, errors
 
 from trueup import faults
 from trueup.errors import ConfigError, SchemaMismatch
 from trueup.events import Events, MigrationApplied
-from trueup.store.load import compose
+from trueup.store.load import Statements, compose
 
 DIRECTORY = files("trueup.store") / "migrations"
 NAME = re.compile(r"(\d{4})_(?:(pre|post)_)?(\w+)\.sql")
 NO_TRANSACTION = "-- no transaction"
 OLDEST_SERVER = 140_000
+ORDER = ("only", "pre", "post")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     number: int
     step: str  # "only", "pre" or "post"
@@ -43,20 +44,25 @@ class Step:
         return f"{self.number:04}_{self.title}" if self.step == "only" else f"{self.number:04}_{self.step}_{self.title}"
 
     @property
+    def key(self) -> tuple[int, str]:
+        """How the database remembers it."""
+        return self.number, self.step
+
+    @property
     def in_transaction(self) -> bool:
         return not self.text.startswith(NO_TRANSACTION)
 
 
 def all_steps(directory: Traversable = DIRECTORY) -> list[Step]:
     """Every step there is, in the order they are applied."""
-    steps = []
-    for entry in directory.iterdir():
-        if found := NAME.fullmatch(entry.name):
-            steps.append(Step(int(found[1]), found[2] or "only", found[3], entry.read_text(encoding="utf-8")))
-    return sorted(steps, key=lambda step: (step.number, step.step != "pre", step.step))
+    found = ((NAME.fullmatch(entry.name), entry) for entry in directory.iterdir())
+    steps = [Step(int(name[1]), name[2] or "only", name[3], entry.read_text("utf-8")) for name, entry in found if name]
+    return sorted(steps, key=lambda step: (step.number, ORDER.index(step.step)))
 
 
 class Migrator:
+    """Works on one schema through a connection in autocommit mode; each step is a transaction of its own."""
+
     def __init__(
         self,
         connection: Connection[Any],
@@ -64,112 +70,100 @@ class Migrator:
         events: Events | None = None,
         steps: Sequence[Step] | None = None,
     ) -> None:
+        self.steps = list(steps) if steps is not None else all_steps()
         self._connection = connection
         self._schema = schema
+        self._statements = Statements(schema)
         self._events = events or Events()
-        self.steps = list(steps) if steps is not None else all_steps()
 
     def applied(self) -> set[tuple[int, str]]:
+        """The (number, step) pairs the schema has; none when there is no schema yet. May be called in a transaction."""
         try:
-            rows = self._connection.execute(
-                compose("select number, step from {schema}.migrations", self._schema).encode()
-            )
-            return {(number, step) for number, step in rows}
+            with self._connection.transaction():  # a missing table must not spoil the transaction around this
+                rows = self._connection.execute(self._statements["migrations/applied"])
+                return {(number, step) for number, step in rows}
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             return set()
 
     def pending(self, *, post: bool = True) -> list[Step]:
+        """What `migrate` would apply."""
         applied = self.applied()
-        return [
-            step for step in self.steps if (step.number, step.step) not in applied and (post or step.step != "post")
-        ]
+        return [step for step in self.steps if step.key not in applied and (post or step.step != "post")]
 
     def migrate(self, *, post: bool = True) -> list[Step]:
-        """Apply what is pending; `post=False` leaves out the steps for which old workers must be gone. Returns what was applied."""
-        if self._connection.info.server_version < OLDEST_SERVER:
-            raise ConfigError(
-                f"PostgreSQL 14 or newer is needed; this server is {self._connection.info.server_version // 10_000}"
+        """Apply what is pending; `post=False` leaves out the steps for which old workers must be gone. Returns what was applied.
+
+        Raises ConfigError when the server is too old. When a step fails, those before it stay and it leaves nothing.
+        """
+        version = self._connection.info.server_version
+        if version < OLDEST_SERVER:
+            raise ConfigError(f"PostgreSQL 14 or newer is needed; this server is {version // 10_000}")
+        return [step for step in self.pending(post=post) if self._apply(step)]
+
+    def check(self) -> None:
+        """Raise SchemaMismatch unless this release can work with the schema as it is."""
+        applied = self.applied()
+        missing = [step.name for step in self.steps if step.step != "post" and step.key not in applied]
+        if missing:
+            raise SchemaMismatch(
+                f"the database's schema {self._schema!r} lacks {', '.join(missing)}; "
+                "run `trueup migrate` (or `trueup worker --migrate`)"
             )
-        done = []
-        for step in self.pending(post=post):
-            started = time.perf_counter()
-            if self._apply(step):
-                done.append(step)
-                self._events.emit(
-                    MigrationApplied(
-                        step.number, step.step, step.title, round((time.perf_counter() - started) * 1000, 1)
-                    )
-                )
-        return done
+        newest = max((step.number for step in self.steps), default=0)
+        reached = max((number for number, step in applied if step != "pre"), default=0)
+        if reached > newest:
+            raise SchemaMismatch(
+                f"the database's schema {self._schema!r} is at {reached:04}, beyond what this release knows ({newest:04}); "
+                "install the newer trueup here"
+            )
+
+    def sql(self) -> str:
+        """The pending steps as a script for people to read or run themselves."""
+        return "\n".join(self._script(step) for step in self.pending())
+
+    def _script(self, step: Step) -> str:
+        body = f"{compose(step.text, self._schema).strip()}\n{self._record_as_text(step)}"
+        if step.in_transaction:
+            body = f"begin;\n{body}\ncommit;"
+        return f"-- {step.name}\n{body}\n"
+
+    def _record_as_text(self, step: Step) -> str:
+        with ClientCursor(self._connection) as cursor:
+            return cursor.mogrify(self._statements["migrations/record"], _row(step)).strip()
 
     def _apply(self, step: Step) -> bool:
-        text = compose(step.text, self._schema).encode()
+        """Whether it was applied by us; False when another process was first."""
+        started = time.perf_counter()
+        text = compose(step.text, self._schema)
         with self._locked():
-            if (step.number, step.step) in self.applied_in_transaction():
+            if step.key in self.applied():
                 return False
             if step.in_transaction:
-                self._connection.execute(text)
+                self._connection.execute(text.encode())
             else:
                 self._run_outside(text)
             if faults.ARMED:
                 faults.hit("mid_migration")
-            record = compose("insert into {schema}.migrations (number, step, name) values (%s, %s, %s)", self._schema)
-            self._connection.execute(record.encode(), (step.number, step.step, step.title))
+            self._connection.execute(self._statements["migrations/record"], _row(step))
+        took = round((time.perf_counter() - started) * 1000, 1)
+        self._events.emit(MigrationApplied(step.number, step.step, step.title, took))
         return True
 
-    def applied_in_transaction(self) -> set[tuple[int, str]]:
-        """`applied` inside an open transaction, where a missing table must not spoil it."""
-        try:
-            with self._connection.transaction():
-                return {
-                    (number, step)
-                    for number, step in self._connection.execute(
-                        compose("select number, step from {schema}.migrations", self._schema).encode()
-                    )
-                }
-        except (errors.UndefinedTable, errors.InvalidSchemaName):
-            return set()
-
-    def _run_outside(self, text: bytes) -> None:
+    def _run_outside(self, text: str) -> None:
         """Statement by statement on a connection of its own; the lock is held by ours meanwhile."""
         info = self._connection.info
         with Connection.connect(info.dsn, password=info.password or None, autocommit=True) as other:
-            for statement in text.decode().split(";\n"):
+            for statement in re.split(r";\s*$", text, flags=re.MULTILINE):
                 if statement.strip():
                     other.execute(statement.encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._connection.transaction():
-            self._connection.execute(
-                "select pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"trueup migrate {self._schema}",)
-            )
+            self._connection.execute(self._statements["migrations/begin"])
+            self._connection.execute(self._statements["migrations/lock"], {"name": f"trueup migrate {self._schema}"})
             yield
 
-    def check(self) -> None:
-        """Raise SchemaMismatch unless this release can work with the schema as it is."""
-        applied = self.applied()
-        missing = [step for step in self.steps if step.step != "post" and (step.number, step.step) not in applied]
-        if missing:
-            raise SchemaMismatch(
-                f"the database's schema {self._schema!r} lacks {', '.join(step.name for step in missing)}; run `trueup migrate` (or `trueup worker --migrate`)"
-            )
-        newest = max((step.number for step in self.steps), default=0)
-        beyond = sorted(number for number, step in applied if number > newest and step in ("only", "post"))
-        if beyond:
-            raise SchemaMismatch(
-                f"the database's schema {self._schema!r} is at {beyond[-1]:04}, beyond what this release knows ({newest:04}); install the newer trueup here"
-            )
 
-    def sql(self) -> str:
-        """The pending steps as a script for people to read or run themselves."""
-        parts = []
-        for step in self.pending():
-            record = (
-                compose("insert into {schema}.migrations (number, step, name) values ", self._schema)
-                + f"({step.number}, '{step.step}', '{step.title}');"
-            )
-            body = compose(step.text, self._schema).strip()
-            wrapped = f"begin;\n{body}\n{record}\ncommit;" if step.in_transaction else f"{body}\n{record}"
-            parts.append(f"-- {step.name}\n{wrapped}\n")
-        return "\n".join(parts)
+def _row(step: Step) -> dict[str, Any]:
+    return {"number": step.number, "step": step.step, "title": step.title}

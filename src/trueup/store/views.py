@@ -103,12 +103,19 @@ class Views:
         records = await self._records("views/job", columns, id=job_id)
         return records[0] if records else None
 
-    async def ids(self, *, state: str, kind: str | None, after_id: int, limit: int) -> list[int]:
-        """Ids in a state, oldest first, a page at a time: for commands over many jobs."""
-        rows = await self._database.fetch(
-            self._statements["views/ids"], {"state": state, "kind": kind, "after_id": after_id, "limit": limit}
-        )
-        return [row[0] for row in rows]
+    async def ids(self, *, state: str, kind: str | None, after_id: int, limit: int, failed: bool = False) -> list[int]:
+        """Ids in a state, oldest first, a page at a time: for commands over many jobs.
+
+        `failed` leaves out live jobs that have not spent an attempt, such as those that wait for their first time.
+        """
+        params = {"state": state, "kind": kind, "after_id": after_id, "limit": limit, "failed": failed}
+        return [row[0] for row in await self._database.fetch(self._statements["views/ids"], params)]
+
+    async def count(self, *, state: str, kind: str | None = None, failed: bool = False) -> int:
+        """How many jobs `ids` would give."""
+        params = {"state": state, "kind": kind, "failed": failed}
+        ((count,),) = await self._database.fetch(self._statements["views/count"], params)
+        return int(count)
 
     async def _records(self, statement: str, columns: Sequence[str], **params: Any) -> list[Record]:
         rows = await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})

@@ -31,9 +31,9 @@ class Workers:
         self._statements = statements
         self._clock = clock
 
-    async def register(self, identity: Identity, lease_for: timedelta) -> float:
-        """Begin a life. Returns the database's time, in seconds since 1970."""
-        ((now,),) = await self._database.fetch(
+    async def register(self, identity: Identity, lease_for: timedelta) -> None:
+        """Begin a life."""
+        await self._database.fetch(
             self._statements["workers/register"],
             {
                 "now": self._clock.now(),
@@ -46,7 +46,6 @@ class Workers:
                 "lease_for": lease_for.total_seconds(),
             },
         )
-        return float(now)
 
     async def renew(self, holder: UUID, lease_for: timedelta) -> bool:
         """Extend the lease. False: it has passed, or somebody has rescued the jobs."""

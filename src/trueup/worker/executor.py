@@ -20,7 +20,7 @@ from typing import Any
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import InvalidArguments
+from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
 from trueup.jobs.context import Context, Lost, RunPort
 from trueup.jobs.decide import decide
@@ -160,6 +160,8 @@ class Executor:
             outcome = await self._outcome(run, definition)
         finally:
             self._hand.ended(run)
+            if run.lost is not None:
+                run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
         if faults.ARMED:
             faults.hit("after_handler")
         if run.cancelled != "lost":
@@ -172,6 +174,12 @@ class Executor:
 
     async def _outcome(self, run: Run, definition: Job[Any, Any]) -> Outcome:
         job = run.job
+        try:
+            self._port.check(
+                job
+            )  # a process that was stopped for a while wakes up with jobs in hand that are not its own
+        except LostClaim as error:
+            return Raised(error)
         if self._events.wants(JobStarted):
             self._events.emit(
                 JobStarted(job.id, job.kind, job.queue, job.attempt, job.term, job.lateness.total_seconds() * 1000)

@@ -103,7 +103,7 @@ class Finisher(Service):
 
     async def run_once(self) -> float:
         """Write what is pending, one statement per kind of move. Then there is nothing to do until something ends."""
-        if self._pending and self._gather_for and len(self._pending) < MOST_AT_ONCE and not self._stopping:
+        if self._pending and self._gather_for and len(self._pending) < MOST_AT_ONCE and not self._stop.is_set():
             await asyncio.sleep(self._gather_for)
         while batch := self._pending[:MOST_AT_ONCE]:
             if faults.ARMED:
@@ -122,8 +122,9 @@ class Finisher(Service):
         life = self._life()
         ours: list[Ended] = []
         foreign: list[Ended] = []
+        trusted, holder = life.trusted, life.holder
         for ended in group:
-            (ours if life.trusted and ended.job.holder == life.holder else foreign).append(ended)
+            (ours if trusted and ended.job.holder == holder else foreign).append(ended)
         written: set[int] = set()
         if ours:
             try:

@@ -35,8 +35,8 @@ class Run:
     def cancel(self, reason: CancelReason) -> None:
         if self.cancelled is None:
             self.cancelled = reason
-            if self.lost is not None and reason == "lost":
-                self.lost.set()
+            if self.lost is not None:
+                self.lost.set()  # threads cannot be cancelled, only told
             self.task.cancel()
 
 
@@ -52,6 +52,10 @@ class Hand:
     _turn: deque[str] = field(default_factory=deque)
     _expected: dict[int, ClaimedJob] = field(default_factory=dict)
     waiting: int = 0  # how many are in hand and not started
+    idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while nothing runs
+
+    def __post_init__(self) -> None:
+        self.idle.set()
 
     def expect(self, job: ClaimedJob) -> None:
         """A job that is ours and may start a moment from now."""
@@ -94,6 +98,7 @@ class Hand:
     def started(self, run: Run) -> None:
         job = run.job
         self.running[job.id] = run
+        self.idle.clear()
         self._running_of[job.queue] = self._running_of.get(job.queue, 0) + 1
         if job.crashes >= CRASHES_TO_ISOLATE:
             self._isolated_runs.add(job.id)
@@ -101,6 +106,8 @@ class Hand:
     def ended(self, run: Run) -> None:
         job = run.job
         self.running.pop(job.id, None)
+        if not self.running:
+            self.idle.set()
         self._running_of[job.queue] -= 1
         self._isolated_runs.discard(job.id)
 

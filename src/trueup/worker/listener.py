@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from trueup.clock import elapsed
 from trueup.events import Events, ListenRestored, ListenUnavailable
@@ -23,14 +21,12 @@ class Listener(Service):
         ear: Ear,
         events: Events,
         *,
-        database_time: Callable[[], float],
         on_work: Callable[[str, float], None],
         on_stop: Callable[[], None],
         on_state: Callable[[bool], None],
     ) -> None:
         super().__init__(events)
         self._ear = ear
-        self._database_time = database_time
         self._on_work = on_work
         self._on_stop = on_stop
         self._on_state = on_state
@@ -53,27 +49,23 @@ class Listener(Service):
             await self._ear.close()
 
     async def stop(self) -> None:
-        self._stopping = True
+        """Listening only ends when its connection does."""
+        self._stop.set()
         await self._ear.close()
-        with suppress(asyncio.CancelledError):
-            await self.kill() if self._task is not None and not self._task.done() else await super().stop()
+        await super().stop()
 
     async def kill(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            self._task = None
+        await self.stop()
 
     def _hear(self, payload: str) -> None:
         if payload == "stop":
             self._on_stop()
             return
-        lane, _, moment = payload.rpartition(" ")
+        lane, _, seconds = payload.rpartition(" ")
         try:
-            run_at = float(moment)
+            self._on_work(lane, float(seconds))
         except ValueError:
             return
-        self._on_work(lane, max(0.0, run_at - self._database_time()))
 
     def _gain(self) -> None:
         self._on_state(True)
@@ -83,6 +75,6 @@ class Listener(Service):
 
     def _lose(self, reason: str) -> None:
         self._on_state(False)
-        if self._lost_at is None and not self._stopping:
+        if self._lost_at is None and not self._stop.is_set():
             self._lost_at = elapsed()
             self.events.emit(ListenUnavailable(reason))

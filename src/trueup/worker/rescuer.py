@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from trueup import faults
@@ -14,11 +15,14 @@ from trueup.worker.service import Service, jittered
 class Rescuer(Service):
     name = "rescuer"
 
-    def __init__(self, jobs: Jobs, workers: Workers, events: Events, every: timedelta) -> None:
+    def __init__(
+        self, jobs: Jobs, workers: Workers, events: Events, every: timedelta, *, on_rescued: Callable[[], None]
+    ) -> None:
         super().__init__(events)
         self._jobs = jobs
         self._workers = workers
         self._every = every.total_seconds()
+        self._on_rescued = on_rescued
 
     async def run_once(self) -> float:
         await self.rescue()
@@ -35,6 +39,8 @@ class Rescuer(Service):
             self.events.emit(
                 JobRescued(job.job_id, job.kind, job.attempt, job.state, str(job.holder), job.host, job.pid)
             )
+        if rescued:
+            self._on_rescued()
         for holder, host, pid in await self._workers.forget():
             self.events.emit(WorkerExpired(str(holder), host, pid))
         return rescued

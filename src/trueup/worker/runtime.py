@@ -15,10 +15,14 @@ from datetime import timedelta
 from types import CodeType, TracebackType
 from typing import Self
 
+import psycopg
+
 from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.errors import ConfigError
-from trueup.events import Events, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
+from trueup.dsn import mask
+from trueup.events import Events, ServiceFailed, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
+from trueup.jobs.failure import type_name
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
 from trueup.store.connect import RETRYABLE
@@ -71,7 +75,6 @@ class Worker:
         self.hand = Hand(self._concurrency, self._queues)
         self._lines: list[Line] = []
         self._life: Life | None = None
-        self._database_ahead = 0.0  # the database's time minus our elapsed()
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._pulse: asyncio.TimerHandle | None = None
@@ -114,7 +117,9 @@ class Worker:
             poll_every=settings.poll_every,
             poll_without_listen=settings.poll_without_listen,
         )
-        self.rescuer = Rescuer(self._housekeeping_jobs, self._workers, self.events, settings.rescue_every)
+        self.rescuer = Rescuer(
+            self._housekeeping_jobs, self._workers, self.events, settings.rescue_every, on_rescued=self.claimer.wake
+        )
         self.pruner = Pruner(
             History(housekeeping, store.statements, store.clock),
             self.events,
@@ -125,7 +130,6 @@ class Worker:
         self.listener = Listener(
             store.ear(),
             self.events,
-            database_time=lambda: elapsed() + self._database_ahead,
             on_work=self._heard_of_work,
             on_stop=self.stopper.wake,
             on_state=self._listening,
@@ -167,17 +171,26 @@ class Worker:
         await self.store.open()
         await asyncio.to_thread(self.store.check_schema)
         await self.begin_life()
+        await self._make_history_ready()
         self.renewer.start()
         for service in self._services:
             service.start()
         self._beat()
 
+    async def _make_history_ready(self) -> None:
+        """Today's partitions first: rows that come before them would stay in the catch-all."""
+        try:
+            await self.pruner.prune()
+        except (
+            psycopg.Error
+        ) as error:  # no right to create tables, perhaps: the catch-all serves, and the pruner will say so again
+            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), mask(str(error).strip())))
+
     async def begin_life(self) -> None:
         """Register as a new holder, and put lanes in order."""
         sent = elapsed()
         identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
-        database_now = await self._workers.register(identity, self.settings.lease_for)
-        self._database_ahead = database_now - elapsed()
+        await self._workers.register(identity, self.settings.lease_for)
         controlled = [job.lane for job in self.registry if job.controls.any]
         if controlled:
             await Lanes(self.store.pool, self.store.statements, self.store.clock).register(controlled)
@@ -312,18 +325,12 @@ class Worker:
         return stopped
 
     async def _drain(self, seconds: float) -> None:
-        deadline = elapsed() + seconds
-        while self.hand.running and (left := deadline - elapsed()) > 0 and not self._stop_now.is_set():
-            now = asyncio.ensure_future(self._stop_now.wait())
-            ended = asyncio.ensure_future(self._until_idle())
-            await asyncio.wait({now, ended}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            for waiter in (now, ended):
-                waiter.cancel()
-            await asyncio.gather(now, ended, return_exceptions=True)
-
-    async def _until_idle(self) -> None:
-        while self.hand.running:
-            await asyncio.sleep(0.01)
+        """Until nothing runs, the time is up, or a second request to stop comes."""
+        waiters = {asyncio.ensure_future(event.wait()) for event in (self.hand.idle, self._stop_now)}
+        await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.wait(waiters)
 
     async def _interrupt(self) -> int:
         """Cancel what still runs and wait a little for it. Returns how many ended."""

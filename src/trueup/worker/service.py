@@ -25,7 +25,7 @@ class Service:
     def __init__(self, events: Events) -> None:
         self.events = events
         self._wake = asyncio.Event()
-        self._stopping = False
+        self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def run_once(self) -> float:
@@ -38,12 +38,12 @@ class Service:
     def start(self) -> None:
         """Does nothing when it runs already."""
         if self._task is None:
-            self._stopping = False
+            self._stop.clear()
             self._task = asyncio.create_task(self._loop(), name=f"trueup {self.name}")
 
     async def stop(self) -> None:
         """Returns when the loop has ended. May be called twice, and before start."""
-        self._stopping = True
+        self._stop.set()
         self._wake.set()
         task = self._task
         if task is not None:
@@ -58,29 +58,32 @@ class Service:
 
     async def _loop(self) -> None:
         failures = 0
-        while not self._stopping:
+        while not self._stop.is_set():
             self._wake.clear()
             try:
                 pause = await self.run_once()
                 failures = 0
             except RETRYABLE:
                 failures += 1
-                pause = min(LONGEST_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1)  # noqa: S311 - spreads retries
-                self._wake.clear()  # whoever wakes us cannot bring the database back
+                # Nobody who wakes us can bring the database back, so only a stop cuts this pause short.
+                await _wait(self._stop, min(LONGEST_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1))  # noqa: S311
             except Exception as error:
-                pause = 1.0
                 self.events.emit(ServiceFailed(self.name, type_name(error), mask(str(error))))
-            if not self._stopping and pause > 0:
-                await self._sleep(pause)
-            elif pause <= 0:
-                await asyncio.sleep(0)
+                await _wait(self._stop, 1.0)
+            else:
+                if pause > 0:
+                    await _wait(self._wake, pause)
+                else:
+                    await asyncio.sleep(0)
 
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until the event is set, or for so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 def jittered(seconds: float) -> float:

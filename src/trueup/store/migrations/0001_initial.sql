@@ -1,6 +1,9 @@
 -- The first schema: workers, jobs, their history, lanes.
 
-create schema if not exists {schema};
+-- Not "if not exists": that asks for the right to create schemas even when this one is there already.
+do $$ begin
+  if to_regnamespace('{schema}') is null then create schema {schema}; end if;
+end $$;
 
 create table {schema}.migrations (
   number      int not null,

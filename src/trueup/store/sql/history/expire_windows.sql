@@ -1,5 +1,8 @@
--- Unique windows that have passed. Index: unique_windows_until.
-with old as (
-  select ctid as slot from {schema}.unique_windows where taken_until <= coalesce(%(now)s::timestamptz, now()) limit 10000 for update skip locked
+-- Unique windows that have passed. Returns a row while there may be more. Index: unique_windows_until.
+with gone as (
+  delete from {schema}.unique_windows
+   where ctid = any(array(select ctid from {schema}.unique_windows
+                           where taken_until <= coalesce(%(now)s::timestamptz, now()) limit 5000 for update skip locked))
+  returning 1
 )
-delete from {schema}.unique_windows where ctid = any(array(select slot from old)) returning kind;
+select count(*) from gone having count(*) > 0;

@@ -5,6 +5,8 @@
 with me as materialized (
   select holder from {schema}.workers
    where holder = %(holder)s and rescued_at is null and lease_until > coalesce(%(now)s::timestamptz, now())
+     -- an idle poll writes nothing, not even this lock
+     and exists (select from {schema}.jobs where state = 'queued' and lane = any(%(lanes)s::text[]) and run_at <= coalesce(%(now)s::timestamptz, now()))
      for key share
 ), ready as materialized (
   select picked.slot

@@ -1,5 +1,5 @@
 -- enqueue: nothing -> queued. One statement for any number of rows; a live job with the same unique key is left alone.
--- Index: jobs_unique arbitrates. Rows come back for new jobs only. Wakes one listener per lane, and says when.
+-- Index: jobs_unique arbitrates. Rows come back for new jobs only. Wakes the listeners once per lane, and says in how many seconds there is work.
 with given as (
   select g.*, coalesce(g.at, %(now)s::timestamptz, now()) + make_interval(secs => g.delay) as run_at
     from unnest(%(kinds)s::text[], %(queues)s::text[], %(lanes)s::text[], %(keys)s::text[], %(priorities)s::int[],
@@ -13,7 +13,7 @@ with given as (
   on conflict (kind, unique_key) where unique_key is not null do nothing
   returning id, lane, run_at, kind, unique_key
 ), woken as (
-  select count(pg_notify(%(channel)s, lane || ' ' || extract(epoch from first)::text)) as n
+  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0))) as n
     from (select lane, min(run_at) as first from fresh group by lane) as w
 )
 select fresh.id, fresh.kind, fresh.unique_key from fresh, woken order by fresh.id;

@@ -1,0 +1,88 @@
+"""The limit: what hand-written SQL on one psycopg connection reaches with no guarantees beyond "claimed once".
+
+No fence, no lease, no typed arguments, no handler, no retries, no limits: a batch is claimed, and moved to a history table.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+
+SCHEMA = """
+drop schema if exists raw cascade;
+create schema raw;
+create table raw.jobs (id bigint generated always as identity primary key, kind text not null, state text not null default 'queued',
+                       run_at timestamptz not null default now(), args jsonb not null);
+create index raw_ready on raw.jobs (run_at, id) where state = 'queued';
+create table raw.history (id bigint not null, kind text not null, args jsonb not null, finished_at timestamptz not null);
+create index raw_history_id on raw.history (id);
+"""
+CLAIM = """
+update raw.jobs set state = 'running'
+ where ctid = any(array(select ctid from raw.jobs where state = 'queued' and run_at <= now() order by run_at, id limit %s for update skip locked))
+returning id, kind, args
+"""
+FINISH = """
+with gone as (delete from raw.jobs where id = any(%s) returning id, kind, args)
+insert into raw.history select id, kind, args, now() from gone
+"""
+ENQUEUE_AND_NOTIFY = """
+with fresh as (insert into raw.jobs (kind, args) values ('noop', '{}') returning 1) select pg_notify('raw', '') from fresh
+"""
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(url, autocommit=True)
+
+
+def prepare(url: str) -> None:
+    with connect(url) as connection:
+        connection.execute(SCHEMA)
+
+
+def bulk_enqueue(url: str, count: int) -> float:
+    """Rows per second with COPY."""
+    with connect(url) as connection:
+        started = time.perf_counter()
+        with connection.transaction(), connection.cursor().copy("copy raw.jobs (kind, args) from stdin") as copy:
+            for number in range(count):
+                copy.write(f'noop\t{{"n": {number}}}\n')
+        return count / (time.perf_counter() - started)
+
+
+def enqueue_one_by_one(url: str, count: int) -> float:
+    with connect(url) as connection:
+        started = time.perf_counter()
+        for number in range(count):
+            connection.execute(
+                "insert into raw.jobs (kind, args) values ('noop', %s::jsonb) returning id", (f'{{"n": {number}}}',)
+            )
+        return count / (time.perf_counter() - started)
+
+
+def drain(url: str, batch: int = 500) -> float:
+    """Claim and move to the history until nothing is left; jobs per second."""
+    with connect(url) as connection:
+        connection.execute("analyze raw.jobs")
+        started, done = time.perf_counter(), 0
+        while rows := connection.execute(CLAIM, (batch,)).fetchall():
+            connection.execute(FINISH, ([row[0] for row in rows],))
+            done += len(rows)
+        return done / (time.perf_counter() - started)
+
+
+def notify_round_trip(url: str, count: int) -> list[float]:
+    """Milliseconds from sending a committed insert + NOTIFY on one connection to having claimed the row on another."""
+    taken = []
+    with connect(url) as listening, connect(url) as sending:
+        listening.execute("listen raw")
+        for _ in range(count):
+            started = time.perf_counter()
+            sending.execute(ENQUEUE_AND_NOTIFY)
+            list(listening.notifies(stop_after=1, timeout=5))
+            rows = listening.execute(CLAIM, (1,)).fetchall()
+            taken.append((time.perf_counter() - started) * 1000)
+            listening.execute(FINISH, ([row[0] for row in rows],))
+    return taken

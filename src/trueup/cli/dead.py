@@ -1,0 +1,104 @@
+"""`trueup dead …`: jobs that are out of attempts, and what people do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trueup.cli import many
+from trueup.cli.listing import Limit, list_jobs
+from trueup.cli.options import JobId, JobIds, KindOption, YesOption, with_session
+from trueup.cli.session import Session
+from trueup.cli.showing import find, show_job
+from trueup.errors import NotFound
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.operations import Progress
+
+group = typer.Typer(help="Look at dead jobs, revive or discard them.", no_args_is_help=True)
+
+All = Annotated[bool, typer.Option("--all", help="All dead jobs, or those of --kind.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the job.")]
+
+
+@group.command("list")
+@with_session
+def list_dead(session: Session, kind: KindOption = None, limit: Limit = 50) -> None:
+    """List dead jobs, newest first."""
+    list_jobs(session, states=["dead"], kind=kind, queue=None, limit=limit)
+
+
+@group.command("show")
+@with_session
+def show(session: Session, job_id: JobId) -> None:
+    """Show a dead job: its arguments and every error with its traceback."""
+    job = find(session, job_id)
+    if job["state"] != "dead":
+        raise NotFound(f"job {job_id} is {job['state']}, not dead; see: trueup jobs show {job_id}")
+    show_job(session, job)
+
+
+@group.command("revive")
+@with_session
+def revive(
+    session: Session,
+    ids: JobIds = None,
+    everything: All = False,
+    kind: KindOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Put dead jobs back into their queues, with all attempts anew."""
+    wanted = many.chosen(ids, everything, kind)
+    if wanted:
+        revived = session.run(lambda app: _or_none(app.operations.revive(wanted)))
+        many.report(session, {"revived": revived}, wanted, "not dead, or a live job has their unique key")
+        return
+    _all(session, "revive", "revived", kind, yes, lambda app, note: app.operations.revive_all(kind, note))
+
+
+@group.command("discard")
+@with_session
+def discard(
+    session: Session,
+    ids: JobIds = None,
+    everything: All = False,
+    kind: KindOption = None,
+    reason: Reason = "discarded by a person",
+    yes: YesOption = False,
+) -> None:
+    """Take dead jobs off the list; they count as cancelled."""
+    wanted = many.chosen(ids, everything, kind)
+    if wanted:
+        discarded = session.run(lambda app: _or_none(app.operations.discard(wanted, reason)))
+        many.report(session, {"discarded": discarded}, wanted, "not dead")
+        return
+    _all(session, "discard", "discarded", kind, yes, lambda app, note: app.operations.discard_all(kind, reason, note))
+
+
+def _all(
+    session: Session,
+    verb: str,
+    did: str,
+    kind: str | None,
+    yes: bool,
+    move: Callable[[App, Progress], Awaitable[int]],
+) -> None:
+    async def run(app: App) -> int:
+        total = await app.store.views.count(state="dead", kind=kind)
+        if not total:
+            return 0
+        many.confirm(f"{verb.capitalize()} {total:,} dead {many.noun(total)}{many.of_kind(kind)}?", yes)
+        with many.progress(verb, total) as note:
+            return await move(app, note)
+
+    many.report_all(session, {did: session.run(run)})
+
+
+async def _or_none(move: Awaitable[set[int]]) -> set[int]:
+    try:
+        return await move
+    except NotFound:
+        return set()

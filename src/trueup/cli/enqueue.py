@@ -1,0 +1,100 @@
+"""`trueup jobs enqueue`: asks for a run of a job, with arguments from the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.options import with_session
+from trueup.cli.session import Session
+from trueup.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from trueup.jobs.definition import Request
+
+
+@with_session
+def enqueue(
+    session: Session,
+    kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False, help="The job's name.")],
+    arguments: Annotated[
+        str | None,
+        typer.Argument(metavar="JSON", show_default=False, help='Arguments: {"name": value, …} or [value, …].'),
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", "-a", metavar="NAME=VALUE", help="An argument as text, or as JSON with :=. May be given again."
+        ),
+    ] = None,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Not before, such as 10m.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", metavar="N", help="Larger is sooner.")] = None,
+    unique: Annotated[
+        str | None, typer.Option("--unique", metavar="KEY", help="Only if no live job has this key.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Another queue.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job and print its result.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="With --wait: how long at most.")
+    ] = None,
+) -> None:
+    """Enqueue a job of your App."""
+    positional, named = _arguments(arguments, arg or [])
+    app = session.app_with_jobs()
+    request = app.registry[kind].using(delay=delay, priority=priority, unique=unique, queue=queue)
+    session.run_on(app, lambda app: _enqueue(session, request, positional, named, wait, timeout))
+
+
+async def _enqueue(
+    session: Session,
+    request: Request[..., Any],
+    positional: list[Any],
+    named: dict[str, Any],
+    wait: bool,
+    timeout: str | None,
+) -> None:
+    job = await request.enqueue(*positional, **named)
+    if not session.json:
+        say = output.note if wait else output.say
+        say(f"enqueued job {job}" if job.created else f"job {job} has this unique key already; nothing was enqueued")
+    if wait:
+        result = await job.result(timeout)
+        output.write_json({"id": job.id, "created": job.created, "result": result} if session.json else result)
+    elif session.json:
+        output.write_json({"id": job.id, "created": job.created})
+
+
+def _arguments(document: str | None, items: list[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named arguments. Raises InvalidArguments when the text cannot be read."""
+    given = _parse("the arguments", document) if document is not None else {}
+    if not isinstance(given, dict | list):
+        raise InvalidArguments(
+            f'the arguments must be a JSON object or array, like {{"name": "value"}}, not {document}'
+        )
+    positional, named = (given, {}) if isinstance(given, list) else ([], dict(given))
+    for item in items:
+        name, value = _pair(item)
+        if name in named:
+            raise InvalidArguments(f"argument {name!r} was given twice")
+        named[name] = value
+    return positional, named
+
+
+def _pair(item: str) -> tuple[str, Any]:
+    """`name=text`, or `name:=json`."""
+    name, found, value = item.partition("=")
+    if not found or not name.removesuffix(":"):
+        raise InvalidArguments(f"--arg {item}: write it like name=value, or name:=[1,2] for JSON")
+    if name.endswith(":"):
+        return name[:-1], _parse(f"--arg {name[:-1]}", value)
+    return name, value
+
+
+def _parse(what: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidArguments(f"{what}: not JSON: {error}") from None

@@ -1,0 +1,117 @@
+"""`trueup jobs …`: looking at jobs, asking for them, hurrying and cancelling them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trueup.cli import many
+from trueup.cli.enqueue import enqueue
+from trueup.cli.listing import Limit, list_jobs
+from trueup.cli.options import JobId, JobIds, KindOption, YesOption, with_session
+from trueup.cli.session import Session
+from trueup.cli.showing import find, show_job
+from trueup.errors import NotFound
+from trueup.jobs.states import JobState
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.operations import Cancelled
+
+group = typer.Typer(help="Look at jobs, enqueue, retry or cancel them.", no_args_is_help=True)
+group.command("enqueue")(enqueue)
+
+
+@group.command("list")
+@with_session
+def list_all(
+    session: Session,
+    state: Annotated[
+        list[JobState] | None, typer.Option("--state", "-s", help="Only jobs in this state. May be given again.")
+    ] = None,
+    kind: KindOption = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only jobs of this queue.")] = None,
+    limit: Limit = 50,
+) -> None:
+    """List jobs, newest first."""
+    list_jobs(session, states=[str(each) for each in state or JobState], kind=kind, queue=queue, limit=limit)
+
+
+@group.command("show")
+@with_session
+def show(session: Session, job_id: JobId) -> None:
+    """Show everything about a job: arguments, progress, result, errors with tracebacks."""
+    show_job(session, find(session, job_id))
+
+
+@group.command("retry")
+@with_session
+def retry(
+    session: Session,
+    ids: JobIds = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All dead jobs and all that wait after a failed attempt, or those of --kind.")
+    ] = False,
+    kind: KindOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Run jobs again now: dead ones are revived, queued ones need not wait for their time any longer."""
+    wanted = many.chosen(ids, everything, kind)
+    if not wanted:
+        _retry_all(session, kind, yes)
+        return
+    revived, hurried = session.run(lambda app: _retry(app, wanted))
+    many.report(session, {"revived": revived, "hurried": hurried}, wanted, "neither dead nor waiting for their time")
+
+
+async def _retry(app: App, ids: list[int]) -> tuple[set[int], set[int]]:
+    try:
+        revived = await app.operations.revive(ids)
+    except NotFound:
+        revived = set()
+    rest = [job_id for job_id in ids if job_id not in revived]
+    try:
+        hurried = await app.operations.hurry(rest) if rest else set()
+    except NotFound:
+        hurried = set()
+    return revived, hurried
+
+
+def _retry_all(session: Session, kind: str | None, yes: bool) -> None:
+    async def run(app: App) -> dict[str, int]:
+        dead = await app.store.views.count(state="dead", kind=kind)
+        waiting = await app.store.views.count(state="queued", kind=kind, failed=True)
+        if not dead and not waiting:
+            return {"revived": 0, "hurried": 0}
+        many.confirm(f"Retry {dead:,} dead and {waiting:,} waiting jobs{many.of_kind(kind)}?", yes)
+        with many.progress("retry", dead + waiting) as note:
+            # The waiting first: a job revived and failed again in the meantime keeps its backoff.
+            hurried = await app.operations.hurry_all(kind, note)
+            return {"revived": await app.operations.revive_all(kind, note), "hurried": hurried}
+
+    many.report_all(session, session.run(run))
+
+
+@group.command("cancel")
+@with_session
+def cancel(
+    session: Session,
+    ids: JobIds = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Kept with the job.")
+    ] = "cancelled by a person",
+) -> None:
+    """Cancel queued jobs, and ask the workers of running ones to stop them."""
+    wanted = many.chosen(ids, False, None)
+    did = session.run(lambda app: _cancel(app, wanted, reason))
+    many.report(session, {"cancelled": did.cancelled, "asked to stop": did.asked}, wanted, "neither queued nor running")
+
+
+async def _cancel(app: App, ids: list[int], reason: str) -> Cancelled:
+    from trueup.operations import Cancelled
+
+    try:
+        return await app.operations.cancel(ids, reason)
+    except NotFound:
+        return Cancelled(set(), set())

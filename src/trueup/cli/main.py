@@ -1,0 +1,68 @@
+"""The command line: every command, and what happens around one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from trueup.cli import dead, jobs, postgres
+from trueup.cli.config import config
+from trueup.cli.demo import demo
+from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report, silence_output
+from trueup.cli.migrate import migrate
+from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember
+from trueup.cli.status import status
+from trueup.cli.worker import worker
+
+app = typer.Typer(
+    help="Durable jobs on the PostgreSQL you already have.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain text: it needs no drawing characters and starts faster
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(worker)
+app.command()(status)
+app.add_typer(jobs.group, name="jobs")
+app.add_typer(dead.group, name="dead")
+app.command()(migrate)
+app.add_typer(postgres.group, name="postgres")
+app.command()(config)
+app.command()(demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from trueup import __version__
+
+        typer.echo(f"trueup {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    app: AppOption = None,
+    database_url: DatabaseOption = None,
+    schema: SchemaOption = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    remember(context, app, database_url, schema)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 ok, 1 something is wrong, 2 usage or configuration, 130 interrupted."""
+    try:
+        code = app(arguments, prog_name="trueup", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        silence_output()
+        return WRONG
+    except Exception as error:
+        return report(error)
+    return (code if isinstance(code, int) else 0) if flush_or_give_up() else WRONG

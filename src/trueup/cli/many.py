@@ -1,0 +1,79 @@
+"""Commands over many jobs: choosing between ids and --all, asking first, and showing how far it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.errors import WRONG
+from trueup.cli.session import Session
+
+
+def chosen(ids: list[int] | None, everything: bool, kind: str | None) -> list[int]:
+    """The ids once each; empty means --all. Raises a usage error unless exactly one of both was given."""
+    if bool(ids) == everything:
+        raise typer.BadParameter("give job ids, or --all")
+    if kind is not None and ids:
+        raise typer.BadParameter("--kind goes with --all, not with ids")
+    return list(dict.fromkeys(ids or ()))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, if there is a person to ask. Raises typer.Abort on no."""
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm(question, abort=True, err=True)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while a person watches; gives what is to be called with each number of jobs looked at."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def report(session: Session, did: dict[str, Iterable[int]], asked: Sequence[int], why_not: str) -> None:
+    """Say what was done to which of the ids; exit with 1 when some were left as they are."""
+    done = {verb: sorted(ids) for verb, ids in did.items()}
+    left = sorted(set(asked).difference(*done.values()))
+    if session.json:
+        output.write_json({**done, "unchanged": left})
+    else:
+        for verb, ids in done.items():
+            if ids:
+                output.say(f"{verb} {_jobs(ids)}")
+    if left:
+        output.note(f"unchanged {_jobs(left)}: {why_not}")
+        raise typer.Exit(WRONG)
+
+
+def report_all(session: Session, counts: dict[str, int]) -> None:
+    """Say how many jobs a command over all of them changed."""
+    if session.json:
+        output.write_json(counts)
+    else:
+        said = [f"{verb} {count:,} {noun(count)}" for verb, count in counts.items() if count]
+        output.say(", ".join(said) or "nothing to do")
+
+
+def noun(count: int) -> str:
+    return "job" if count == 1 else "jobs"
+
+
+def of_kind(kind: str | None) -> str:
+    return f" of kind {kind}" if kind is not None else ""
+
+
+def _jobs(ids: Sequence[int]) -> str:
+    return f"{noun(len(ids))} {', '.join(map(str, ids))}"

@@ -1,0 +1,95 @@
+"""`trueup migrate`: brings the database's schema up to date, or says what that would mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.errors import WRONG
+from trueup.cli.options import with_session
+from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.events import Event
+    from trueup.store.migrate import Migrator, Step
+
+
+@with_session
+def migrate(
+    session: Session,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if steps are pending.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the pending steps as a script.")] = False,
+    pre_only: Annotated[
+        bool, typer.Option("--pre-only", help="Leave out the steps for which old workers must be gone.")
+    ] = False,
+) -> None:
+    """Bring the database's schema up to date."""
+    from trueup.store.migrate import Migrator
+
+    if sum((check, sql, pre_only)) > 1 and not (check and pre_only):
+        raise typer.BadParameter("--sql goes with neither --check nor --pre-only")
+    app = session.app()
+    try:
+        store = app.store
+        with store.connect_sync("migrate") as connection:
+            migrator = Migrator(connection, app.settings.schema, app.events)
+            if check:
+                _check(session, migrator, post=not pre_only)
+            elif sql:
+                _print_script(session, migrator)
+            else:
+                _apply(session, app, migrator, post=not pre_only)
+    finally:
+        app.close_sync()
+
+
+def _check(session: Session, migrator: Migrator, *, post: bool) -> None:
+    pending = migrator.pending(post=post)
+    if session.json:
+        output.write_json({"pending": [step.name for step in pending]})
+    else:
+        for step in pending:
+            output.say(f"pending  {step.name}")
+        if not pending:
+            output.say("the schema is up to date")
+    if pending:
+        raise typer.Exit(WRONG)
+
+
+def _print_script(session: Session, migrator: Migrator) -> None:
+    script = migrator.sql()
+    if session.json:
+        output.write_json({"pending": [step.name for step in migrator.pending()], "sql": script})
+    else:
+        typer.echo(script or "-- the schema is up to date")
+
+
+def _apply(session: Session, app: App, migrator: Migrator, *, post: bool) -> None:
+    from trueup.events import MigrationApplied
+
+    def applied(event: Event) -> None:
+        if isinstance(event, MigrationApplied) and not session.json:
+            output.say(f"applied  {event.number:04} {_words(event)}  ({event.duration_ms:.0f} ms)")
+
+    app.events.subscribe(applied, MigrationApplied)
+    done = migrator.migrate(post=post)
+    left = migrator.pending()
+    if session.json:
+        output.write_json({"applied": _names(done), "pending": _names(left)})
+        return
+    if not done and not left:
+        output.say("the schema is up to date")
+    for step in left:
+        output.say(f"left     {step.name}  (once no old worker runs: trueup migrate)")
+
+
+def _words(event: Any) -> str:
+    title = str(event.title).replace("_", " ")
+    return title if event.step == "only" else f"{title} ({event.step})"
+
+
+def _names(steps: list[Step]) -> list[str]:
+    return [step.name for step in steps]

@@ -1,0 +1,76 @@
+"""The options every command takes, before the command or after it: `trueup --app x:app worker`, `trueup worker --app x:app`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from trueup.cli.session import Session
+
+P = ParamSpec("P")
+
+_PANEL = "Where"
+
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE:ATTR", help="Your App, or TRUEUP_APP.", rich_help_panel=_PANEL),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--database-url", metavar="URL", help="The database, or TRUEUP_DATABASE_URL.", rich_help_panel=_PANEL),
+]
+SchemaOption = Annotated[
+    str | None,
+    typer.Option("--schema", metavar="NAME", help="The schema of trueup's tables.", rich_help_panel=_PANEL),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_HIGHEST_ID = 2**63 - 1
+JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_HIGHEST_ID, show_default=False)]
+JobIds = Annotated[list[int] | None, typer.Argument(metavar="ID…", min=1, max=_HIGHEST_ID, show_default=False)]
+
+
+def remember(
+    context: typer.Context, app: AppOption = None, database_url: DatabaseOption = None, schema: SchemaOption = None
+) -> None:
+    """Keep what was given before the command for the command."""
+    context.obj = Session(app, database_url, schema)
+
+
+def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Turn `command(session, …)` into one that takes the common options on the command line in place of the session."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        before: Session = given.pop("context").obj or Session()
+        session = Session(
+            given.pop("app") or before.app_place,
+            given.pop("database_url") or before.database_url,
+            given.pop("schema") or before.schema,
+            given.pop("json"),
+        )
+        command(session, **given)  # type: ignore[call-arg]
+
+    common = inspect.signature(_common, eval_str=True).parameters.values()
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *common)]
+    # typer reads both.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _common(
+    context: typer.Context,
+    json: JsonOption = False,
+    app: AppOption = None,
+    database_url: DatabaseOption = None,
+    schema: SchemaOption = None,
+) -> None:
+    """Its signature is what `with_session` adds."""

@@ -1,0 +1,154 @@
+"""What commands write to standard output: JSON for programs, tables for people.
+
+A table on a terminal is drawn by rich and fitted to its width; in a pipe it is plain columns of text, one row to a line and
+nothing cut off, so that `grep` and `awk` work.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from trueup.observe.printable import printable, printable_json
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+STYLES = {"queued": "cyan", "running": "yellow", "done": "green", "dead": "bold red", "cancelled": "dim"}
+
+LABEL_WIDTH = 10
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    right: bool = False
+    wide: bool = False  # takes what room is left, and is the one that is cut when there is none
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: Sequence[Column]
+    rows: list[Sequence[object]] = field(default_factory=list)
+    empty: str = "none"
+
+    def texts(self) -> list[list[str]]:
+        return [["" if cell is None else printable(str(cell)) for cell in row] for row in self.rows]
+
+
+def write_json(document: object) -> None:
+    """One document for people and programs to read."""
+    _write(_encode(document, indent=2))
+
+
+def write_json_line(document: object) -> None:
+    _write(_encode(document, indent=None))
+
+
+def say(text: str) -> None:
+    """A line about what was done."""
+    _write(printable(text))
+
+
+def note(text: str) -> None:
+    """A line on standard error, for what is not the result."""
+    print(printable(text), file=sys.stderr)
+
+
+def show(*tables: Table) -> None:
+    """Write the tables, on a terminal with colours and to its width."""
+    if on_terminal():
+        for table in tables:
+            terminal().print(drawn(table))
+    else:
+        _write("\n\n".join(plain(table, titled=len(tables) > 1) for table in tables))
+
+
+def write_block(facts: Iterable[tuple[str, str]]) -> None:
+    """Facts under one another, the labels in a column of their own; the texts are printable already."""
+    for label, text in facts:
+        indented = text.replace("\n", "\n" + " " * (LABEL_WIDTH + 1))
+        if on_terminal():
+            from rich.text import Text
+
+            style = STYLES.get(text, "red" if label == "error" else "")
+            terminal().print(Text.assemble((f"{label:{LABEL_WIDTH}} ", "dim"), (indented, style)), soft_wrap=True)
+        else:
+            _write(f"{label:{LABEL_WIDTH}} {indented}")
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+@cache
+def terminal() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def plain(table: Table, *, titled: bool) -> str:
+    """The table as lines of text."""
+    rows = [[column.title.upper() for column in table.columns], *table.texts()] if table.rows else []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_plain_row(table.columns, row, widths) for row in rows] or [table.empty]
+    return "\n".join([f"# {table.title}", *lines] if titled else lines)
+
+
+def _plain_row(columns: Sequence[Column], row: Sequence[str], widths: Iterable[int]) -> str:
+    padded = (
+        text.rjust(width) if column.right else text.ljust(width)
+        for column, text, width in zip(columns, row, widths, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def drawn(table: Table) -> RenderableType:
+    """The table for a terminal."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    title = Text(table.title, style="bold")
+    if not table.rows:
+        return Group(title, Text(f"  {table.empty}\n", style="dim"))
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    for column in table.columns:
+        grid.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if column.wide else None,
+        )
+    for row in table.texts():
+        grid.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+    return Group(title, grid, Text())
+
+
+def _write(text: str) -> None:
+    print(text, flush=True)
+
+
+def _encode(document: object, indent: int | None) -> str:
+    # Not orjson: payloads may hold integers beyond 64 bits.
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return printable_json(json.dumps(document, indent=indent, ensure_ascii=ascii_only, default=_simple))
+
+
+def _simple(value: Any) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)

@@ -1,0 +1,77 @@
+"""What one run of a command works with: the settings, the App, the format of its output."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from trueup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.config import Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Session:
+    """The options every command takes, as given. Nothing is read, imported or connected before it is asked for."""
+
+    app_place: str | None = None
+    database_url: str | None = None
+    schema: str | None = None
+    json: bool = False
+
+    def settings(self) -> Settings:
+        """The settings in force: those of the App if there is one, with what the command line says on top."""
+        return self.app().settings
+
+    def app(self) -> App:
+        """The App that is configured, or else one without jobs: enough for everything that needs no job's definition."""
+        from trueup.app import App
+        from trueup.cli.loading import load_app
+        from trueup.config import load_settings
+
+        settings = load_settings(
+            overrides={"app": self.app_place, "database_url": self.database_url, "schema": self.schema}
+        )
+        if settings.app is None:
+            return App(self.database_url, schema=self.schema)
+        app = load_app(settings.app)
+        self._override(app, settings)
+        return app
+
+    def app_with_jobs(self) -> App:
+        """The App that is configured. Raises ConfigError when there is none or it declares no job."""
+        app = self.app()
+        if len(app.registry):
+            return app
+        if app.settings.app is None and self.app_place is None:
+            raise ConfigError("this command needs your App: give --app module:attribute, or set TRUEUP_APP")
+        raise ConfigError(f"{self.app_place or app.settings.app} declares no job; decorate a function with @app.job")
+
+    def run(self, work: Callable[[App], Awaitable[T]]) -> T:
+        """Do the work on the App, connected, and close it."""
+        return self.run_on(self.app(), work)
+
+    def run_on(self, app: App, work: Callable[[App], Awaitable[T]]) -> T:
+        import asyncio
+
+        async def connected() -> T:
+            try:
+                await app.open()
+                return await work(app)
+            finally:
+                await app.close()
+
+        return asyncio.run(connected())
+
+    def _override(self, app: App, settings: Settings) -> None:
+        given = {
+            name: getattr(settings, name) for name in ("database_url", "schema") if getattr(self, name) is not None
+        }
+        sources = {**app.settings.sources, **{name: settings.sources[name] for name in given}}
+        app.settings = dataclasses.replace(app.settings, **given, sources=sources)

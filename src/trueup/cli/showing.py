@@ -1,0 +1,79 @@
+"""Everything about one job."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from trueup.cli import output
+from trueup.cli.ages import written
+from trueup.cli.listing import error_text, progress_text
+from trueup.cli.session import Session
+from trueup.errors import NotFound
+from trueup.observe.printable import printable, printable_json, printable_lines
+
+
+def find(session: Session, job_id: int) -> dict[str, Any]:
+    """The job's record. Raises NotFound."""
+    job = session.run(lambda app: app.store.views.job(job_id))
+    if job is None:
+        raise NotFound(f"no job {job_id} is known; its history may have passed its retention")
+    return job
+
+
+def show_job(session: Session, job: dict[str, Any]) -> None:
+    if session.json:
+        output.write_json(job)
+    else:
+        output.write_block(_lines(job))
+
+
+def _lines(job: dict[str, Any]) -> list[tuple[str, str]]:
+    """(label, text) pairs; the text may have lines of its own."""
+    facts = [
+        ("job", f"{job['id']}"),
+        ("kind", job["kind"]),
+        ("state", job["state"]),
+        ("reason", job["reason"]),
+        ("queue", job["queue"] if job["lane"] == job["queue"] else f"{job['queue']} (through lane {job['lane']})"),
+        ("fair key", job["key"]),
+        ("unique key", job["unique_key"]),
+        ("priority", str(job["priority"]) if job["priority"] else None),
+        ("attempt", _attempts(job)),
+        ("holder", f"{job['holder']} (term {job['term']})" if job["holder"] else None),
+        *((label, _moment(job[name])) for label, name in MOMENTS),
+        ("progress", progress_text(job["progress"]) if job["progress"] else None),
+        ("arguments", _json(job["args"])),
+        ("result", None if job["result"] is None else _json(job["result"])),
+    ]
+    shown = [(label, printable_lines(text)) for label, text in facts if text]
+    return [*shown, *(_error(error) for error in job["errors"])]
+
+
+MOMENTS = (
+    ("enqueued", "enqueued_at"),
+    ("due", "run_at"),
+    ("claimed", "claimed_at"),
+    ("stop asked", "cancel_requested_at"),
+    ("finished", "finished_at"),
+)
+
+
+def _attempts(job: dict[str, Any]) -> str:
+    crashes = f", {job['crashes']} of them ended with their worker" if job["crashes"] else ""
+    return f"{job['attempt']} of {job['max_attempts']}{crashes}"
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return written(moment) if moment is not None else None
+
+
+def _json(value: object) -> str:
+    return printable_json(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _error(error: dict[str, Any]) -> tuple[str, str]:
+    heading = printable(f"attempt {error.get('attempt')}, {error.get('at')}: {error_text(error)}")
+    trace = error.get("traceback")
+    return "error", f"{heading}\n{printable_lines(trace, '  ')}" if trace else heading

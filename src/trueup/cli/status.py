@@ -1,0 +1,181 @@
+"""`trueup status`: what waits, what runs, who works, and how jobs ended lately."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.ages import span
+from trueup.cli.errors import say_error
+from trueup.cli.options import with_session
+from trueup.cli.output import Column, Table
+from trueup.cli.session import Session
+from trueup.errors import DatabaseUnavailable, TrueupError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trueup.app import App
+    from trueup.store.views import Views
+
+LATELY = 3600.0  # seconds: how far back ended jobs are counted
+SHORTEST_PAUSE = 0.1  # seconds
+
+
+@with_session
+def status(
+    session: Session,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often to look.")] = "2s",
+) -> None:
+    """Show queues, workers, and how jobs ended in the last hour."""
+    from trueup.durations import parse_duration
+
+    pause = max(SHORTEST_PAUSE, parse_duration(every).total_seconds())
+    if watch:
+        session.run(lambda app: _watch(session, app, pause))
+    else:
+        seen = session.run(lambda app: look(app.store.views))
+        if session.json:
+            output.write_json(seen)
+        else:
+            output.show(*tables(seen))
+
+
+async def look(views: Views) -> dict[str, Any]:
+    """The whole picture, as `--json` shows it."""
+    return {
+        "at": datetime.now(UTC),
+        "queues": await views.queues(),
+        "workers": await views.workers(),
+        "ended_last_hour": await views.ended(LATELY),
+        "dead": await views.count(state="dead"),
+    }
+
+
+def tables(seen: dict[str, Any]) -> list[Table]:
+    return [_queues(seen["queues"]), _workers(seen["workers"]), _ended(seen["ended_last_hour"], seen["dead"])]
+
+
+def _queues(records: list[dict[str, Any]]) -> Table:
+    columns = [
+        *(Column("queue"), Column("kind", wide=True)),
+        *(Column(title, right=True) for title in ("queued", "due", "running", "oldest due")),
+    ]
+    table = Table("Queues", columns, empty="no job is queued or running")
+    for queue in records:
+        oldest = "" if queue["oldest_due_s"] is None else span(queue["oldest_due_s"])
+        counts = (f"{queue[name]:,}" for name in ("queued", "due", "running"))
+        table.rows.append((queue["queue"], queue["kind"], *counts, oldest))
+    return table
+
+
+def _workers(records: list[dict[str, Any]]) -> Table:
+    columns = [
+        Column("worker", wide=True),
+        Column("queues"),
+        Column("in hand", right=True),
+        Column("at a time", right=True),
+        Column("up", right=True),
+        Column("lease left", right=True),
+        Column("state"),
+    ]
+    table = Table("Workers", columns, empty="no worker runs; start one: trueup worker --app module:app")
+    for worker in records:
+        up = (datetime.now(UTC) - worker["started_at"]).total_seconds()
+        table.rows.append(
+            (
+                f"{worker['host']}:{worker['pid']}",
+                ",".join(worker["queues"]),
+                f"{worker['running']:,}",
+                worker["concurrency"],
+                span(up),
+                span(worker["lease_left_s"]),
+                _worker_state(worker),
+            )
+        )
+    return table
+
+
+def _worker_state(worker: dict[str, Any]) -> str:
+    if worker["lease_left_s"] <= 0:
+        return "expired"
+    return "stopping" if worker["stopping"] else "working"
+
+
+def _ended(records: list[dict[str, Any]], dead: int) -> Table:
+    states = ("done", "dead", "cancelled")
+    columns = [Column("kind", wide=True), *(Column(state, right=True) for state in states)]
+    counts: dict[str, dict[str, int]] = {}
+    for record in records:
+        counts.setdefault(record["kind"], {})[record["state"]] = record["count"]
+    to_look_at = f"; {dead:,} dead to look at: trueup dead list" if dead else ""
+    table = Table(f"Ended in the last hour{to_look_at}", columns, empty="nothing")
+    for kind, by_state in counts.items():
+        table.rows.append((kind, *(f"{by_state.get(state, 0):,}" for state in states)))
+    return table
+
+
+async def _watch(session: Session, app: App, pause: float) -> None:
+    if session.json or not output.on_terminal():
+        await _repeat(session, app, pause)
+    else:
+        await _watch_live(app, pause)
+
+
+async def _repeat(session: Session, app: App, pause: float) -> None:
+    """One JSON line, or one block of tables, per look."""
+    while True:
+        try:
+            seen = await _look_or_say_why_not(app)
+            if session.json:
+                output.write_json_line(seen)
+            else:
+                output.say(f"{seen['at']:%Y-%m-%d %H:%M:%SZ}")
+                output.show(*tables(seen))
+                output.say("")
+        except DatabaseUnavailable as error:
+            say_error(str(error))
+        await asyncio.sleep(pause)
+
+
+async def _watch_live(app: App, pause: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    drawn: RenderableType = Text("…")
+    with Live(drawn, console=output.terminal(), screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            drawn = await _drawn(app, drawn)
+            live.update(drawn, refresh=True)
+            await asyncio.sleep(pause)
+
+
+async def _drawn(app: App, before: RenderableType) -> RenderableType:
+    """The picture as it is now; while the database is away, the last one under a line that says so."""
+    from rich.console import Group
+    from rich.text import Text
+
+    try:
+        seen = await _look_or_say_why_not(app)
+    except DatabaseUnavailable as error:
+        return Group(Text(str(error), style="red"), Text(), before)
+    heading = Text.assemble(("trueup status", "bold"), (f"  {seen['at'].astimezone():%H:%M:%S}  Ctrl-C ends", "dim"))
+    return Group(heading, Text(), *(output.drawn(table) for table in tables(seen)))
+
+
+async def _look_or_say_why_not(app: App) -> dict[str, Any]:
+    import psycopg
+
+    from trueup.store.store import unavailable
+
+    try:
+        return await look(app.store.views)
+    except TrueupError:
+        raise
+    except psycopg.OperationalError as error:
+        raise unavailable(app.store.url, error) from None

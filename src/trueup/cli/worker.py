@@ -1,0 +1,116 @@
+"""`trueup worker`: a process that runs jobs until it is told to stop.
+
+The first SIGTERM or SIGINT lets running jobs end within `drain_for`, the second hands them back at once, and a third ends
+the process like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from trueup.cli.errors import WRONG
+from trueup.cli.options import with_session
+from trueup.cli.session import Session
+from trueup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.worker.runtime import Worker
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@with_session
+def worker(
+    session: Session,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", "-q", metavar="NAME[=N]", help="Serve this queue, N jobs at a time. May be given again."
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-c", metavar="N", min=1, max=10_000, help="Jobs at a time.")
+    ] = None,
+    migrate: Annotated[bool, typer.Option("--migrate", help="Bring the database up to date first.")] = False,
+) -> None:
+    """Run jobs until SIGTERM or Ctrl-C; a second one does not wait for running jobs.
+
+    Exits with 0 when every job has ended or was handed back in order, with 1 when a handler would not end.
+    """
+    from trueup.observe.lines import configure_logging
+    from trueup.observe.logs import attach_logs
+
+    app = session.app_with_jobs()
+    queues = _queues(queue)
+    configure_logging(app.settings)
+    attach_logs(app.events)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_work(app, queues, concurrency, migrate))
+
+
+async def _work(app: App, queues: Mapping[str, int | None] | None, concurrency: int | None, migrate: bool) -> None:
+    try:
+        store = await app.open()
+        if migrate:
+            await asyncio.to_thread(store.migrate)
+        worker = app.worker(queues=queues, concurrency=concurrency)
+        _stop_on_signals(worker)
+        stopped = await worker.run()
+    finally:
+        await app.close()
+    if stopped.abandoned or worker.executor.threads_busy:
+        _leave_them_behind(WRONG if stopped.abandoned else 0)
+
+
+def _stop_on_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def stop() -> None:
+        nonlocal seen
+        seen += 1
+        worker.request_stop()
+        if seen == 2:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop)
+
+
+def _leave_them_behind(code: int) -> NoReturn:
+    """End the process although a handler still runs: closing the loop, or Python's own end, could wait for it for ever."""
+    for handler in logging.getLogger("trueup").handlers:
+        handler.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _queues(given: list[str] | None) -> Mapping[str, int | None] | None:
+    from trueup.config import SETTINGS
+
+    if not given:
+        return None
+    try:
+        queues: Mapping[str, int | None] = SETTINGS["queues"].kind.read(given)
+    except ConfigError as error:
+        raise ConfigError(f"--queue: {error}") from None
+    return queues
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,110 @@
+"""The demo's worker processes: started, killed, frozen, thawed, stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+STOP_WITHIN = 15.0  # seconds
+TAIL = 12  # lines
+
+
+class Condition(StrEnum):
+    WORKING = "working"
+    KILLED = "killed"
+    FROZEN = "frozen"
+    STOPPED = "stopped"
+
+
+class Worker:
+    """A place in the fleet: one process after another, all writing to one log."""
+
+    def __init__(self, name: str, log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        self.condition = Condition.STOPPED
+        self.pids: set[int] = set()
+        self.holders: set[UUID] = set()  # every name it has ever held jobs under, as far as seen
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "trueup.demo.worker"],
+                cwd=self.log.parent,
+                env=self._environment,
+                stdin=subprocess.PIPE,  # its end tells the process that we are gone
+                stdout=log,
+                stderr=log,
+                # A group of its own within our session: Ctrl-C does not reach it, and when we die while it is frozen
+                # the kernel hangs up on it.
+                process_group=0,
+            )
+        self.pids.add(self.pid)
+        self.condition = Condition.WORKING
+
+    def kill(self) -> None:
+        """Gone afterwards, without a word. Harmless when it is already."""
+        if self._process is not None:
+            self._process.kill()
+            self._end(Condition.KILLED)
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self.condition = Condition.FROZEN
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.condition = Condition.WORKING
+
+    def ask_to_stop(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def await_stop(self) -> int:
+        """Its exit status. Raises subprocess.TimeoutExpired."""
+        assert self._process is not None
+        self._process.wait(STOP_WITHIN)
+        return self._end(Condition.STOPPED)
+
+    def died(self) -> int | None:
+        """Its exit status, when it has ended by itself."""
+        return self._process.poll() if self._process is not None else None
+
+    def written(self, event: str) -> Iterator[Mapping[str, Any]]:
+        """The lines of its log about an event."""
+        mark = f'"event":"{event}"'.encode()
+        for line in self.log.read_bytes().splitlines():
+            if mark in line:
+                yield orjson.loads(line)
+
+    def log_tail(self) -> str:
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-TAIL:])
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _end(self, condition: Condition) -> int:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        status = self._process.wait()
+        self._process.stdin.close()
+        self._process = None
+        self.condition = condition
+        return status

@@ -1,0 +1,52 @@
+"""Ctrl-C and its relatives, as an exception that nothing takes for an error."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """We were told to end; `status` is the exit status that says so."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise Interrupted on the first signal; those after it are ignored, as we are ending already."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    with _handled_by(interrupt):
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore the signals meanwhile: for cleaning up."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread only
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

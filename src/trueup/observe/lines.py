@@ -1,0 +1,128 @@
+"""Log lines for the processes that trueup itself starts: JSON for machines, or aligned text for people."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import orjson
+
+from trueup.config import Settings
+from trueup.dsn import mask
+from trueup.observe.logs import LOGGER
+from trueup.observe.printable import printable, printable_json, printable_lines
+
+# What every record has; the rest are the facts that `extra=` put there.
+_OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+_MESSAGE_WIDTH = 20  # most messages; a longer one pushes its fields to the right
+_INDENT = " " * 4  # of stacks: no line of a text from elsewhere starts where our own lines do
+_RESET, _DIM = "\x1b[0m", "\x1b[2m"
+_LEVEL_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
+
+
+def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
+    """Write the `trueup` logger's records to `stream` (standard error), as `log_format` and `log_level` say.
+
+    For programs whose process is trueup's own. Records are not handed on to the root logger, or an application that
+    configured that one would see each of them twice. An application that has put a handler of its own on `trueup` has
+    decided about these records: then only a level that was never set is set. Called again, it replaces what it did.
+    """
+    logger = logging.getLogger(LOGGER)
+    ours = [handler for handler in logger.handlers if isinstance(handler, LinesHandler)]
+    theirs = [handler for handler in logger.handlers if not isinstance(handler, LinesHandler | logging.NullHandler)]
+    if theirs:
+        if logger.level == logging.NOTSET:
+            logger.setLevel(settings.log_level.upper())
+        return
+    for handler in ours:
+        logger.removeHandler(handler)
+    logger.addHandler(LinesHandler(settings.log_format, stream or sys.stderr))
+    logger.setLevel(settings.log_level.upper())
+    logger.propagate = False
+
+
+class LinesHandler(logging.StreamHandler[TextIO]):
+    def __init__(self, log_format: str, stream: TextIO) -> None:
+        super().__init__(stream)
+        on_terminal = stream.isatty()
+        console = log_format == "console" or (log_format == "auto" and on_terminal)
+        colour = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        self.setFormatter(ConsoleLines(colour=colour) if console else JsonLines())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record, always on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        own = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": mask(record.getMessage()),
+        }
+        trace = _trace(self, record)
+        below = {"traceback": trace} if trace else {}
+        # Twice: the first to come first, the last to win over a fact of the same name.
+        return printable_json(_encode({**own, **facts_of(record), **below, **own}))
+
+
+class ConsoleLines(logging.Formatter):
+    """`12:00:00.123 WARN  job retried  job_id=7 kind=send …`, and stacks indented below."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = facts_of(record)
+        facts.pop("event_name", None)  # says what the message says
+        below = [text for text in (facts.pop("stack", ""), _trace(self, record)) if text]
+        moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        message = printable(mask(record.getMessage()))
+        fields = " ".join(f"{self._dim(name + '=')}{_shown(value)}" for name, value in facts.items())
+        line = f"{self._dim(moment)} {self._level(record.levelname)} {message:{_MESSAGE_WIDTH}} {fields}".rstrip()
+        return "\n".join([line, *(printable_lines(str(text), _INDENT) for text in below)])
+
+    def _level(self, name: str) -> str:
+        colour = _LEVEL_COLOURS.get(name, "") if self._colour else ""
+        shown = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(name, name)
+        return f"{colour}{shown:5}{_RESET if colour else ''}"
+
+    def _dim(self, text: str) -> str:
+        return f"{_DIM}{text}{_RESET}" if self._colour else text
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What `extra=` gave the record, passwords in texts masked."""
+    given = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+    return {name: mask(value) if isinstance(value, str) else value for name, value in given.items()}
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []
+    return mask("\n".join(parts))
+
+
+def _encode(fields: Mapping[str, Any]) -> str:
+    try:
+        return orjson.dumps(fields, default=str).decode()
+    except TypeError:  # half a surrogate pair, an integer beyond 64 bits: the slow encoder has no such limits
+        return json.dumps(fields, default=str)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{round(value, 3):.12g}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return _shown(",".join(map(str, value)))
+    text = printable(str(value))
+    needs_quotes = not text or any(character in text for character in ' "=')
+    return '"{}"'.format(text.replace('"', r"\"")) if needs_quotes else text

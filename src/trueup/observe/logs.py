@@ -1,0 +1,126 @@
+"""Events as log records: constant text, and the facts as fields.
+
+Each event becomes one record on the standard logger `trueup.<noun>` (`trueup.job`, `trueup.worker`, …). Its facts are plain
+attributes of the record, as `extra=` makes them: that is what JSON formatters for `logging` write out as fields of their
+own and what structlog's `ExtraAdder` copies, without being told anything about trueup, and what `%(job_id)s` finds. The
+event's own name is `event_name`, because structlog keeps the message under `event`.
+
+The library only ever writes to its own logger, and says nothing until the application configures logging.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from logging import DEBUG, ERROR, INFO, WARNING
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from trueup import events
+from trueup.dsn import mask
+from trueup.events import Event, Events
+
+LOGGER = "trueup"
+
+
+class Entry(NamedTuple):
+    level: int
+    message: str
+
+
+ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
+    {
+        events.JobsEnqueued: Entry(DEBUG, "jobs enqueued"),
+        events.JobsClaimed: Entry(DEBUG, "jobs claimed"),
+        events.JobStarted: Entry(DEBUG, "job started"),
+        events.JobCompleted: Entry(DEBUG, "job completed"),
+        events.JobRetried: Entry(WARNING, "job retried"),
+        events.JobSnoozed: Entry(INFO, "job snoozed"),
+        events.JobReleased: Entry(INFO, "job released"),
+        events.JobBuried: Entry(ERROR, "job buried"),
+        events.JobDropped: Entry(INFO, "job dropped"),
+        events.JobRescued: Entry(WARNING, "job rescued"),
+        events.JobClaimLost: Entry(WARNING, "job claim lost"),
+        events.JobsCancelled: Entry(INFO, "jobs cancelled"),
+        events.JobsRevived: Entry(INFO, "jobs revived"),
+        events.JobsDiscarded: Entry(INFO, "jobs discarded"),
+        events.JobResultDropped: Entry(WARNING, "job result dropped"),
+        events.JobFailedAfterDone: Entry(ERROR, "job failed after it was done"),
+        events.WorkerStarted: Entry(INFO, "worker started"),
+        events.WorkerStopping: Entry(INFO, "worker stopping"),
+        events.WorkerStopped: Entry(INFO, "worker stopped"),
+        events.WorkerLeaseLost: Entry(ERROR, "worker lost its lease"),
+        events.WorkerExpired: Entry(WARNING, "worker expired"),
+        events.RenewalFailed: Entry(WARNING, "lease not renewed"),
+        events.LoopBlocked: Entry(WARNING, "event loop blocked"),
+        events.DatabaseLost: Entry(WARNING, "database lost"),
+        events.DatabaseRestored: Entry(INFO, "database restored"),
+        events.ListenUnavailable: Entry(WARNING, "listen unavailable"),
+        events.ListenRestored: Entry(INFO, "listen restored"),
+        events.ServiceFailed: Entry(ERROR, "service failed"),
+        events.HistoryDayCreated: Entry(DEBUG, "history day created"),
+        events.HistoryDayDropped: Entry(INFO, "history day dropped"),
+        events.MigrationApplied: Entry(INFO, "migration applied"),
+    }
+)
+
+logging.getLogger(LOGGER).addHandler(logging.NullHandler())
+
+
+class Logs:
+    """The subscription of a logger; `attach_logs` makes it.
+
+    Only classes whose level is enabled are subscribed to, so that nobody builds an event per job for a log that drops it.
+    `logging` does not tell when a level is changed, so it is looked at again by `set_level`, by `refresh`, and whenever a
+    worker starts: an application may configure logging after its App was made.
+    """
+
+    def __init__(self, events: Events, logger: logging.Logger) -> None:
+        self._events = events
+        self._logger = logger
+        self._ends: dict[type[Event], Callable[[], None]] = {}
+
+    def set_level(self, level: int | str) -> None:
+        """Set the logger's level, and listen to what it lets through."""
+        self._logger.setLevel(level.upper() if isinstance(level, str) else level)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Listen to exactly the events whose level is enabled now."""
+        for cls, entry in ENTRIES.items():
+            enabled = cls is events.WorkerStarted or self._child(cls).isEnabledFor(entry.level)
+            if enabled and cls not in self._ends:
+                self._ends[cls] = self._events.subscribe(self._write, cls)
+            elif not enabled and cls in self._ends:
+                self._ends.pop(cls)()
+
+    def detach(self) -> None:
+        """Stop listening."""
+        while self._ends:
+            self._ends.popitem()[1]()
+
+    def _child(self, cls: type[Event]) -> logging.Logger:
+        return self._logger.getChild(cls.name.partition(".")[0])
+
+    def _write(self, event: Event) -> None:
+        if isinstance(event, events.WorkerStarted):
+            self.refresh()
+        level, message = ENTRIES[type(event)]
+        logger = self._child(type(event))
+        if logger.isEnabledFor(level):
+            logger.log(level, message, extra=facts(event))
+
+
+def attach_logs(events: Events, logger: logging.Logger | None = None) -> Logs:
+    """Write the events to a logger, `trueup` unless another is given. Attaching twice writes everything twice."""
+    logs = Logs(events, logger or logging.getLogger(LOGGER))
+    logs.refresh()
+    return logs
+
+
+def facts(event: Event) -> dict[str, Any]:
+    """The event's fields by name, passwords in texts masked, and its name as `event_name`."""
+    values = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
+    masked = {name: mask(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {"event_name": event.name, **masked}

@@ -1,0 +1,2 @@
+-- The steps this schema has.
+select number, step from {schema}.migrations;

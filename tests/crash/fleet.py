@@ -1,0 +1,131 @@
+"""A worker process as the crash tests run it: `python -m tests.crash.fleet`.
+
+Its jobs have effects of each kind: in the database together with "done", in the database by an idempotency key, and outside
+(a line in the process's journal). `TABLES` is what they write to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.journal import VARIABLE, Journal
+from trueup import App, Context, Discard, GiveUp, Job, Retry, Snooze, Worker
+from trueup.clock import elapsed
+
+TABLES = """
+create schema effects;
+create table effects.written (job bigint not null, term bigint not null);
+create table effects.delivered (key text primary key, content text not null);
+create table effects.spans (job bigint not null, began timestamptz not null default clock_timestamp(), ended timestamptz);
+"""
+TRANSACTIONAL = frozenset({"transfer", "transfer_sync", "flaky"})
+OUTSIDE = frozenset({"deliver"})
+LIMITS = {"limited": 2}
+
+# Enough for every crash and lost connection a test can bring; the delays stay short.
+PATIENT = Retry(max_attempts=100, first="50ms", factor=1.5, cap="500ms")
+
+
+@dataclass(frozen=True)
+class Jobs:
+    transfer: Job[..., Any]
+    transfer_sync: Job[..., Any]
+    flaky: Job[..., Any]
+    deliver: Job[..., Any]
+    limited: Job[..., Any]
+    choosy: Job[..., Any]
+    gated: Job[..., Any]
+    poison: Job[..., Any]
+
+
+def declare(app: App, journal: Journal | None = None) -> Jobs:
+    """The jobs of the crash tests. Only a worker needs the journal."""
+    write = "insert into effects.written (job, term) values (%s, %s)"
+
+    @app.job(retry=PATIENT)
+    async def transfer(n: int, *, ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(write, [ctx.job.id, ctx.term])
+
+    @app.job(retry=PATIENT)
+    def transfer_sync(n: int, *, ctx: Context) -> None:
+        with ctx.transaction() as tx:
+            tx.execute(write, [ctx.job.id, ctx.term])
+
+    @app.job(retry=PATIENT)
+    async def flaky(n: int, *, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ConnectionError("the first attempt always fails")
+        async with ctx.transaction() as tx:
+            await tx.execute(write, [ctx.job.id, ctx.term])
+
+    @app.job(retry=PATIENT)
+    async def deliver(n: int, *, ctx: Context) -> None:
+        assert journal is not None
+        content = f"parcel {n}"
+        journal.effect(job=ctx.job.id, term=ctx.term, key=ctx.idempotency_key, content=content)
+        statement = b"insert into effects.delivered (key, content) values (%s, %s) on conflict do nothing"
+        async with app.store.pool.use() as connection:
+            await connection.execute(statement, [ctx.idempotency_key, content])
+
+    @app.job(retry=PATIENT, limit=LIMITS["limited"])
+    async def limited(n: int, *, ctx: Context) -> None:
+        async with app.store.pool.use() as connection:
+            await connection.execute(b"insert into effects.spans (job) values (%s)", [ctx.job.id])
+            await asyncio.sleep(0.01)
+            await connection.execute(b"update effects.spans set ended = clock_timestamp() where job = %s", [ctx.job.id])
+
+    @app.job(retry=PATIENT)
+    async def choosy(n: int, *, ctx: Context) -> int:
+        match n % 4:
+            case 0:
+                raise Discard("not wanted")
+            case 1:
+                raise GiveUp("hopeless")
+            case 2 if ctx.term == 1:
+                raise Snooze("50ms")
+        return n
+
+    @app.job(retry=PATIENT)
+    async def gated(gate: str, *, ctx: Context) -> None:
+        while not Path(gate).exists():
+            await asyncio.sleep(0.01)
+
+    @app.job(retry=Retry(max_attempts=3))
+    async def poison() -> None:
+        os._exit(1)
+
+    return Jobs(transfer, transfer_sync, flaky, deliver, limited, choosy, gated, poison)
+
+
+async def work(app: App, journal: Journal, workers: list[Worker]) -> None:
+    worker = app.worker()
+    workers.append(worker)
+    app.events.subscribe(journal)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, worker.request_stop)
+    await worker.run()
+    await app.close()
+
+
+def main() -> None:
+    workers: list[Worker] = []
+
+    def trust_left() -> float:
+        life = workers[0]._life
+        return life.trust.left(elapsed()) if life is not None else 0.0
+
+    journal = Journal(Path(os.environ[VARIABLE]), trust_left)
+    app = App()
+    declare(app, journal)
+    asyncio.run(work(app, journal, workers))
+    journal.close()
+
+
+if __name__ == "__main__":
+    main()

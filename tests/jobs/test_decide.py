@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from tests.jobs.claimed import claimed
+from trueup.backoff import Retry
+from trueup.errors import InvalidArguments, LostClaim
+from trueup.jobs.decide import Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor, decide
+from trueup.jobs.failure import Failure
+from trueup.jobs.outcome import (
+    Discard,
+    Finished,
+    GiveUp,
+    Interrupted,
+    JobTimeout,
+    Misplaced,
+    Outcome,
+    Raised,
+    Returned,
+    Snooze,
+    Stopped,
+)
+
+RETRY = Retry(max_attempts=3, first="1s", factor=2, cap="30s", give_up_on=(PermissionError,))
+BOOM = ValueError("boom")
+
+
+def move(outcome: Outcome, attempt: int = 1, retry: Retry = RETRY) -> Move:
+    return decide(outcome, claimed(attempt=attempt, max_attempts=3), retry, random.Random(1))
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Returned("42"), Complete("42")),
+        (Returned(), Complete(None)),
+        (Finished(), Nothing()),
+        (Stopped(), Drop("stopped")),
+        (Interrupted(), Release("default", "")),
+        (Misplaced("@send", "acme"), Release("@send", "acme")),
+        (Raised(Snooze("5m")), SnoozeFor(timedelta(minutes=5))),
+        (Raised(Discard("no such address")), Drop("no such address")),
+        (Raised(LostClaim("passed")), Nothing(lost=True)),
+    ],
+)
+def test_some_outcomes_lead_to_the_same_move_at_every_attempt(outcome: Outcome, expected: Move, attempt: int) -> None:
+    assert move(outcome, attempt) == expected
+
+
+@pytest.mark.parametrize(("attempt", "delay"), [(1, 1), (2, 2)])
+def test_an_error_before_the_last_attempt_is_retried_after_the_backoff(attempt: int, delay: int) -> None:
+    assert move(Raised(BOOM), attempt) == RetryAfter(timedelta(seconds=delay), Failure.of(BOOM, attempt))
+
+
+@pytest.mark.parametrize("attempt", [3, 4])
+def test_an_error_at_the_last_attempt_is_buried(attempt: int) -> None:
+    assert move(Raised(BOOM), attempt) == Bury("out of attempts", Failure.of(BOOM, attempt))
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (GiveUp("the account is closed"), "the account is closed"),
+        (InvalidArguments("send: to: is missing"), "its arguments do not fit the job"),
+        (PermissionError("no"), "not an error worth retrying"),
+    ],
+)
+def test_errors_that_no_attempt_can_help_are_buried_at_once(error: Exception, reason: str, attempt: int) -> None:
+    assert move(Raised(error), attempt) == Bury(reason, Failure.of(error, attempt))
+
+
+@pytest.mark.parametrize("error", [JobTimeout(timedelta(seconds=5)), SystemExit(3), KeyboardInterrupt()])
+def test_timeouts_and_exits_count_as_failed_attempts(error: BaseException) -> None:
+    assert isinstance(move(Raised(error)), RetryAfter)
+
+
+def test_the_jobs_own_number_of_attempts_counts_not_its_declarations() -> None:
+    job = claimed(attempt=3, max_attempts=10)
+    assert isinstance(decide(Raised(BOOM), job, RETRY, random.Random(1)), RetryAfter)
+
+
+def test_jitter_comes_from_the_given_generator() -> None:
+    retry = Retry(first="10s", jitter=True)
+    first, again = (move(Raised(BOOM), retry=retry) for _ in range(2))
+    assert first == again
+    assert isinstance(first, RetryAfter)
+    assert timedelta() < first.delay < timedelta(seconds=10)
+
+
+def test_a_snooze_must_be_a_duration() -> None:
+    with pytest.raises(Exception, match="has no unit"):
+        Snooze("5")

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trueup.jobs.failure import MOST_MESSAGE, MOST_TRACEBACK, Failure, clean, describe
+
+PASSWORD = "h0rse-battery"
+DSN = f"postgresql://app:{PASSWORD}@db.example:5432/shop"
+
+
+def raised(error: BaseException) -> Failure:
+    """The failure of an error that has a traceback."""
+    try:
+        raise error
+    except BaseException as caught:
+        return Failure.of(caught, 1)
+
+
+@given(st.text(st.characters()), st.integers(100, 500))
+def test_cleaned_text_is_short_valid_and_without_nul(text: str, most: int) -> None:
+    cleaned = clean(text, most)
+    cleaned.encode()
+    assert "\x00" not in cleaned
+    assert len(cleaned) <= most + len(" … 999999 characters left out … ")
+
+
+def test_short_plain_text_is_kept_as_it_is() -> None:
+    assert clean("naïve 🐎 text\n\twith lines", 100) == "naïve 🐎 text\n\twith lines"
+
+
+def test_nul_and_lone_surrogates_are_written_out() -> None:
+    assert clean("a\x00b\ud800c", 100) == "a\\0b\\ud800c"
+
+
+def test_cut_text_keeps_both_ends_and_says_how_much_is_missing() -> None:
+    cut = clean("A" * 100 + "m" * 800 + "Z" * 100, 200)
+    assert cut == "A" * 100 + " … 800 characters left out … " + "Z" * 100
+
+
+def test_an_error_of_50_megabytes_is_described_at_once() -> None:
+    started = time.perf_counter()
+    failure = raised(ValueError("x y\x00" * 12_500_000))
+    assert time.perf_counter() - started < 1
+    assert len(failure.message) < MOST_MESSAGE + 100
+    assert len(failure.traceback) < MOST_TRACEBACK + 100
+
+
+def test_an_error_whose_text_cannot_be_had_is_still_recorded() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    failure = raised(Broken())
+    assert failure.message == "<Broken whose text cannot be had: RuntimeError>"
+    assert "test_failure.py" in failure.traceback
+
+
+def test_an_error_whose_text_is_not_text_is_still_recorded() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            return 3  # type: ignore[return-value]
+
+    assert "TypeError" in describe(Odd())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DSN,
+        f"cannot connect to {DSN}: timeout",
+        f"host=db password={PASSWORD} user=app",
+        repr({"password": PASSWORD}),
+        f"{'x ' * 40_000}{DSN} {'y ' * 40_000}",
+        f"{'x' * 31_990}{DSN}{'y' * 70_000}",
+        f"{'x' * 70_000} {DSN} {'y' * 31_990}",
+    ],
+    ids=["url", "sentence", "pairs", "repr", "middle of long text", "first cut", "second cut"],
+)
+def test_a_planted_password_never_survives(text: str) -> None:
+    failure = raised(RuntimeError(text))
+    assert PASSWORD not in failure.to_json()
+    assert PASSWORD[:6] not in failure.to_json()
+
+
+@pytest.mark.parametrize("offset", range(0, 60, 3))
+def test_a_password_at_the_cut_of_a_long_text_never_survives(offset: int) -> None:
+    for filler in ("x", "x "):
+        head = (filler * 32_000)[: 32_000 - offset]
+        text = f"{head}{DSN} {'y' * 100_000}"
+        tail = f"{'y' * 100_000} {DSN}{(' ' + 'x' * 31_999)[: 32_000 - offset]}"
+        assert PASSWORD[:4] not in clean(text, 100_000)
+        assert PASSWORD[-4:] not in clean(tail, 100_000)
+
+
+def test_a_password_in_the_chain_of_causes_never_survives() -> None:
+    try:
+        try:
+            raise ConnectionError(DSN)
+        except ConnectionError as cause:
+            raise RuntimeError("could not load") from cause
+    except RuntimeError as error:
+        failure = Failure.of(error, 1)
+    assert "ConnectionError" in failure.traceback
+    assert PASSWORD not in failure.to_json()
+
+
+def test_a_chain_of_causes_that_loops_is_still_recorded() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert raised(first).message == "first"
+
+
+def test_the_type_is_named_with_its_module_unless_it_is_builtin() -> None:
+    assert raised(ValueError()).type == "ValueError"
+    assert raised(orjson.JSONDecodeError("x", "y", 0)).type.endswith("JSONDecodeError")
+    assert "." in raised(orjson.JSONDecodeError("x", "y", 0)).type
+
+
+def test_the_record_is_json_with_the_attempt_the_moment_and_the_trace() -> None:
+    record = orjson.loads(raised(ValueError("boom\x00\ud800")).to_json())
+    assert record.pop("at").endswith("+00:00")
+    assert "raise error" in record.pop("traceback")
+    assert record == {"attempt": 1, "type": "ValueError", "message": "boom\\0\\ud800"}
+
+
+def test_an_error_that_was_never_raised_has_no_trace() -> None:
+    assert "traceback" not in orjson.loads(Failure.of(ValueError("boom"), 1).to_json())

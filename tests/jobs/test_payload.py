@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from trueup.errors import InvalidArguments
+from trueup.jobs.payload import MOST_DEPTH, MOST_DIGITS, encode_result
+
+LIMIT = 1_000_000
+
+
+@dataclass
+class Point:
+    x: float
+    note: str = ""
+
+
+class Model(BaseModel):
+    ratio: float | None
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (float("nan"), "result: nan is not a JSON number"),
+        ({"a": [1, float("inf")]}, "result.a[1]: inf is not a JSON number"),
+        ({"a": {"b": -float("inf")}}, "result.a.b: -inf is not a JSON number"),
+        (["fine", "a\x00b"], "result[1]: text with a NUL"),
+        ({"a\x00b": 1}, "text with a NUL"),
+        (("x\ud800",), "result[0]: text with a lone surrogate at position 1"),
+        ({"\udfff": 1}, "lone surrogate"),
+        ([10**5000], f"result[0]: an integer of more than {MOST_DIGITS} digits"),
+        (-(10**MOST_DIGITS), f"result: an integer of more than {MOST_DIGITS} digits"),
+        ({"a": object()}, "result.a: object cannot be stored as JSON"),
+        ([lambda: 1], "result[0]: function cannot be stored as JSON"),
+        (Point(float("nan")), "result.x: nan is not a JSON number"),
+        ([Point(1, "\x00")], "result[0].note: text with a NUL"),
+        (nested(10_000), f"nested deeper than {MOST_DEPTH} levels"),
+        (nested(MOST_DEPTH + 1), f"nested deeper than {MOST_DEPTH} levels"),
+        (Model(ratio=float("nan")), "result.ratio: nan is not a JSON number"),
+        ("x" * LIMIT, "1,000,002 bytes of JSON are over the limit of 1,000,000 (TRUEUP_PAYLOAD_LIMIT)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 80 else "",
+)
+def test_what_jsonb_cannot_hold_is_refused_by_its_place(value: Any, message: str) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        encode_result(value, LIMIT)
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(InvalidArguments):
+        encode_result(loop, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -1.5, "", "NaN", "null", r"\u0000", r"\ud800", "🐎", 10**MOST_DIGITS - 1, "9" * 5000, nested(MOST_DEPTH)],
+    ids=lambda value: f"{type(value).__name__} {str(value)[:10]}",
+)
+def test_text_that_only_looks_suspicious_is_stored_as_it_is(value: Any) -> None:
+    assert json.loads(encode_result(value, LIMIT)) == value
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+leaves = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | finite | st.text()
+values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+@given(values)
+def test_whatever_is_accepted_comes_back_equal_and_without_what_jsonb_refuses(value: Any) -> None:
+    try:
+        encoded = encode_result(value, LIMIT)
+    except InvalidArguments as refused:
+        assert "NUL" in str(refused) or "surrogate" in str(refused)
+        return
+    assert json.loads(encoded) == value
+    assert "\\u0000" not in encoded.replace("\\\\", "")

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+
+from trueup import events
+from trueup.events import DatabaseLost, DatabaseRestored, Event, Events, JobsRevived
+
+
+def test_a_subscriber_hears_only_the_classes_it_asked_for() -> None:
+    bus, heard = Events(), list[Event]()
+    bus.subscribe(heard.append, DatabaseLost, DatabaseRestored)
+    bus.emit(JobsRevived(1))
+    bus.emit(DatabaseLost("claim", "gone"))
+    assert heard == [DatabaseLost("claim", "gone")]
+
+
+def test_a_subscriber_without_classes_hears_everything() -> None:
+    bus, heard = Events(), list[Event]()
+    bus.subscribe(heard.append)
+    bus.emit(JobsRevived(1))
+    assert heard == [JobsRevived(1)]
+
+
+def test_a_subscription_can_be_ended_also_twice() -> None:
+    bus, heard = Events(), list[Event]()
+    end = bus.subscribe(heard.append, JobsRevived)
+    bus.emit(JobsRevived(1))
+    end()
+    end()
+    bus.emit(JobsRevived(2))
+    assert heard == [JobsRevived(1)]
+
+
+def test_wants_says_whether_anybody_listens_right_now() -> None:
+    bus = Events()
+    assert not bus.wants(JobsRevived)
+    end = bus.subscribe(lambda _: None, JobsRevived)
+    assert bus.wants(JobsRevived)
+    assert not bus.wants(DatabaseLost)
+    end()
+    assert not bus.wants(JobsRevived)
+
+
+def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(caplog: pytest.LogCaptureFixture) -> None:
+    bus, heard = Events(), list[Event]()
+
+    def broken(_: Event) -> None:
+        raise RuntimeError("no disk")
+
+    bus.subscribe(broken)
+    bus.subscribe(heard.append)
+    with caplog.at_level(logging.ERROR, "trueup.events"):
+        bus.emit(JobsRevived(3))
+    assert heard == [JobsRevived(3)]
+    assert "subscriber failed on job.revived" in caplog.text
+    assert "no disk" in caplog.text
+
+
+def test_every_event_has_a_name_of_its_own_and_cannot_be_changed() -> None:
+    classes = [cls for cls in vars(events).values() if isinstance(cls, type) and issubclass(cls, Event)]
+    concrete = [cls for cls in classes if cls is not Event]
+    names = [cls.name for cls in concrete]
+    assert len(set(names)) == len(names)
+    assert all(dataclasses.is_dataclass(cls) and "__slots__" in vars(cls) for cls in concrete)
+    event = JobsRevived(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event.count = 2  # type: ignore[misc]
