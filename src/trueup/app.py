@@ -6,18 +6,19 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, Connection, errors
 
 from trueup.backoff import Retry
 from trueup.clock import Clock, DatabaseClock, elapsed
 from trueup.config import Settings, load_settings
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.embedded.embedded import EmbeddedPostgres
-from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout
+from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
 from trueup.jobs.definition import Job, UniqueKey
@@ -184,23 +185,27 @@ class App:
 
     async def put(self, draft: Draft, tx: AsyncConnection[Any] | None) -> Handle[Any]:
         store = self._store or await self.open()
-        stored = await store.enqueue.one(draft, tx)
+        with _missing_schema_explained(self.settings.schema):
+            stored = await store.enqueue.one(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created))
         return Handle(stored.job_id, self, stored.created)
 
     def put_sync(self, draft: Draft, tx: Connection[Any] | None) -> Handle[Any]:
-        stored = self.store.enqueue.one_sync(draft, tx)
+        with _missing_schema_explained(self.settings.schema):
+            stored = self.store.enqueue.one_sync(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created))
         return Handle(stored.job_id, self, stored.created)
 
     async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: AsyncConnection[Any] | None) -> Enqueued:
         store = self._store or await self.open()
-        stored = await store.enqueue.many(template, drafts, tx)
+        with _missing_schema_explained(self.settings.schema):
+            stored = await store.enqueue.many(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept)
         return Enqueued(stored.created, stored.kept)
 
     def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None) -> Enqueued:
-        stored = self.store.enqueue.many_sync(template, drafts, tx)
+        with _missing_schema_explained(self.settings.schema):
+            stored = self.store.enqueue.many_sync(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept)
         return Enqueued(stored.created, stored.kept)
 
@@ -231,6 +236,16 @@ class App:
                 raise ResultTimeout(f"job {job_id} is not finished after {timeout}")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 0.5)
+
+
+@contextmanager
+def _missing_schema_explained(schema: str) -> Iterator[None]:
+    try:
+        yield
+    except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
+        raise SchemaMismatch(
+            f"the database has no trueup schema {schema!r} yet ({error.diag.message_primary}); run `trueup migrate`"
+        ) from None
 
 
 def _last_error(error: Mapping[str, Any] | None) -> str:

@@ -33,6 +33,7 @@ PATIENT = Retry(max_attempts=100, first="50ms", factor=1.5, cap="500ms")
 
 @dataclass(frozen=True)
 class Jobs:
+    quick: Job[..., Any]
     transfer: Job[..., Any]
     transfer_sync: Job[..., Any]
     flaky: Job[..., Any]
@@ -46,6 +47,10 @@ class Jobs:
 def declare(app: App, journal: Journal | None = None) -> Jobs:
     """The jobs of the crash tests. Only a worker needs the journal."""
     write = "insert into effects.written (job, term) values (%s, %s)"
+
+    @app.job(retry=PATIENT)
+    async def quick(n: int) -> int:
+        return n
 
     @app.job(retry=PATIENT)
     async def transfer(n: int, *, ctx: Context) -> None:
@@ -100,7 +105,7 @@ def declare(app: App, journal: Journal | None = None) -> Jobs:
     async def poison() -> None:
         os._exit(1)
 
-    return Jobs(transfer, transfer_sync, flaky, deliver, limited, choosy, gated, poison)
+    return Jobs(quick, transfer, transfer_sync, flaky, deliver, limited, choosy, gated, poison)
 
 
 async def work(app: App, journal: Journal, workers: list[Worker]) -> None:

@@ -95,9 +95,7 @@ class Run:
         self.app.close_sync()
         found = self.violations()
         if fault_ended_at is not None and within is not None:
-            found += invariants.everything_ends_in_time(
-                self.history(), fault_ended_at=fault_ended_at, within=within
-            )
+            found += invariants.everything_ends_in_time(self.history(), fault_ended_at=fault_ended_at, within=within)
         assert not found, "\n".join(found[:50])
 
     def violations(self) -> Violations:

@@ -16,7 +16,7 @@ from tests.support import invariants, recorder
 from tests.support.invariants import History
 from tests.support.journal import Journal, Line, read_journals
 from tests.support.recorder import LeaseChange, Move
-from trueup import App, Context, Retry, Snooze
+from trueup import App, Context, Retry, Snooze, injected
 from trueup.events import JobStarted
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -205,7 +205,7 @@ async def test_all_moves_of_jobs_are_recorded_and_found_legal(
             raise ValueError("no")
 
     @still.job
-    async def sleepy(*, ctx: Context) -> None:
+    async def sleepy(ctx: Context = injected) -> None:
         if ctx.term == 1:
             raise Snooze("1s")
 

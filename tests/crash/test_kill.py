@@ -177,7 +177,9 @@ def test_five_workers_started_at_once_share_the_work(crash: Run) -> None:
     for worker in crash.workers.alive:
         crash.workers.wait_registered(worker)
     crash.prove()
-    assert len({line["holder"] for line in crash.events("worker.started")}) == 5
+    births = crash.events("worker.started")
+    assert len({line["process"] for line in births}) == 5
+    assert len({line["holder"] for line in births}) == len(births)
     assert crash.states() == {"done": 650}
     assert len({line["process"] for line in crash.events("job.started")}) > 1
 
@@ -196,12 +198,13 @@ def test_a_worker_stopped_past_its_lease_is_refused_and_goes_on_as_another_holde
 
     sleeper.send(signal.SIGCONT)
     wait_until(lambda: crash.events("job.claim_lost"), "the late finish is counted")
-    wait_until(lambda: len(crash.events("worker.started")) == 3, "the sleeper is a new holder")
+    wait_until(lambda: len(crash.events("worker.started")) >= 3, "the sleeper is a new holder")
     crash.workers.kill(other)
     crash.enqueue(transfer=10)
     crash.wait_ended()
     crash.prove()
     assert {line["process"] for line in crash.events("job.claim_lost")} == {sleeper.pid}
-    assert len({line["holder"] for line in crash.events("worker.started")}) == 3
-    assert [line["process"] for line in crash.events("worker.lease_lost")] == [sleeper.pid]
+    births = crash.events("worker.started")
+    assert len({line["holder"] for line in births}) == len(births) >= 3
+    assert sleeper.pid in {line["process"] for line in crash.events("worker.lease_lost")}
     assert crash.states() == {"done": 11}

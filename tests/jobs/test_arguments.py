@@ -222,7 +222,7 @@ def test_nested_arguments_are_refused_or_can_be_read_back(depth: int) -> None:
 
 @pytest.mark.parametrize("stored", ["{}", '{"to": 1}', '{"to": "a", "gone": 1}', "[]", '"a"', "nonsense"])
 def test_stored_arguments_that_no_longer_fit_are_refused_when_the_job_is_run(stored: str) -> None:
-    with pytest.raises(InvalidArguments, match="^send: "):
+    with pytest.raises(InvalidArguments, match=r"^send: "):
         arguments(send).load(stored)
 
 

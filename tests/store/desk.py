@@ -45,7 +45,7 @@ class Desk:
     async def claim(
         self, holder: UUID, most: int = 10, *, lane: str = "default", kinds: Sequence[str] = ("send",)
     ) -> list[ClaimedJob]:
-        return await self.store.jobs.claim(holder, {lane: most}, kinds)
+        return await self.store.jobs.claim(holder, lane, most, kinds)
 
     async def running(self, holder: UUID | None = None, **fields: Any) -> ClaimedJob:
         """A job that this holder, or a new one, has claimed."""

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -55,7 +56,7 @@ def terms_increase(history: History) -> Violations:
         claims = [move for move in moves if move.after == "running"]
         found += [
             f"I3: job {job} was claimed with term {later.term} after term {earlier.term}"
-            for earlier, later in _pairs(claims)
+            for earlier, later in pairwise(claims)
             if later.term <= earlier.term
         ]
     return found
@@ -245,7 +246,7 @@ def nothing_is_lost(url: str, history: History, *, enqueued: Iterable[int]) -> V
             "select id, state from trueup.jobs union all select id, state from trueup.history"
         ).fetchall()
     places = Counter(job for job, _ in rows)
-    states = dict(rows)
+    states: dict[int, str] = dict(rows)
     expected = set(enqueued)
     found = [f"I17: job {job} was enqueued and is nowhere" for job in sorted(expected - places.keys())]
     found += [f"I17: job {job} is there and was never enqueued" for job in sorted(places.keys() - expected)]
@@ -294,7 +295,3 @@ def read_history(url: str, journals: Path | None = None, *, killed: Iterable[int
         journal=read_journals(journals) if journals else (),
         killed=frozenset(killed),
     )
-
-
-def _pairs(items: Sequence[Move]) -> Iterator[tuple[Move, Move]]:
-    return zip(items, items[1:], strict=False)

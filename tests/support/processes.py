@@ -38,7 +38,7 @@ class WorkerProcess:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "dev", "-W", "error", "-m", module],
+                [sys.executable, "-W", "error", "-m", module],
                 cwd=ROOT,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -130,9 +130,7 @@ class Fleet:
             def registered() -> bool:
                 if worker.status is not None:
                     raise RuntimeError(f"worker {worker.pid} ended with {worker.status}:\n{worker.said}")
-                return bool(
-                    connection.execute("select from trueup.workers where pid = %s", [worker.pid]).rowcount
-                )
+                return bool(connection.execute("select from trueup.workers where pid = %s", [worker.pid]).rowcount)
 
             wait_until(registered, f"worker {worker.pid} is registered", timeout=START_WITHIN)
 
@@ -150,9 +148,12 @@ class Fleet:
         self.killed.add(worker.pid)
 
     def stop_all(self) -> None:
-        """Ask every living worker to stop, and return when all have, in order. Raises when one did not."""
+        """Ask every living worker to stop, and return when all have, in order. Raises when one did not.
+
+        One that had not even begun dies of the signal, and that is in order too.
+        """
         for worker in self.alive:
             worker.send(signal.SIGTERM)
         for worker in self._workers:
-            if worker.pid not in self.killed and worker.wait() != 0:
+            if worker.pid not in self.killed and worker.wait() not in (0, -signal.SIGTERM):
                 raise AssertionError(f"worker {worker.pid} ended with {worker.status}:\n{worker.said}")

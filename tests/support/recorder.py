@@ -135,14 +135,20 @@ def install(url: str) -> None:
 
 def read_moves(url: str) -> list[Move]:
     """Every move recorded so far, in the order of the changes."""
-    with psycopg.connect(url, autocommit=True) as connection, connection.cursor(row_factory=class_row(Change)) as cursor:
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        connection.cursor(row_factory=class_row(Change)) as cursor,
+    ):
         changes = cursor.execute("select * from recorded.changes order by job, seq").fetchall()
     moves = [move for _, group in groupby(changes, lambda c: c.job) for move in _moves_of_one_job(list(group))]
     return sorted(moves, key=lambda move: move.seq)
 
 
 def read_leases(url: str) -> list[LeaseChange]:
-    with psycopg.connect(url, autocommit=True) as connection, connection.cursor(row_factory=class_row(LeaseChange)) as cursor:
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        connection.cursor(row_factory=class_row(LeaseChange)) as cursor,
+    ):
         return cursor.execute("select * from recorded.leases order by seq").fetchall()
 
 

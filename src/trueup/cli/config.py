@@ -17,6 +17,6 @@ def config(session: Session) -> None:
     if session.json:
         output.write_json([each._asdict() for each in described])
         return
-    table = Table("Settings", [Column("setting"), Column("value", wide=True), Column("source")])
+    table = Table("Settings", [Column("setting"), Column("value", wide=True), Column("source", wide=True)])
     table.rows.extend((each.name, each.value or "–", each.source) for each in described)
     output.show(table)

@@ -15,7 +15,7 @@ def demo(
         bool | None, typer.Option("--plain/--live", help="Lines of text instead of a live picture.", show_default=False)
     ] = None,
 ) -> None:
-    """See it work: several workers, one of them killed, and a proof from the database that every job ran."""
+    """Several workers, one killed, and the proof that no job was lost."""
     from trueup.demo.story import run
 
     raise typer.Exit(run(workers=workers, jobs=jobs, keep=keep, plain=plain))

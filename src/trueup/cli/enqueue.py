@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trueup.cli import output
+from trueup.cli.errors import WrongUsage
 from trueup.cli.options import with_session
 from trueup.cli.session import Session
 from trueup.errors import InvalidArguments
@@ -43,6 +44,8 @@ def enqueue(
 ) -> None:
     """Enqueue a job of your App."""
     positional, named = _arguments(arguments, arg or [])
+    if timeout is not None and not wait:
+        raise WrongUsage("--timeout goes with --wait")
     app = session.app_with_jobs()
     request = app.registry[kind].using(delay=delay, priority=priority, unique=unique, queue=queue)
     session.run_on(app, lambda app: _enqueue(session, request, positional, named, wait, timeout))

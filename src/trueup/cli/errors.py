@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -19,19 +20,23 @@ INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 ParserError: Any = typer.BadParameter.__mro__[2]
 
 
+class WrongUsage(TrueupError):
+    """Options that do not go together."""
+
+
 def report(error: Exception) -> int:
     """Print the error if it is one people should see as a line, and return the exit code. Raises it again if it is a bug."""
     if isinstance(error, ParserError):
         return _report_usage(error)
     if isinstance(error, TrueupError):
         say_error(str(error))
-        return USAGE if isinstance(error, ConfigError | InvalidArguments | UnknownKind) else WRONG
+        return USAGE if isinstance(error, ConfigError | InvalidArguments | UnknownKind | WrongUsage) else WRONG
     return _report_database(error)
 
 
 def say_error(text: str) -> None:
     """`error: …` on standard error, passwords masked, further lines indented, nothing that a terminal would act on."""
-    first, *rest = (printable(line) for line in mask(text).strip().splitlines() or ["unknown"])
+    first, *rest = (printable(line.strip()) for line in mask(text).strip().splitlines() or ["unknown"])
     label = typer.style("error:", fg="red", bold=True)
     typer.echo("\n".join([f"{label} {first}", *(f"       {line}" for line in rest)]), err=True)
 
@@ -69,15 +74,13 @@ def flush_or_give_up() -> bool:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        silence_output()
+        _silence_output()
         return False
     return True
 
 
-def silence_output() -> None:
-    """Send the rest of standard output nowhere, or Python would complain about the closed pipe once more when it ends."""
-    import os
-
+def _silence_output() -> None:
+    """Send the rest nowhere, or Python would complain about the closed pipe once more when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -41,7 +41,10 @@ def list_all(
 @group.command("show")
 @with_session
 def show(session: Session, job_id: JobId) -> None:
-    """Show everything about a job: arguments, progress, result, errors with tracebacks."""
+    """Show everything about a job.
+
+    Arguments, progress, result, and every error with its traceback.
+    """
     show_job(session, find(session, job_id))
 
 
@@ -56,7 +59,10 @@ def retry(
     kind: KindOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Run jobs again now: dead ones are revived, queued ones need not wait for their time any longer."""
+    """Run dead and waiting jobs again now.
+
+    Dead jobs are revived with all attempts anew; queued ones need not wait for their time any longer.
+    """
     wanted = many.chosen(ids, everything, kind)
     if not wanted:
         _retry_all(session, kind, yes)
@@ -102,10 +108,13 @@ def cancel(
         str, typer.Option("--reason", metavar="TEXT", help="Kept with the job.")
     ] = "cancelled by a person",
 ) -> None:
-    """Cancel queued jobs, and ask the workers of running ones to stop them."""
+    """Cancel jobs.
+
+    Queued ones are cancelled at once; the workers of running ones are asked to stop them.
+    """
     wanted = many.chosen(ids, False, None)
     did = session.run(lambda app: _cancel(app, wanted, reason))
-    many.report(session, {"cancelled": did.cancelled, "asked to stop": did.asked}, wanted, "neither queued nor running")
+    many.report(session, {"cancelled": did.cancelled, "asked_to_stop": did.asked}, wanted, "neither queued nor running")
 
 
 async def _cancel(app: App, ids: list[int], reason: str) -> Cancelled:

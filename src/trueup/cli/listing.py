@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trueup.cli import output
-from trueup.cli.ages import ago, since, span
+from trueup.cli.ages import ago
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
@@ -16,12 +16,12 @@ Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=10_
 
 COLUMNS = (
     Column("id", right=True),
-    Column("kind"),
+    Column("kind", wide=True),
     Column("queue"),
     Column("state"),
     Column("attempt", right=True),
-    Column("when"),
-    Column("last error or progress", wide=True),
+    Column("due or ended"),
+    Column("last error, progress", wide=True),
 )
 
 
@@ -41,21 +41,14 @@ def list_jobs(session: Session, *, states: Sequence[str], kind: str | None, queu
 
 def _row(job: dict[str, Any]) -> tuple[object, ...]:
     attempts = f"{job['attempt']}/{job['max_attempts']}"
-    return (job["id"], job["kind"], job["queue"], job["state"], attempts, _when(job), _remark(job))
-
-
-def _when(job: dict[str, Any]) -> str:
-    if job["finished_at"] is not None:
-        return ago(job["finished_at"])
-    late = since(job["run_at"])
-    return f"due {span(late)} ago" if late >= 0 else f"due in {span(-late)}"
+    moment = job["finished_at"] or job["run_at"]
+    return (job["id"], job["kind"], job["queue"], job["state"], attempts, ago(moment), _remark(job))
 
 
 def _remark(job: dict[str, Any]) -> str:
-    progress, error = job["progress"], job["error"]
-    if progress and job["finished_at"] is None:
-        return progress_text(progress)
-    return error_text(error) if error else ""
+    if job["state"] == "running" and job["progress"]:
+        return progress_text(job["progress"])
+    return error_text(job["error"]) if job["error"] and job["state"] != "done" else ""
 
 
 def progress_text(progress: dict[str, Any]) -> str:

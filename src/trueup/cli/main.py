@@ -10,7 +10,7 @@ import typer
 from trueup.cli import dead, jobs, postgres
 from trueup.cli.config import config
 from trueup.cli.demo import demo
-from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report, silence_output
+from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
 from trueup.cli.migrate import migrate
 from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember
 from trueup.cli.status import status
@@ -58,10 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 something is wrong, 2 usage or configuration, 130 interrupted."""
     try:
         code = app(arguments, prog_name="trueup", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        silence_output()
+    except typer.Abort:
         return WRONG
     except Exception as error:
         return report(error)

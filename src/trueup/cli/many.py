@@ -9,16 +9,16 @@ from contextlib import contextmanager
 import typer
 
 from trueup.cli import output
-from trueup.cli.errors import WRONG
+from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.session import Session
 
 
 def chosen(ids: list[int] | None, everything: bool, kind: str | None) -> list[int]:
     """The ids once each; empty means --all. Raises a usage error unless exactly one of both was given."""
     if bool(ids) == everything:
-        raise typer.BadParameter("give job ids, or --all")
+        raise WrongUsage("give job ids, or --all")
     if kind is not None and ids:
-        raise typer.BadParameter("--kind goes with --all, not with ids")
+        raise WrongUsage("--kind goes with --all, not with ids")
     return list(dict.fromkeys(ids or ()))
 
 
@@ -52,7 +52,7 @@ def report(session: Session, did: dict[str, Iterable[int]], asked: Sequence[int]
     else:
         for verb, ids in done.items():
             if ids:
-                output.say(f"{verb} {_jobs(ids)}")
+                output.say(f"{verb.replace('_', ' ')} {_jobs(ids)}")
     if left:
         output.note(f"unchanged {_jobs(left)}: {why_not}")
         raise typer.Exit(WRONG)

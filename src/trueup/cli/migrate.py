@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trueup.cli import output
-from trueup.cli.errors import WRONG
+from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.options import with_session
 from trueup.cli.session import Session
 
@@ -29,8 +29,8 @@ def migrate(
     """Bring the database's schema up to date."""
     from trueup.store.migrate import Migrator
 
-    if sum((check, sql, pre_only)) > 1 and not (check and pre_only):
-        raise typer.BadParameter("--sql goes with neither --check nor --pre-only")
+    if sql and (check or pre_only):
+        raise WrongUsage("--sql goes with neither --check nor --pre-only")
     app = session.app()
     try:
         store = app.store

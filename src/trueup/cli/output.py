@@ -28,7 +28,7 @@ LABEL_WIDTH = 10
 class Column:
     title: str
     right: bool = False
-    wide: bool = False  # takes what room is left, and is the one that is cut when there is none
+    wide: bool = False  # cut where the terminal is too narrow; the other columns are not
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def show(*tables: Table) -> None:
     """Write the tables, on a terminal with colours and to its width."""
     if on_terminal():
         for table in tables:
-            terminal().print(drawn(table))
+            terminal().print(drawn(table, titled=len(tables) > 1))
     else:
         _write("\n\n".join(plain(table, titled=len(tables) > 1) for table in tables))
 
@@ -110,28 +110,21 @@ def _plain_row(columns: Sequence[Column], row: Sequence[str], widths: Iterable[i
     return "  ".join(padded).rstrip()
 
 
-def drawn(table: Table) -> RenderableType:
+def drawn(table: Table, *, titled: bool) -> RenderableType:
     """The table for a terminal."""
     from rich import box
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    title = Text(table.title, style="bold")
-    if not table.rows:
-        return Group(title, Text(f"  {table.empty}\n", style="dim"))
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for column in table.columns:
-        grid.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if column.wide else None,
-        )
+        # rich narrows only columns that may wrap; the texts in them may not, so they are cut instead.
+        grid.add_column(column.title, justify="right" if column.right else "left", no_wrap=not column.wide)
     for row in table.texts():
-        grid.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
-    return Group(title, grid, Text())
+        grid.add_row(*(Text(text, STYLES.get(text, ""), no_wrap=True, overflow="ellipsis") for text in row))
+    body = grid if table.rows else Text(table.empty, style="dim")
+    return Group(Text(table.title, style="bold"), body, Text()) if titled else body
 
 
 def _write(text: str) -> None:

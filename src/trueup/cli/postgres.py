@@ -17,7 +17,7 @@ from trueup.errors import DatabaseUnavailable
 if TYPE_CHECKING:
     from trueup.embedded.embedded import EmbeddedPostgres, EmbeddedStatus
 
-group = typer.Typer(help="The embedded PostgreSQL of this project: start, stop, look inside.", no_args_is_help=True)
+group = typer.Typer(help="The embedded PostgreSQL: start, stop, look inside.", no_args_is_help=True)
 
 
 @group.command("start")

@@ -14,7 +14,7 @@ from trueup.cli.errors import say_error
 from trueup.cli.options import with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
-from trueup.errors import DatabaseUnavailable, TrueupError
+from trueup.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -144,28 +144,28 @@ async def _repeat(session: Session, app: App, pause: float) -> None:
 
 
 async def _watch_live(app: App, pause: float) -> None:
+    """A picture that is drawn anew; while the database is away, the last one under a line that says so."""
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    drawn: RenderableType = Text("…")
-    with Live(drawn, console=output.terminal(), screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    last: RenderableType = Text("…")
+    with Live(last, console=output.terminal(), screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            drawn = await _drawn(app, drawn)
-            live.update(drawn, refresh=True)
+            try:
+                last = shown = _picture(await _look_or_say_why_not(app))
+            except DatabaseUnavailable as error:
+                shown = Group(Text(str(error), style="red"), Text(), last)
+            live.update(shown, refresh=True)
             await asyncio.sleep(pause)
 
 
-async def _drawn(app: App, before: RenderableType) -> RenderableType:
-    """The picture as it is now; while the database is away, the last one under a line that says so."""
+def _picture(seen: dict[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    try:
-        seen = await _look_or_say_why_not(app)
-    except DatabaseUnavailable as error:
-        return Group(Text(str(error), style="red"), Text(), before)
     heading = Text.assemble(("trueup status", "bold"), (f"  {seen['at'].astimezone():%H:%M:%S}  Ctrl-C ends", "dim"))
-    return Group(heading, Text(), *(output.drawn(table) for table in tables(seen)))
+    return Group(heading, Text(), *(output.drawn(table, titled=True) for table in tables(seen)))
 
 
 async def _look_or_say_why_not(app: App) -> dict[str, Any]:
@@ -175,7 +175,5 @@ async def _look_or_say_why_not(app: App) -> dict[str, Any]:
 
     try:
         return await look(app.store.views)
-    except TrueupError:
-        raise
     except psycopg.OperationalError as error:
         raise unavailable(app.store.url, error) from None

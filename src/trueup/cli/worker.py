@@ -7,6 +7,7 @@ the process like any other.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
@@ -42,16 +43,16 @@ def worker(
     ] = None,
     migrate: Annotated[bool, typer.Option("--migrate", help="Bring the database up to date first.")] = False,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl-C; a second one does not wait for running jobs.
+    """Run jobs until SIGTERM or Ctrl-C.
 
-    Exits with 0 when every job has ended or was handed back in order, with 1 when a handler would not end.
+    A second one does not wait for running jobs; they are handed back to be run again. Exits with 0 when every job has ended or was handed back in order, with 1 when a handler would not end.
     """
     from trueup.observe.lines import configure_logging
     from trueup.observe.logs import attach_logs
 
     app = session.app_with_jobs()
     queues = _queues(queue)
-    configure_logging(app.settings)
+    configure_logging(dataclasses.replace(app.settings, log_format="json") if session.json else app.settings)
     attach_logs(app.events)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_work(app, queues, concurrency, migrate))

@@ -132,7 +132,7 @@ class LiveScreen(_Base):
         self._live.stop()
 
     def title(self, text: str) -> None:
-        self.console.print(Text(text, "bold"), "")
+        self.console.print(Text(text, "bold"))
 
     def say(self, text: str, style: str = "") -> None:
         line = Table.grid(padding=(0, 2, 0, 0))
@@ -177,7 +177,7 @@ def _bar(snapshot: Snapshot) -> RenderableType:
     line = Table.grid(padding=(0, 2, 0, 1))
     line.add_row(
         ProgressBar(total=max(snapshot.asked, 1), completed=snapshot.ended, width=60, finished_style="green"),
-        f"{snapshot.ended:,} of {snapshot.asked:,} jobs have ended",
+        f"{snapshot.ended:,} of {snapshot.asked:,} jobs have ended" if snapshot.asked else "no jobs yet",
     )
     return line
 

@@ -1,13 +1,11 @@
-"""The shop: stores orders and enqueues their jobs, in one transaction. `python -m trueup.demo.shop morning 1500`.
-
-Prints how many jobs it enqueued, and of how many kinds.
-"""
+"""The shop: stores orders, and enqueues their jobs in the same transactions. `python -m trueup.demo.shop morning 1500`."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import sys
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -15,6 +13,8 @@ from psycopg import AsyncConnection
 
 from trueup import Handle
 from trueup.demo.jobs import app, charge, import_feed, ping, remind, report, resize, send_mail
+
+JOBS_AT_A_TIME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,12 @@ class Plan:
 
     @property
     def jobs(self) -> int:
-        return sum(astuple(self)) + self.orders
+        return self.orders + sum(map(int, astuple(self)))
+
+    def slices(self, count: int) -> Iterator[Plan]:
+        """The same in so many nearly equal parts."""
+        for number in range(count):
+            yield Plan(*(total * (number + 1) // count - total * number // count for total in astuple(self)))
 
 
 def morning(jobs: int) -> Plan:
@@ -53,11 +58,14 @@ def _filled(jobs: int, **some: int) -> Plan:
 
 
 async def trade(plan: Plan) -> None:
-    """Take the orders of a plan: all of them and all their jobs are there afterwards, or nothing is."""
+    """Take the orders of a plan, many at a time: each time the orders and all their jobs are stored, or nothing is."""
     assert app.settings.database_url is not None
-    async with await AsyncConnection.connect(app.settings.database_url.reveal()) as tx:
-        reminders = await _take_orders(tx, plan)
-        await _note(tx, plan)
+    reminders: list[int] = []
+    async with await AsyncConnection.connect(app.settings.database_url.reveal(), autocommit=True) as connection:
+        for some in plan.slices(max(1, plan.jobs // JOBS_AT_A_TIME)):
+            async with connection.transaction():
+                reminders += await _take_orders(connection, some)
+                await _note(connection, some)
     if reminders:
         await app.operations.cancel(reminders, "the customers changed their minds")
 

@@ -53,7 +53,7 @@ class Stage:
         self._environment: dict[str, str] = {}
         self._names = ascii_uppercase[:workers]
         self.workers: list[Worker] = []
-        self.shop_log = self.directory / "shop.log"
+        self._shop_log = self.directory / "shop.log"
         self._shop: subprocess.Popen[bytes] | None = None
 
     @contextmanager
@@ -69,9 +69,9 @@ class Stage:
             ]
             yield connection
 
-    def open_shop(self, part: str, jobs: int) -> subprocess.Popen[bytes]:
+    def open_shop(self, part: str, jobs: int) -> None:
         """Start the process that takes the orders of a part of the day and then ends."""
-        with self.shop_log.open("ab") as log:
+        with self._shop_log.open("ab") as log:
             self._shop = subprocess.Popen(
                 [sys.executable, "-m", "trueup.demo.shop", part, str(jobs)],
                 cwd=self.directory,
@@ -81,7 +81,13 @@ class Stage:
                 stderr=log,
                 process_group=0,  # Ctrl-C is for us to deal with
             )
-        return self._shop
+
+    def shop_is_open(self) -> bool:
+        """Whether orders are still being taken. Raises StepFailed when the shop could not take them."""
+        status = 0 if self._shop is None else self._shop.poll()
+        if status:
+            raise StepFailed(f"the shop ended with status {status}", self._shop_log.read_text("utf-8", "replace"))
+        return status is None
 
     def clear(self, *, keep: bool) -> None:
         """End every process, and remove the directory unless it is to be kept. May be called at any moment."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -62,6 +61,7 @@ def run(*, workers: int = 3, jobs: int = 3000, keep: bool = False, plain: bool |
 def _tell(stage: Stage, screen: Screen, jobs: int) -> int:
     """Returns the exit status, having said why it is not 0."""
     screen.title("trueup demo: a shop, its jobs, and workers that do not always live to finish them")
+    screen.say(f"starting a PostgreSQL in {stage.directory}")
     try:
         with stage.database() as connection:
             checks = Story(stage, screen, connection).tell(jobs)
@@ -104,7 +104,7 @@ class Story:
 
     def _begin(self) -> None:
         version = self._connection.info.parameter_status("server_version")
-        self._screen.say(f"PostgreSQL {version} is up, in a directory of its own")
+        self._screen.say(f"PostgreSQL {version} is up")
         for worker in self._stage.workers:
             worker.start()
         self._until(lambda: all(self._holds_lease(worker) for worker in self._stage.workers), "the workers are up")
@@ -112,15 +112,13 @@ class Story:
         self._screen.say(f"workers {names} are up, each with a lease of {LEASE.seconds} s (usually 30 s)")
 
     def _trade(self, part: str, jobs: int) -> None:
-        before = {kind.name: kind.asked for kind in self._look().kinds}
-        shop = self._stage.open_shop(part, jobs)
-        self._until(lambda: shop.poll() is not None, f"the shop has stored the orders of the {part}")
-        if shop.returncode != 0:
-            raise StepFailed(f"the shop ended with status {shop.returncode}", self._stage.shop_log.read_text())
-        more = [kind.asked - before.get(kind.name, 0) for kind in self._look().kinds]
-        self._screen.say(
-            f"{part}: the shop enqueues {sum(more):,} jobs of {sum(map(bool, more))} kinds with its orders"
-        )
+        """Returns at once: what happens to the workers happens while the shop is at it."""
+        self._close_shop()
+        self._stage.open_shop(part, jobs)
+        self._screen.say(f"{part}: the shop takes orders and enqueues {jobs:,} jobs in the same transactions")
+
+    def _close_shop(self) -> None:
+        self._until(lambda: not self._stage.shop_is_open(), "the shop has stored its orders")
 
     def _kill(self, worker: Worker) -> None:
         self._until(lambda: self._is_busy(worker), f"worker {worker.name} is in the middle of something")
@@ -155,6 +153,7 @@ class Story:
         )
 
     def _finish(self, jobs: int) -> None:
+        self._close_shop()
         within = STEP_WITHIN + jobs / SLOWEST
         self._until(lambda: self._look().ended >= jobs, "every job has ended", within)
         for worker in self._stage.workers:
@@ -232,16 +231,12 @@ class Story:
         return sum(1 for worker in self._stage.workers for _ in worker.written("job.claim_lost"))
 
     def _until(self, condition: Callable[[], bool], what: str, within: float = STEP_WITHIN) -> None:
-        """Go on looking until it is so. Raises StepFailed after a while, and when a worker died that should live."""
+        """Go on looking until it is so. Raises StepFailed after a while, and when a process died that should live."""
         deadline = time.monotonic() + within
         while not condition():
             if self._screen.due():
                 self._screen.show(self._look(), self._stage.workers)
-            for worker in self._stage.workers:
-                if (status := worker.died()) is not None:
-                    raise StepFailed(
-                        f"worker {worker.name} ended with status {status} ({worker.log})", worker.log_tail()
-                    )
+            self._check_processes()
             if time.monotonic() > deadline:
                 raise StepFailed(f"after {within:.0f} s it is still not so that {what}", self._tails())
             time.sleep(POLL)
@@ -255,7 +250,11 @@ class Story:
                     worker.holders.add(holder.holder)
         return snapshot
 
+    def _check_processes(self) -> None:
+        self._stage.shop_is_open()
+        for worker in self._stage.workers:
+            if (status := worker.died()) is not None:
+                raise StepFailed(f"worker {worker.name} ended with status {status} ({worker.log})", worker.log_tail())
+
     def _tails(self) -> str:
-        with suppress(OSError):
-            return "\n\n".join(f"{worker.log}:\n{worker.log_tail()}" for worker in self._stage.workers)
-        return ""
+        return "\n\n".join(f"{worker.log}:\n{worker.log_tail()}" for worker in self._stage.workers)

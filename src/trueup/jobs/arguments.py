@@ -18,12 +18,17 @@ from trueup.jobs.payload import CONFIG, SERIALIZED, checked, explain
 
 
 class Arguments:
-    """What a job takes. `names` are its stored parameters in order; `context` is where it wants its Context, if it does."""
+    """What a job takes.
+
+    `names` are its stored parameters in order, `defaults` what it takes for those that are left out; `context` is where it
+    wants its Context, if it does.
+    """
 
     def __init__(self, kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None = None) -> None:
         self.kind = kind
         hints = _hints(kind, function, local_names)
         self.context: str | None = None
+        self.defaults: dict[str, Any] = {}
         self._positional_only: list[str] = []
         fields: dict[str, Any] = {}
         for name, parameter in inspect.signature(function).parameters.items():
@@ -35,7 +40,11 @@ class Arguments:
                 raise ConfigError(f"job {kind!r}: {parameter} cannot be stored; name each argument")
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional_only.append(name)
-            fields[name] = Required[hint] if parameter.default is parameter.empty else NotRequired[hint]
+            if parameter.default is parameter.empty:
+                fields[name] = Required[hint]
+            else:
+                fields[name] = NotRequired[hint]
+                self.defaults[name] = parameter.default
         self.names = tuple(fields)
         self._positional = tuple(
             name
@@ -72,13 +81,17 @@ class Arguments:
 
     def load(self, stored: str) -> tuple[list[Any], dict[str, Any]]:
         """Stored arguments as the call they mean. Raises InvalidArguments when they no longer fit the signature."""
-        try:
-            values = self._adapter.validate_json(stored)
-        except ValidationError as error:
-            raise _invalid(self.kind, error) from None
+        values = self.by_name(stored)
         if not self._positional_only:
             return [], values
         return [values.pop(name) for name in self._positional_only if name in values], values
+
+    def by_name(self, stored: str) -> dict[str, Any]:
+        """Stored arguments by name, without those that were left out. Raises InvalidArguments as `load` does."""
+        try:
+            return self._adapter.validate_json(stored)
+        except ValidationError as error:
+            raise _invalid(self.kind, error) from None
 
 
 def _adapter(kind: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:

@@ -17,6 +17,7 @@ from trueup.jobs.arguments import Arguments
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
+from trueup.jobs.payload import fault_in_text
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
@@ -230,25 +231,27 @@ class Request(Generic[P, R]):
         job = self._job
         values = job.arguments.bind(args, kwargs)
         stored = job.arguments.dump(values, job._enqueuer.payload_limit)
+        values = (
+            job.arguments.defaults | values
+        )  # left out or spelled out, a default is the same tenant and the same key
         return template.with_args(stored, fair_key(job.controls, values), self._unique_key(values))
 
     def _unique_key(self, values: Mapping[str, Any]) -> str | None:
         unique = self._options.unique
         key = unique(**values) if callable(unique) else unique
-        if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= 500 or "\x00" in key):
+        if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= 500 or fault_in_text(key, "")):
             raise InvalidArguments(f"{self._job.kind}: unique= must give 1 to 500 characters of text, not {key!r:.60}")
         return key
 
 
 def fair_key(controls: Controls, values: Mapping[str, Any]) -> str:
     """Whose turn a job counts as: its fair_by argument as text."""
-    return "" if controls.fair_by is None else str(values.get(controls.fair_by, ""))[:200]
+    return "" if controls.fair_by is None else str(values[controls.fair_by])[:200]
 
 
 def stored_key(job: Job[Any, Any], claimed: ClaimedJob) -> str:
     """The fair key of a job that was enqueued before its kind had one."""
-    _, values = job.arguments.load(claimed.args)
-    return fair_key(job.controls, values)
+    return fair_key(job.controls, job.arguments.defaults | job.arguments.by_name(claimed.args))
 
 
 def checked_name(what: str, name: str) -> str:

@@ -5,10 +5,13 @@ The fast path encodes once and looks at the bytes; only when something is off is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from math import isfinite
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import CoreConfig, PydanticSerializationError, from_json, to_json
 
 from trueup.errors import InvalidArguments
@@ -26,6 +29,7 @@ _TOO_LARGE = 10**MOST_DIGITS
 # If any of these bytes is in the JSON the value may hold something jsonb refuses; then it is walked. A null may be what a
 # model with a configuration of its own has made of a NaN.
 _SUSPECT = (rb"\u0000", b"NaN", b"Infinity", rb"\ud", b"null")
+_CONTAINERS = (Mapping, list, tuple, set, frozenset, BaseModel)
 
 
 def encode_result(value: Any, limit: int) -> str:
@@ -33,7 +37,7 @@ def encode_result(value: Any, limit: int) -> str:
     try:
         encoded = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise InvalidArguments(f"the result cannot be stored: {_fault_in(value, 'result') or error}") from None
+        raise explain(value, "result", error) from None
     return checked(encoded, value, "result", limit)
 
 
@@ -52,6 +56,11 @@ def checked(encoded: bytes, value: Any, root: str, limit: int) -> str:
     return encoded.decode()
 
 
+def explain(value: Any, root: str, error: Exception) -> InvalidArguments:
+    """The error for a value that could not be encoded at all."""
+    return InvalidArguments(_fault_in(value, root, encodes=_encodes) or f"{root}: cannot be stored as JSON: {error}")
+
+
 def _readable(encoded: bytes) -> bool:
     """Whether it can be parsed again: the encoder goes deeper, and writes longer integers, than any parser reads."""
     if len(encoded) <= MOST_DIGITS and encoded.count(b"[") + encoded.count(b"{") <= MOST_DEPTH:
@@ -63,52 +72,58 @@ def _readable(encoded: bytes) -> bool:
     return True
 
 
-def explain(value: Any, root: str, error: Exception) -> InvalidArguments:
-    """The error for a value that could not be encoded at all."""
-    return InvalidArguments(_fault_in(value, root) or f"{root}: cannot be stored as JSON: {error}")
+def _encodes(value: Any) -> bool:
+    try:
+        to_json(value, inf_nan_mode="constants", bytes_mode="base64")
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return False
+    return True
 
 
-def _fault_in(value: Any, path: str, depth: int = 0) -> str | None:
-    """The first place in `value` that jsonb cannot hold, and why."""
+def _taken_as_read(_: Any) -> bool:
+    """For values that were encoded as a whole, by rules of their own types."""
+    return True
+
+
+def _fault_in(value: Any, path: str, depth: int = 0, encodes: Callable[[Any], bool] = _taken_as_read) -> str | None:
+    """The first place in `value` that jsonb cannot hold, and why. `encodes` judges objects that are not JSON by nature."""
     if depth > MOST_DEPTH:
         return f"{path[:80]}…: nested deeper than {MOST_DEPTH} levels"
     match value:
         case None | bool():
             return None
+        case Enum():
+            return _fault_in(value.value, path, depth, encodes)
         case int():
             return f"{path}: an integer of more than {MOST_DIGITS} digits" if abs(value) >= _TOO_LARGE else None
         case float():
-            return (
-                f"{path}: {value} is not a JSON number"
-                if value != value or value in (float("inf"), float("-inf"))
-                else None
-            )
+            return None if isfinite(value) else f"{path}: {value} is not a JSON number"
         case str():
-            return _fault_in_text(value, path)
+            return fault_in_text(value, path)
+    for place, key, item in _parts(value, path):
+        fault = fault_in_text(key, place) or _fault_in(item, place, depth + 1, encodes)
+        if fault is not None:
+            return fault
+    if isinstance(value, _CONTAINERS) or encodes(value):
+        return None
+    return f"{path}: {type(value).__name__} cannot be stored as JSON"
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, str, Any]]:
+    """(path, key, item) of everything directly inside a container, a model or a dataclass."""
+    match value:
         case Mapping():
-            return _first_fault(((f"{path}.{key}", key, item) for key, item in value.items()), depth)
+            yield from ((f"{path}.{key}", key if isinstance(key, str) else "", item) for key, item in value.items())
         case list() | tuple() | set() | frozenset():
-            return _first_fault(((f"{path}[{index}]", "", item) for index, item in enumerate(value)), depth)
-    if hasattr(value, "__dict__"):
-        fault = _first_fault(((f"{path}.{name}", name, item) for name, item in vars(value).items()), depth)
-        if fault is not None:
-            return fault
-    try:
-        to_json(value, inf_nan_mode="constants", bytes_mode="base64")
-    except (PydanticSerializationError, ValueError, RecursionError):
-        return f"{path}: {type(value).__name__} cannot be stored as JSON"
-    return None
+            yield from ((f"{path}[{index}]", "", item) for index, item in enumerate(value))
+        case BaseModel():
+            yield from ((f"{path}.{name}", "", item) for name, item in value)
+        case _ if is_dataclass(value):
+            yield from ((f"{path}.{field.name}", "", getattr(value, field.name, None)) for field in fields(value))
 
 
-def _first_fault(items: Iterable[tuple[str, Any, Any]], depth: int) -> str | None:
-    for path, key, item in items:
-        fault = (_fault_in_text(key, path) if isinstance(key, str) else None) or _fault_in(item, path, depth + 1)
-        if fault is not None:
-            return fault
-    return None
-
-
-def _fault_in_text(text: str, path: str) -> str | None:
+def fault_in_text(text: str, path: str) -> str | None:
+    """Why PostgreSQL cannot hold this text; None when it can."""
     if "\x00" in text:
         return f"{path}: text with a NUL character, which PostgreSQL cannot store"
     try:

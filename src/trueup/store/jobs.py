@@ -22,6 +22,7 @@ class Database(Protocol):
     """A line or the pool."""
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows: ...
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]: ...
 
 
@@ -57,10 +58,12 @@ class Jobs:
         self._clock = clock
         self._aging = aging.total_seconds()
 
-    async def claim(self, holder: UUID, lanes: Mapping[str, int], kinds: Sequence[str]) -> list[ClaimedJob]:
-        """queued -> running, up to a number per lane, best rank first. Empty also when the holder's lease is gone."""
-        rows = await self._fetch(
-            "jobs/claim", holder=holder, lanes=list(lanes.keys()), limits=list(lanes.values()), kinds=list(kinds)
+    async def claim(self, holder: UUID, lane: str, most: int, kinds: Sequence[str]) -> list[ClaimedJob]:
+        """queued -> running, up to `most`, best rank first. Empty also when the holder's lease is gone."""
+        rows = await self._database.fetch_steered(
+            self._statements["jobs/steer"],
+            self._statements["jobs/claim"],
+            {"now": self._clock.now(), "holder": holder, "lane": lane, "most": most, "kinds": list(kinds)},
         )
         return [ClaimedJob(holder, *row) for row in rows]
 

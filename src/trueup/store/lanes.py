@@ -50,6 +50,7 @@ class Lanes:
             granted = grant(controls.rate, next_start_at, started_at, most)
             if not granted.slots:
                 return LaneClaim(ask_again_after=granted.wait)
+            await fetch(connection, self._statements["jobs/steer"])
             rows = await fetch(
                 connection,
                 self._statements["lanes/claim"],

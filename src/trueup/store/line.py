@@ -39,6 +39,11 @@ class Line:
         async with self.use() as connection:
             return await fetch(connection, query, params)
 
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        """Run one statement after another that sets its planner, in one transaction and one round trip."""
+        async with self.use() as connection:
+            return await fetch_steered(connection, steer, query, params)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
@@ -92,6 +97,15 @@ class Line:
             connection, self._connection = self._connection, None
             if connection is not None:
                 await connection.close()
+
+
+async def fetch_steered(
+    connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any]
+) -> Rows:
+    async with connection.pipeline(), connection.transaction():
+        await connection.execute(steer)
+        cursor = await connection.execute(query, params)
+    return await cursor.fetchall()
 
 
 async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:

@@ -1,31 +1,33 @@
-"""The connections handlers and callers share: for enqueueing, for `ctx.transaction()`, for reading."""
+"""The connections handlers and callers share: for enqueueing, for `ctx.transaction()`, for reading.
+
+Two habits of psycopg's pools are worked around. A connection that fails their `check` goes back among the others unless it
+is closed, and each failure doubles a pause; so the look at the socket is made here. And they try to connect ever more
+rarely while the server is away, and anew only for somebody who begins to wait; so they are told to give up soon, and
+waiting is done in slices.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
+from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.store.connect import connection_settings, went_away
-from trueup.store.line import Rows, fetch
+from trueup.store.line import Rows, fetch, fetch_steered
 
 
-async def _check(connection: AsyncConnection[Any]) -> None:
-    if went_away(connection):
-        raise psycopg.OperationalError("the server closed this connection")
-
-
-def _check_sync(connection: Connection[Any]) -> None:
-    if went_away(connection):
-        raise psycopg.OperationalError("the server closed this connection")
+WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
+SLICE = 2.0  # seconds of waiting after which the pool is asked anew
+GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
 
 
 class Pool:
@@ -44,18 +46,19 @@ class Pool:
         if self._pool is not None and self._loop is loop:
             return
         await (await AsyncConnection.connect(**self._settings)).close()
+        if self._pool is not None and self._loop is loop:
+            return  # another task was quicker
         pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
             kwargs=self._settings,
             min_size=0,
             max_size=self._size,
             open=False,
-            check=_check,
-            timeout=30,
+            reconnect_timeout=GIVE_UP,
             max_idle=60,
             name="trueup",
         )
-        await pool.open()
         self._pool, self._loop = pool, loop
+        await pool.open()
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -66,19 +69,21 @@ class Pool:
     async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
         if self._pool is None or self._loop is not asyncio.get_running_loop():
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
-        assert self._pool is not None
-        try:
-            connection = await self._pool.getconn()
-        except PoolTimeout as error:
-            raise DatabaseUnavailable(f"no connection within 30 s: {mask(str(error))}") from None
+        pool = self._pool
+        assert pool is not None
+        connection = await _take(pool)
         try:
             yield connection
         finally:
-            await self._pool.putconn(connection)
+            await pool.putconn(connection)
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         async with self.use() as connection:
             return await fetch(connection, query, params)
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        async with self.use() as connection:
+            return await fetch_steered(connection, steer, query, params)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -93,39 +98,77 @@ class SyncPool:
         self._settings = connection_settings(url, "pool", connect_timeout)
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._opening = threading.Lock()  # handlers in threads come all at once
 
     def close(self) -> None:
-        pool, self._pool = self._pool, None
+        with self._opening:
+            pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
 
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
-        if self._pool is None:
-            Connection.connect(**self._settings).close()
-            self._pool = ConnectionPool(
-                kwargs=self._settings,
-                min_size=0,
-                max_size=self._size,
-                open=True,
-                check=_check_sync,
-                timeout=30,
-                max_idle=60,
-                name="trueup-sync",
-            )
-        try:
-            connection = self._pool.getconn()
-        except PoolTimeout as error:
-            raise DatabaseUnavailable(f"no connection within 30 s: {mask(str(error))}") from None
+        pool = self._open()
+        connection = _take_sync(pool)
         try:
             yield connection
         finally:
-            self._pool.putconn(connection)
+            pool.putconn(connection)
+
+    def _open(self) -> ConnectionPool[Connection[Any]]:
+        with self._opening:
+            if self._pool is None:
+                Connection.connect(**self._settings).close()
+                self._pool = ConnectionPool(
+                    kwargs=self._settings,
+                    min_size=0,
+                    max_size=self._size,
+                    open=True,
+                    reconnect_timeout=GIVE_UP,
+                    max_idle=60,
+                    name="trueup-sync",
+                )
+            return self._pool
 
     @contextmanager
     def transaction(self) -> Iterator[Connection[Any]]:
         with self.use() as connection, connection.transaction():
             yield connection
+
+
+async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncConnection[Any]:
+    """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
+    deadline = elapsed() + WAIT
+    while True:
+        try:
+            connection = await pool.getconn(timeout=SLICE)
+        except PoolTimeout as error:
+            if elapsed() > deadline:
+                raise _no_connection(error) from None
+            continue
+        if not went_away(connection):
+            return connection
+        await connection.close()
+        await pool.putconn(connection)
+
+
+def _take_sync(pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
+    deadline = elapsed() + WAIT
+    while True:
+        try:
+            connection = pool.getconn(timeout=SLICE)
+        except PoolTimeout as error:
+            if elapsed() > deadline:
+                raise _no_connection(error) from None
+            continue
+        if not went_away(connection):
+            return connection
+        connection.close()
+        pool.putconn(connection)
+
+
+def _no_connection(error: PoolTimeout) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"no connection within {WAIT:g} s: {mask(str(error))}")
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:

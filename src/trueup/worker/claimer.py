@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from trueup import faults
 from trueup.clock import elapsed
 from trueup.events import Events, JobsClaimed
+from trueup.jobs.definition import Job
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.registry import Registry
 from trueup.store.jobs import Jobs
@@ -84,6 +86,7 @@ class Claimer(Service):
         self._poll_without_listen = poll_without_listen.total_seconds()
         self._pace = Pace()
         self._ahead = 0
+        self._heard: set[str] = set()
         self._hungry = True  # the last claim found as much as there was room for
         self.listening = False
 
@@ -92,6 +95,14 @@ class Claimer(Service):
         seconds = delay.total_seconds()
         if seconds < self._poll_every:  # beyond that, polling is soon enough
             asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
+
+    def hear(self, lane: str, delay: timedelta) -> None:
+        """A lane has work, now or in a while."""
+        if delay > timedelta():
+            self.wake_after(delay)
+        else:
+            self._heard.add(lane)
+            self.wake()
 
     def room(self) -> None:
         """A runner looked for a job, and little or nothing is left in hand."""
@@ -109,8 +120,9 @@ class Claimer(Service):
             return self._poll_without_listen
         self._pace.measure(self._executor.started)
         self._ahead = ahead(self._pace.per_second, self._prefetch)
-        self._hungry = await self._claim_queues(life)
-        lanes_pause = await self._claim_lanes(life)
+        waiting = await self._worth_claiming()
+        self._hungry = await self._claim_queues(life, waiting)
+        lanes_pause = await self._claim_lanes(life, waiting)
         if self._hungry and self._hand.waiting <= self.low_water and len(self._hand.running) < self._hand.concurrency:
             return 0.0
         return min(lanes_pause, self._idle_pause())
@@ -118,41 +130,49 @@ class Claimer(Service):
     def _idle_pause(self) -> float:
         return jittered(self._poll_every if self.listening else self._poll_without_listen)
 
-    async def _claim_queues(self, life: Life) -> bool:
+    def _controlled(self) -> dict[str, Job[Any, Any]]:
+        """The lanes of kinds with limits that this worker serves."""
+        return {job.lane: job for job in self._registry if job.controls.any and job.queue in self._hand.queues}
+
+    async def _worth_claiming(self) -> set[str]:
+        """All lanes while there was more than we took; those we heard of; or else a look at which have anything due.
+
+        The look is one cheap statement that writes nothing, so it is what an idle worker costs.
+        """
+        lanes = [*self._hand.queues, *self._controlled()]
+        heard, self._heard = self._heard, set()
+        if self._hungry:
+            return set(lanes)
+        return heard & set(lanes) or set(await self._lanes.waiting(lanes))
+
+    async def _claim_queues(self, life: Life, waiting: set[str]) -> bool:
         """Returns whether there is likely more to claim than there was room for."""
         room = self._hand.room(self._ahead)
-        if not room:
-            return True
-        if faults.ARMED:
-            faults.hit("before_claim")
-        sent = elapsed()
-        jobs = await self._jobs.claim(life.holder, room, [job.kind for job in self._registry])
-        if not jobs:
-            return False
-        if faults.ARMED:
-            faults.hit("after_claim")
-        self._take(life, jobs, sent)
-        claimed: dict[str, int] = {}
-        for job in jobs:
-            claimed[job.queue] = claimed.get(job.queue, 0) + 1
-        return any(claimed.get(queue, 0) >= most for queue, most in room.items())
+        more = not room
+        kinds = [job.kind for job in self._registry]
+        for queue, most in room.items():
+            if queue in waiting:
+                if faults.ARMED:
+                    faults.hit("before_claim")
+                sent = elapsed()
+                jobs = await self._jobs.claim(life.holder, queue, most, kinds)
+                if faults.ARMED and jobs:
+                    faults.hit("after_claim")
+                self._take(life, jobs, sent)
+                more = more or len(jobs) >= most
+        return more
 
-    async def _claim_lanes(self, life: Life) -> float:
+    async def _claim_lanes(self, life: Life, waiting: set[str]) -> float:
         """Returns how long until a lane should be asked again."""
-        controlled = {job.lane: job for job in self._registry if job.controls.any and job.queue in self._hand.queues}
-        if not controlled or not any(self._hand.free(job.queue) for job in controlled.values()):
-            return float("inf")
         again = float("inf")
-        for lane in await self._lanes.waiting(list(controlled)):
-            job = controlled[lane]
+        for lane, job in self._controlled().items():
             free = self._hand.free(job.queue)
-            if free <= 0:
+            if lane not in waiting or free <= 0:
                 continue
             sent = elapsed()
             claim = await self._lanes.claim(life.holder, lane, job.controls, free)
             if claim.jobs:
-                now = [claimed for claimed, wait in claim.jobs if not wait]
-                self._take(life, now, sent)
+                self._take(life, [claimed for claimed, wait in claim.jobs if not wait], sent, first=True)
                 for claimed, wait in claim.jobs:
                     if wait:
                         self._hand.expect(claimed)
@@ -166,11 +186,12 @@ class Claimer(Service):
 
     def _start_expected(self, job: ClaimedJob) -> None:
         if self._hand.arrived(job):
-            self._executor.offer([job])
+            self._executor.rouse(1)
 
-    def _take(self, life: Life, jobs: list[ClaimedJob], sent: float) -> None:
+    def _take(self, life: Life, jobs: list[ClaimedJob], sent: float, *, first: bool = False) -> None:
         if not jobs:
             return
-        self._executor.offer(jobs)
+        self._hand.put(jobs, first=first)
+        self._executor.rouse(len(jobs))
         if self.events.wants(JobsClaimed):
             self.events.emit(JobsClaimed(str(life.holder), len(jobs), round((elapsed() - sent) * 1000, 3)))

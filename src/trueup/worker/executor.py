@@ -70,11 +70,6 @@ class Executor:
     def threads_busy(self) -> int:
         return self._threads.busy
 
-    def offer(self, jobs: list[ClaimedJob]) -> None:
-        """Jobs were claimed: let runners have them."""
-        self._hand.put(jobs)
-        self.rouse(len(jobs))
-
     def rouse(self, jobs: int) -> None:
         """Wake or make as many runners as there are jobs for, within the concurrency."""
         if self._held:

@@ -87,10 +87,10 @@ class Finisher(Service):
         self._flushed.clear()
         self._wake.set()
 
-    def put_unstarted(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Jobs in hand that will not be started here."""
+    def put_unstarted(self, jobs: Iterable[ClaimedJob], move: Move | None = None) -> None:
+        """Jobs in hand that will not be started here: given back, unless another move is given."""
         for job in jobs:
-            self._pending.append(Ended(job, Release(job.lane, job.key), 0))
+            self._pending.append(Ended(job, move or Release(job.lane, job.key), 0))
             self._flushed.clear()
         self._wake.set()
 

@@ -44,7 +44,8 @@ class Run:
 class Hand:
     concurrency: int
     queues: Mapping[str, int | None]  # how many of each queue may run at once here; None: up to concurrency
-    running: dict[int, Run] = field(default_factory=dict)
+    # By id and term: a handler that ignored the loss of its lease may still be here when the same job is claimed anew.
+    running: dict[tuple[int, int], Run] = field(default_factory=dict)
     _waiting: dict[str, deque[ClaimedJob]] = field(default_factory=dict)
     _isolated: deque[ClaimedJob] = field(default_factory=deque)
     _running_of: dict[str, int] = field(default_factory=dict)
@@ -63,14 +64,16 @@ class Hand:
         self.waiting += 1
 
     def arrived(self, job: ClaimedJob) -> bool:
-        """Its moment has come; False when it is no longer ours."""
+        """Its moment has come: it is the next of its queue. False when it is no longer ours."""
         if self._expected.get(job.id) is not job:
             return False
         del self._expected[job.id]
         self.waiting -= 1
+        self.put([job], first=True)
         return True
 
-    def put(self, jobs: Iterable[ClaimedJob]) -> None:
+    def put(self, jobs: Iterable[ClaimedJob], *, first: bool = False) -> None:
+        """`first`: before those that wait already, for jobs whose limits count them as started."""
         for job in jobs:
             self.waiting += 1
             if job.crashes >= CRASHES_TO_ISOLATE:
@@ -80,7 +83,10 @@ class Hand:
                 if queue is None:
                     queue = self._waiting[job.queue] = deque()
                     self._turn.append(job.queue)
-                queue.append(job)
+                if first:
+                    queue.appendleft(job)
+                else:
+                    queue.append(job)
 
     def take(self) -> ClaimedJob | None:
         """The next job that may run now; queues take turns."""
@@ -97,7 +103,7 @@ class Hand:
 
     def started(self, run: Run) -> None:
         job = run.job
-        self.running[job.id] = run
+        self.running[job.id, job.term] = run
         self.idle.clear()
         self._running_of[job.queue] = self._running_of.get(job.queue, 0) + 1
         if job.crashes >= CRASHES_TO_ISOLATE:
@@ -105,11 +111,23 @@ class Hand:
 
     def ended(self, run: Run) -> None:
         job = run.job
-        self.running.pop(job.id, None)
+        self.running.pop((job.id, job.term), None)
         if not self.running:
             self.idle.set()
         self._running_of[job.queue] -= 1
         self._isolated_runs.discard(job.id)
+
+    def withdraw(self, job_id: int, term: int) -> ClaimedJob | None:
+        """Take a job out that has not been started."""
+        for job in self.in_hand():
+            if job.id == job_id and job.term == term:
+                self._expected.pop(job_id, None)
+                for queue in (*self._waiting.values(), self._isolated):
+                    if job in queue:
+                        queue.remove(job)
+                self.waiting -= 1
+                return job
+        return None
 
     def in_hand(self) -> list[ClaimedJob]:
         """Everything that has not been started, in no particular order between queues."""

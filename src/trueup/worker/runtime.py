@@ -23,6 +23,7 @@ from trueup.errors import ConfigError
 from trueup.dsn import mask
 from trueup.events import Events, ServiceFailed, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
 from trueup.jobs.failure import type_name
+from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
 from trueup.store.connect import RETRYABLE
@@ -87,6 +88,7 @@ class Worker:
         claiming, finishing, housekeeping = self._line("claim"), self._line("finish"), self._line("housekeeping")
         self._workers = Workers(housekeeping, store.statements, store.clock)
         self._housekeeping_jobs = store.jobs_on(housekeeping)
+        self._housekeeping_lanes = Lanes(housekeeping, store.statements, store.clock)
         port = Port(store, self._current, settings.lease_for, settings.result_limit)
         self.finisher = Finisher(
             store.jobs_on(finishing),
@@ -126,7 +128,7 @@ class Worker:
             Kept(settings.keep_done, settings.keep_cancelled, settings.keep_dead),
             settings.prune_every,
         )
-        self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.events, self._current)
+        self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
         self.listener = Listener(
             store.ear(),
             self.events,
@@ -193,8 +195,10 @@ class Worker:
         await self._workers.register(identity, self.settings.lease_for)
         controlled = [job.lane for job in self.registry if job.controls.any]
         if controlled:
-            await Lanes(self.store.pool, self.store.statements, self.store.clock).register(controlled)
-        await self._housekeeping_jobs.adopt([f"@{job.kind}" for job in self.registry if not job.controls.any])
+            await self._housekeeping_lanes.register(controlled)
+        await self._housekeeping_jobs.adopt(
+            [f"{LANE_PREFIX}{job.kind}" for job in self.registry if not job.controls.any]
+        )
         self._life = Life(identity, Trust(self.settings.lease_for, sent), self.store.clock)
         self.renewer.keep(self._life)
         self.events.emit(
@@ -266,7 +270,9 @@ class Worker:
         while not self._stop_requested.is_set():
             try:
                 await self.begin_life()
-            except RETRYABLE:
+            except Exception as error:
+                if not isinstance(error, RETRYABLE):  # what the lines have not reported themselves
+                    self.events.emit(ServiceFailed("rebirth", type_name(error), mask(str(error).strip())))
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:
@@ -279,11 +285,8 @@ class Worker:
         self.claimer.wake_after(delay)
 
     def _heard_of_work(self, lane: str, seconds: float) -> None:
-        if lane in self._queues or lane.startswith("@"):
-            if seconds > 0:
-                self.claimer.wake_after(timedelta(seconds=seconds))
-            else:
-                self.claimer.wake()
+        if lane in self._queues or lane.startswith(LANE_PREFIX):
+            self.claimer.hear(lane, timedelta(seconds=seconds))
 
     def _listening(self, listening: bool) -> None:
         self.claimer.listening = listening

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trueup.events import Events
+from trueup.jobs.decide import Drop
 from trueup.store.jobs import Jobs
+from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand
 from trueup.worker.life import Life
 from trueup.worker.service import Service, jittered
@@ -16,16 +18,18 @@ EVERY = 10.0  # seconds; behind a pooler this is how long a running job may go o
 class Stopper(Service):
     name = "stopper"
 
-    def __init__(self, jobs: Jobs, hand: Hand, events: Events, life: Callable[[], Life]) -> None:
+    def __init__(self, jobs: Jobs, hand: Hand, finisher: Finisher, events: Events, life: Callable[[], Life]) -> None:
         super().__init__(events)
         self._jobs = jobs
         self._hand = hand
+        self._finisher = finisher
         self._life = life
 
     async def run_once(self) -> float:
-        if self._hand.running:
+        if self._hand.running or self._hand.waiting:
             for job_id, term in await self._jobs.stopping(self._life().holder):
-                run = self._hand.running.get(job_id)
-                if run is not None and run.job.term == term:
+                if run := self._hand.running.get((job_id, term)):
                     run.cancel("stop")
+                elif job := self._hand.withdraw(job_id, term):
+                    self._finisher.put_unstarted([job], Drop("stopped"))
         return jittered(EVERY)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import Cli
+from trueup.operations import PAGE
+
+
+@pytest.fixture
+def bury(database_url: str) -> Callable[[int, str], list[int]]:
+    """Puts so many dead jobs of a kind into the history."""
+
+    def bury(count: int, kind: str) -> list[int]:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            rows = connection.execute(
+                """
+                insert into trueup.history (id, kind, queue, lane, key, state, priority, run_at, args, attempt, max_attempts,
+                                            crashes, term, enqueued_at, finished_at, errors)
+                select nextval('trueup.jobs_id_seq'), %s, 'default', 'default', '', 'dead', 0, now(), '{"a": 1}', 1, 1,
+                       0, 1, now(), now(), '[{"attempt": 1, "type": "ValueError", "message": "boom"}]'
+                  from generate_series(1, %s)
+                returning id
+                """,
+                (kind, count),
+            )
+            return [job_id for (job_id,) in rows]
+
+    return bury
+
+
+Bury = Callable[[int, str], list[int]]
+
+
+def test_only_dead_jobs_are_listed(cli: Cli, bury: Bury) -> None:
+    cli("jobs", "enqueue", "add", "[1]")
+    ids = bury(2, "add") + bury(1, "send")
+    assert [job["id"] for job in cli("dead", "list", "--json").json] == ids[::-1]
+    assert [job["id"] for job in cli("dead", "list", "--kind", "send", "--json").json] == ids[2:]
+    assert "ValueError: boom" in cli("dead", "list").out
+
+
+def test_an_empty_list_says_so(cli: Cli) -> None:
+    assert cli("dead", "list").out == "no jobs\n"
+    assert cli("dead", "list", "--json").json == []
+
+
+def test_a_dead_job_can_be_shown_and_a_living_one_is_refused(cli: Cli, bury: Bury) -> None:
+    (dead,) = bury(1, "add")
+    assert "ValueError: boom" in cli("dead", "show", dead).out
+    alive = cli("jobs", "enqueue", "add", "[1]", "--json").json["id"]
+    result = cli("dead", "show", alive)
+    assert result.code == 1
+    assert f"job {alive} is queued, not dead" in result.err
+
+
+def test_revive_by_id_says_which_were_and_which_were_not(cli: Cli, bury: Bury) -> None:
+    first, second = bury(2, "add")
+    result = cli("dead", "revive", first, second, second, 4711, "--json")
+    assert result.code == 1
+    assert result.json == {"revived": [first, second], "unchanged": [4711]}
+    assert "unchanged job 4711" in result.err
+    assert cli("jobs", "show", first, "--json").json["state"] == "queued"
+
+
+def test_revive_all_goes_beyond_one_page(cli: Cli, bury: Bury) -> None:
+    bury(PAGE + 1, "add")
+    bury(1, "send")
+    assert cli("dead", "revive", "--all", "--kind", "add").out == f"revived {PAGE + 1:,} jobs\n"
+    assert [job["kind"] for job in cli("dead", "list", "--json").json] == ["send"]
+
+
+def test_discard_keeps_the_reason(cli: Cli, bury: Bury) -> None:
+    (dead,) = bury(1, "add")
+    assert cli("dead", "discard", dead, "--reason", "known bug").code == 0
+    job = cli("jobs", "show", dead, "--json").json
+    assert (job["state"], job["reason"]) == ("cancelled", "known bug")
+
+
+def test_discard_all_counts(cli: Cli, bury: Bury) -> None:
+    bury(3, "add")
+    assert cli("dead", "discard", "--all", "--json").json == {"discarded": 3}
+    assert cli("dead", "discard", "--all").out == "nothing to do\n"
+
+
+@pytest.mark.parametrize("verb", ["revive", "discard"])
+def test_neither_ids_nor_all_is_a_usage_error(cli: Cli, verb: str) -> None:
+    result = cli("dead", verb)
+    assert result.code == 2
+    assert result.err == "error: give job ids, or --all\n"

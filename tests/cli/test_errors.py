@@ -1,0 +1,70 @@
+"""What people read when something is wrong: one line, a way out, an exit code, and never a password."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password(bare_cli: Cli) -> None:
+    result = bare_cli("status", "--database-url", "postgresql://app:geheim@127.0.0.1:1/shop")
+    assert result.code == 1
+    assert result.err.startswith("error: cannot connect to postgresql://app:***@127.0.0.1:1/shop")
+    assert "geheim" not in result.err
+    assert result.out == ""
+
+
+@pytest.mark.parametrize("url", ["mysql://app:geheim@db/x", "postgresql://app:ge heim@db/x", "geheim"])
+def test_a_url_that_is_none_is_a_configuration_error_without_its_password(bare_cli: Cli, url: str) -> None:
+    result = bare_cli("status", "--database-url", url)
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert "heim" not in result.err
+
+
+def test_a_database_without_the_schema_says_to_migrate(
+    bare_cli: Cli, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUEUP_DATABASE_URL", empty_database_url)
+    for command in (["status"], ["jobs", "list"], ["jobs", "show", "1"], ["dead", "revive", "1"]):
+        result = bare_cli(*command)
+        assert result.code == 2
+        assert result.err.endswith("run: trueup migrate\n")
+        assert "Traceback" not in result.err
+
+
+def test_a_user_without_rights_is_told_so(bare_cli: Cli, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = f"guest_of_{connection.info.dbname}"
+        connection.execute(f"create role {name} login")
+    try:
+        result = bare_cli("status", "--database-url", database_url.replace("//postgres@", f"//{name}@"))
+        assert result.code == 2
+        assert "may not do this" in result.err
+    finally:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(f"drop role {name}")
+
+
+def test_an_unknown_setting_in_the_environment_is_named(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRUEUP_CONCURENCY", "5")
+    result = bare_cli("config")
+    assert result.code == 2
+    assert result.err == "error: TRUEUP_CONCURENCY is not a setting; did you mean concurrency (TRUEUP_CONCURRENCY)?\n"
+
+
+def test_each_of_several_problems_has_a_line(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRUEUP_CONCURRENCY", "none")
+    monkeypatch.setenv("TRUEUP_SCHEMA", "Bad Name")
+    first, second = bare_cli("config").err.splitlines()
+    assert first.startswith("error: TRUEUP_")
+    assert second.startswith("       TRUEUP_")
+
+
+@pytest.mark.parametrize("given", ["x", "0", "-1", str(2**63)])
+def test_what_cannot_be_an_id_is_a_usage_error(cli: Cli, given: str) -> None:
+    result = cli("jobs", "show", "--", given)
+    assert result.code == 2
+    assert "'ID'" in result.err

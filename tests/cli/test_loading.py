@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nowhere:app", "there is no module 'nowhere'"),
+        ("shop.parts:app", "importing shop.parts failed"),
+        ("shop:shop", "shop:shop does not exist; did you mean --app shop:app?"),
+        ("shop:add", "shop:add is a Job, not an App; did you mean --app shop:app?"),
+        ("shop", 'write it like "package.module:app"'),
+    ],
+)
+def test_an_app_that_is_not_there_is_explained(cli: Cli, place: str, said: str) -> None:
+    result = cli("worker", "--app", place)
+    assert result.code == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_an_error_in_the_application_names_its_file_and_line(cli: Cli, project: Path) -> None:
+    (project / "broken.py").write_text("\n\nvalue = 1 / 0\n")
+    result = cli("worker", "--app", "broken:app")
+    assert result.code == 2
+    assert "broken.py:3: ZeroDivisionError: division by zero" in result.err
+
+
+def test_a_package_the_application_misses_is_not_taken_for_the_application(cli: Cli, project: Path) -> None:
+    (project / "hungry.py").write_text("import not_installed_here\n")
+    result = cli("worker", "--app", "hungry:app")
+    assert result.code == 2
+    assert "importing hungry failed" in result.err
+    assert "not_installed_here" in result.err
+
+
+def test_the_app_is_found_in_the_configuration_file(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    monkeypatch.delenv("TRUEUP_APP")
+    (project / "trueup.toml").write_text('app = "shop:app"\n')
+    assert cli("jobs", "enqueue", "add", "[1]").code == 0
+
+
+def test_the_database_of_the_command_line_wins_over_the_one_in_the_code(
+    cli: Cli, project: Path, database_url: str
+) -> None:
+    (project / "fixed.py").write_text(
+        "from trueup import App\napp = App('postgresql://app@127.0.0.1:1/elsewhere', schema='other')\n"
+    )
+    assert cli("status", "--app", "fixed:app").code == 1
+    assert cli("status", "--app", "fixed:app", "--database-url", database_url, "--schema", "trueup").code == 0
+
+
+def test_looking_needs_no_app(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRUEUP_APP")
+    for command in (["status"], ["jobs", "list"], ["dead", "list"], ["migrate", "--check"], ["config"]):
+        assert cli(*command).code == 0
+
+
+@pytest.mark.parametrize("command", [["worker"], ["jobs", "enqueue", "add"]], ids=" ".join)
+def test_running_and_enqueueing_say_that_they_need_an_app(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.delenv("TRUEUP_APP")
+    result = cli(*command)
+    assert result.code == 2
+    assert "--app module:attribute" in result.err
+
+
+def test_a_worker_for_an_app_without_jobs_does_not_start(cli: Cli, project: Path) -> None:
+    (project / "bare.py").write_text("from trueup import App\napp = App()\n")
+    result = cli("worker", "--app", "bare:app")
+    assert result.code == 2
+    assert "bare:app declares no job" in result.err

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import orjson
+import pytest
+from rich.console import Console
+
+from trueup.cli.output import Column, Table, drawn, plain, write_json
+
+JOBS = Table(
+    "Jobs",
+    [Column("id", right=True), Column("kind"), Column("error", wide=True)],
+    [(7, "send", "ValueError: " + "long " * 40), (4711, "send_all", None)],
+)
+
+
+def on_terminal(table: Table, width: int) -> list[str]:
+    stream = StringIO()
+    Console(file=stream, width=width, force_terminal=True, color_system=None).print(drawn(table, titled=False))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def test_in_a_pipe_nothing_is_cut_off() -> None:
+    header, first, second = plain(JOBS, titled=False).splitlines()
+    assert header == "  ID  KIND      ERROR"
+    assert first.startswith("   7  send      ValueError: long long")
+    assert len(first) > 200
+    assert second == "4711  send_all"
+
+
+def test_on_a_narrow_terminal_only_the_wide_column_is_cut() -> None:
+    header, _, first, second = on_terminal(JOBS, 40)
+    assert header.split() == ["id", "kind", "error"]
+    assert first.startswith("   7  send      ValueError:")
+    assert first.endswith("…")
+    assert len(first) == 40
+    assert second == "4711  send_all"
+
+
+def test_a_cell_cannot_draw_markup_or_break_its_row() -> None:
+    hostile = Table("Jobs", [Column("error", wide=True)], [("[red]x[/red]\nsecond\x1b[2J",)])
+    for lines in (on_terminal(hostile, 80), plain(hostile, titled=False).splitlines()):
+        assert lines[-1] == r"[red]x[/red]\nsecond\x1b[2J"
+
+
+def test_an_empty_table_says_what_is_missing() -> None:
+    assert plain(Table("Jobs", [Column("id")], empty="no jobs"), titled=True) == "# Jobs\nno jobs"
+
+
+def test_json_holds_what_the_database_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"at": datetime(2025, 6, 1, tzinfo=UTC), "for": timedelta(seconds=5), "ids": {2, 1}, "text": "ü\x9b"})
+    out = capsys.readouterr().out
+    assert orjson.loads(out) == {"at": "2025-06-01T00:00:00+00:00", "for": 5.0, "ids": [1, 2], "text": "ü\x9b"}
+    assert "\x9b" not in out
+
+
+def test_integers_beyond_64_bits_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"big": 2**70})
+    assert str(2**70) in capsys.readouterr().out

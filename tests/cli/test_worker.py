@@ -1,0 +1,120 @@
+"""The worker as a real process: signals, exit codes, log lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, wait_for_file
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]]]:
+    """The exit code, and the log as records."""
+    out, err = process.communicate(timeout=60)
+    assert out == ""
+    return process.returncode, [json.loads(line) for line in err.splitlines()]
+
+
+def enqueue_waiting(cli: Cli, path: Path, kind: str = "wait_for") -> int:
+    """A job that says it has started and then waits for a file."""
+    job_id: int = cli("jobs", "enqueue", kind, "--arg", f"path={path}", "--json").json["id"]
+    return job_id
+
+
+def state(cli: Cli, job_id: int) -> str:
+    return str(cli("jobs", "show", job_id, "--json").json["state"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_running_job_ends_before_the_worker_does(
+    cli: Cli, start: Start, tmp_path: Path, number: signal.Signals
+) -> None:
+    job_id = enqueue_waiting(cli, tmp_path / "go")
+    process = start("worker", "--concurrency", "5")
+    wait_for_file(tmp_path / "go.started")
+    process.send_signal(number)
+    assert process.stderr is not None
+    while json.loads(process.stderr.readline())["message"] != "worker stopping":
+        pass
+    (tmp_path / "go").touch()
+    code, log = ended(process)
+    assert code == 0
+    assert (log[-1]["message"], log[-1]["released"], log[-1]["abandoned"]) == ("worker stopped", 0, 0)
+    assert state(cli, job_id) == "done"
+
+
+def test_a_second_signal_hands_the_running_job_back(cli: Cli, start: Start, tmp_path: Path) -> None:
+    job_id = enqueue_waiting(cli, tmp_path / "never")
+    process = start("worker")
+    wait_for_file(tmp_path / "never.started")
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    while json.loads(process.stderr.readline())["message"] != "worker stopping":
+        pass
+    process.send_signal(signal.SIGTERM)
+    code, log = ended(process)
+    assert code == 0
+    assert log[-1]["released"] == 1
+    job = cli("jobs", "show", job_id, "--json").json
+    assert (job["state"], job["attempt"]) == ("queued", 0)
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process(cli: Cli, start: Start, tmp_path: Path) -> None:
+    job_id = enqueue_waiting(cli, tmp_path / "hang", kind="hang")
+    process = start("worker", TRUEUP_DRAIN_FOR="0s")
+    wait_for_file(tmp_path / "hang.started")
+    process.send_signal(signal.SIGTERM)
+    _, log = ended(process)
+    assert log[-1]["message"] == "worker stopped"
+    assert state(cli, job_id) == "queued"
+
+
+def test_only_the_named_queues_are_served(cli: Cli, start: Start, tmp_path: Path) -> None:
+    other = cli("jobs", "enqueue", "add", "[1]", "--json").json["id"]
+    mine = cli("jobs", "enqueue", "wait_for", "--arg", f"path={tmp_path / 'go'}", "--queue", "side", "--json").json[
+        "id"
+    ]
+    (tmp_path / "go").touch()
+    process = start("worker", "--queue", "side=2")
+    wait_for_file(tmp_path / "go.started")
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 0
+    assert (state(cli, mine), state(cli, other)) == ("done", "queued")
+
+
+def test_migrate_first(start: Start, server: object, empty_database_url: str) -> None:
+    refused = start("worker", TRUEUP_DATABASE_URL=empty_database_url)
+    _, err = refused.communicate(timeout=60)
+    assert refused.returncode == 2
+    assert "trueup worker --migrate" in err
+    process = start("worker", "--migrate", TRUEUP_DATABASE_URL=empty_database_url)
+    assert process.stderr is not None
+    messages = []
+    while not messages or messages[-1] != "worker started":
+        messages.append(json.loads(process.stderr.readline())["message"])
+    assert messages[0] == "migration applied"
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 0
+
+
+@pytest.mark.parametrize("arguments", [["--queue", "mail=x"], ["--queue", ""], ["--concurrency", "0"]], ids=" ".join)
+def test_a_number_or_queue_that_is_none_is_a_usage_error(cli: Cli, arguments: list[str]) -> None:
+    result = cli("worker", *arguments)
+    assert result.code == 2
+    assert arguments[0] in result.err
+
+
+def test_the_worker_does_not_start_without_its_database(start: Start) -> None:
+    process = start("worker", TRUEUP_DATABASE_URL="postgresql://app:geheim@127.0.0.1:1/shop")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("error: cannot connect to postgresql://app:***@127.0.0.1:1/shop")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.demo.demo import Demo
+
+
+@pytest.fixture
+def shop(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A database with the tables of the shop, and nothing in them."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute((files("trueup.demo") / "tables.sql").read_bytes())
+        yield connection
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short name that others may pass through, as PostgreSQL must where it cannot run as ourselves."""
+    directory = Path(tempfile.mkdtemp(prefix="trueup-test-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def start_demo(place: Path) -> Iterator[Callable[..., Demo]]:
+    started: list[Demo] = []
+
+    def start(program: list[str] | None = None) -> Demo:
+        started.append(Demo(place, program))
+        return started[-1]
+
+    yield start
+    for demo in started:
+        demo.end()

@@ -1,0 +1,55 @@
+"""The pages of the documentation, and the code in them.
+
+Blocks fenced as `python` are run from top to bottom, in one namespace per page. A comment on the line before the fence
+changes that: `<!-- not run -->` leaves the block out, `<!-- file: jobs.py -->` writes it to that file first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<mark>.+?) -->\n)?^(?P<fence>`{3,})(?P<language>\w*)\n(?P<code>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int  # of its first line of code
+    language: str
+    mark: str
+    code: str
+
+    @property
+    def file(self) -> str | None:
+        """Where it is to be written, if it is to be."""
+        return self.mark.removeprefix("file: ") if self.mark.startswith("file: ") else None
+
+    @property
+    def runs(self) -> bool:
+        return self.language == "python" and not self.mark
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text("utf-8")
+    return [
+        Block(page, text.count("\n", 0, found.start("code")) + 1, found["language"], found["mark"] or "", found["code"])
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text("utf-8"))

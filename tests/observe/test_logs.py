@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from trueup import events
+from trueup.events import Event, Events
+from trueup.observe.logs import ENTRIES, attach_logs
+
+EVENT_CLASSES = [
+    value
+    for value in vars(events).values()
+    if isinstance(value, type) and issubclass(value, Event) and value is not Event
+]
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """A logger of its own in place of `trueup`."""
+    logger = logging.getLogger("trueup_under_test")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    yield logger
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def kept(logger: logging.Logger) -> Kept:
+    kept = Kept()
+    logger.addHandler(kept)
+    return kept
+
+
+def completed() -> events.JobCompleted:
+    return events.JobCompleted(1, "send", "default", 1, 2.5)
+
+
+def test_every_event_has_its_level_and_message() -> None:
+    assert set(ENTRIES) == set(EVENT_CLASSES)
+
+
+def test_every_message_is_its_own() -> None:
+    messages = [entry.message for entry in ENTRIES.values()]
+    assert len(set(messages)) == len(messages)
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.name)
+def test_no_field_of_an_event_hides_what_every_log_record_has(cls: type[Event]) -> None:
+    of_every_record = {*vars(logging.makeLogRecord({})), "message", "asctime", "event", "event_name"}
+    assert not of_every_record & {field.name for field in dataclasses.fields(cls)}
+
+
+def test_a_record_has_constant_text_and_the_facts_as_attributes(logger: logging.Logger, kept: Kept) -> None:
+    hub = Events()
+    attach_logs(hub, logger)
+    hub.emit(events.JobRetried(7, "send", "mail", 2, 20, 1000.0, "ValueError", "no mailbox"))
+    (record,) = kept.records
+    assert (record.name, record.levelname, record.getMessage()) == ("trueup_under_test.job", "WARNING", "job retried")
+    assert (record.__dict__["event_name"], record.__dict__["job_id"], record.__dict__["error"]) == (
+        "job.retried",
+        7,
+        "no mailbox",
+    )
+
+
+def test_a_password_in_an_error_does_not_reach_any_handler(logger: logging.Logger, kept: Kept) -> None:
+    hub = Events()
+    attach_logs(hub, logger)
+    hub.emit(events.DatabaseLost("claim", "cannot connect to postgresql://app:geheim@db/x"))
+    assert "geheim" not in str(vars(kept.records[0]))
+
+
+def test_nobody_builds_an_event_per_job_while_debug_is_off(logger: logging.Logger) -> None:
+    hub = Events()
+    logs = attach_logs(hub, logger)
+    assert not hub.wants(events.JobCompleted)
+    assert hub.wants(events.JobBuried)
+    logs.set_level("debug")
+    assert hub.wants(events.JobCompleted)
+    logs.set_level("error")
+    assert not hub.wants(events.JobRetried)
+
+
+def test_a_level_set_after_attaching_counts_once_a_worker_starts(logger: logging.Logger, kept: Kept) -> None:
+    logger.setLevel(logging.ERROR)
+    hub = Events()
+    attach_logs(hub, logger)
+    logger.setLevel(logging.DEBUG)
+    hub.emit(events.WorkerStarted("a", "host", 1, ("default",), 10, 3))
+    hub.emit(completed())
+    assert [record.getMessage() for record in kept.records] == ["worker started", "job completed"]
+
+
+def test_a_level_set_on_the_logger_of_one_noun_counts(logger: logging.Logger) -> None:
+    jobs = logger.getChild("job")
+    jobs.setLevel(logging.DEBUG)
+    try:
+        hub = Events()
+        attach_logs(hub, logger)
+        assert hub.wants(events.JobCompleted)
+        assert not hub.wants(events.HistoryDayCreated)
+    finally:
+        jobs.setLevel(logging.NOTSET)
+
+
+def test_detached_logs_hear_nothing_any_more(logger: logging.Logger, kept: Kept) -> None:
+    hub = Events()
+    attach_logs(hub, logger).detach()
+    hub.emit(events.JobsRevived(1))
+    assert kept.records == []
+    assert not any(hub.wants(cls) for cls in EVENT_CLASSES)
+
+
+def test_the_library_is_silent_until_logging_is_configured(capfd: pytest.CaptureFixture[str]) -> None:
+    hub = Events()
+    logs = attach_logs(hub)
+    root_handlers, logging.getLogger().handlers = logging.getLogger().handlers, []
+    try:
+        hub.emit(events.ServiceFailed("claimer", "ValueError", "boom"))
+    finally:
+        logging.getLogger().handlers = root_handlers
+        logs.detach()
+    assert capfd.readouterr() == ("", "")
