@@ -1,31 +1,71 @@
-"""Keep your tables true: durable jobs, schedules, leases and reconcilers on the PostgreSQL you already have."""
+"""Keep your tables true: durable jobs, schedules, leases and reconcilers on the PostgreSQL you already have.
 
-from trueup.app import App
-from trueup.backoff import Retry
-from trueup.durations import Rate
-from trueup.errors import (
-    ConfigError,
-    DatabaseUnavailable,
-    DuplicateJob,
-    EmbeddedUnavailable,
-    InvalidArguments,
-    JobCancelled,
-    JobFailed,
-    LostClaim,
-    NotFound,
-    ResultTimeout,
-    SchemaMismatch,
-    TrueupError,
-    UnknownKind,
-)
-from trueup.jobs.context import Context, injected
-from trueup.jobs.definition import Job
-from trueup.jobs.handle import Enqueued, Handle
-from trueup.jobs.limits import Limit
-from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
-from trueup.worker.runtime import Worker
+The names below are the public ones. Each is imported when it is first used, so that small parts (the embedded server's
+keeper, `trueup --help`) do not pay for all of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.backoff import Retry
+    from trueup.durations import Rate
+    from trueup.errors import (
+        ConfigError,
+        DatabaseUnavailable,
+        DuplicateJob,
+        EmbeddedUnavailable,
+        InvalidArguments,
+        JobCancelled,
+        JobFailed,
+        LostClaim,
+        NotFound,
+        ResultTimeout,
+        SchemaMismatch,
+        TrueupError,
+        UnknownKind,
+    )
+    from trueup.jobs.context import Context, injected
+    from trueup.jobs.definition import Job
+    from trueup.jobs.handle import Enqueued, Handle
+    from trueup.jobs.limits import Limit
+    from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
+    from trueup.worker.runtime import Worker
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "App": "trueup.app",
+    "ConfigError": "trueup.errors",
+    "Context": "trueup.jobs.context",
+    "DatabaseUnavailable": "trueup.errors",
+    "Discard": "trueup.jobs.outcome",
+    "DuplicateJob": "trueup.errors",
+    "EmbeddedUnavailable": "trueup.errors",
+    "Enqueued": "trueup.jobs.handle",
+    "GiveUp": "trueup.jobs.outcome",
+    "Handle": "trueup.jobs.handle",
+    "InvalidArguments": "trueup.errors",
+    "Job": "trueup.jobs.definition",
+    "JobCancelled": "trueup.errors",
+    "JobFailed": "trueup.errors",
+    "JobTimeout": "trueup.jobs.outcome",
+    "Limit": "trueup.jobs.limits",
+    "LostClaim": "trueup.errors",
+    "NotFound": "trueup.errors",
+    "Rate": "trueup.durations",
+    "ResultTimeout": "trueup.errors",
+    "Retry": "trueup.backoff",
+    "SchemaMismatch": "trueup.errors",
+    "Snooze": "trueup.jobs.outcome",
+    "TrueupError": "trueup.errors",
+    "UnknownKind": "trueup.errors",
+    "Worker": "trueup.worker.runtime",
+    "injected": "trueup.jobs.context",
+}
 
 __all__ = [
     "App",
@@ -56,3 +96,10 @@ __all__ = [
     "Worker",
     "injected",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'trueup' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value

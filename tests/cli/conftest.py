@@ -98,8 +98,11 @@ def bare_cli(project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         code = main([str(argument) for argument in arguments])
         return Result(code, *capfd.readouterr())
 
+    before = set(sys.modules)
     yield run
-    sys.modules.pop("shop", None)  # its App knows this test's database
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(project)):
+            del sys.modules[name]  # its App knows this test's database
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import Cli
@@ -24,11 +26,7 @@ def test_the_password_of_the_database_is_not_shown(
     assert "postgresql://app:***@db/shop" in shown
 
 
-def test_arguments_in_the_code_of_the_app_count(
-    bare_cli: Cli, project: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pathlib import Path
-
-    Path("fixed.py").write_text("from trueup import App\napp = App(concurrency=3)\n")
+def test_arguments_in_the_code_of_the_app_count(bare_cli: Cli, project: Path) -> None:
+    (project / "fixed.py").write_text("from trueup import App\napp = App(concurrency=3)\n")
     rows = {row["name"]: row for row in bare_cli("config", "--app", "fixed:app", "--json").json}
     assert (rows["concurrency"]["value"], rows["concurrency"]["source"]) == ("3", "argument concurrency")

@@ -11,7 +11,7 @@ from tests.cli.conftest import Cli
     ("place", "said"),
     [
         ("nowhere:app", "there is no module 'nowhere'"),
-        ("shop.parts:app", "importing shop.parts failed"),
+        ("shop.parts:app", "there is no module 'shop.parts'"),
         ("shop:shop", "shop:shop does not exist; did you mean --app shop:app?"),
         ("shop:add", "shop:add is a Job, not an App; did you mean --app shop:app?"),
         ("shop", 'write it like "package.module:app"'),

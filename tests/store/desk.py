@@ -69,9 +69,10 @@ class Desk:
         return str((await self.row(job_id))["state"])
 
     async def scalar(self, query: str, *params: object) -> Any:
-        """The first column of the first row of any query; None without a row."""
+        """The first column of the first row of any statement; None without a row."""
         async with self.store.pool.use() as connection:
-            row = await (await connection.execute(query.encode(), params)).fetchone()
+            cursor = await connection.execute(query.encode(), params)
+            row = await cursor.fetchone() if cursor.description else None
         return row[0] if row else None
 
     async def holders(self) -> set[UUID]:

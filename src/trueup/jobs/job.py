@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 OnConflict = Literal["keep", "replace", "raise"]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A job that somebody wants: everything about it but when "now" is. `job.call(…)` makes one without storing it."""
+class Draft(NamedTuple):
+    """A job that somebody wants: everything about it but when "now" is. `job.call(…)` makes one without storing it.
+
+    A tuple, because bulk enqueueing makes them by the hundred thousand.
+    """
 
     kind: str
     queue: str
@@ -28,7 +30,7 @@ class Draft:
     on_conflict: OnConflict = "keep"
 
     def with_args(self, args: str, key: str, unique_key: str | None) -> Draft:
-        return replace(self, args=args, key=key, unique_key=unique_key)
+        return self._replace(args=args, key=key, unique_key=unique_key)
 
 
 @dataclass(slots=True)
