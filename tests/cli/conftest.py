@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
-from tests.support.waiting import wait_until
 from trueup import App
 from trueup.cli.main import main
 from trueup.testing.worker import ManualWorker
@@ -168,7 +167,3 @@ def run_due(cli: Cli) -> Callable[[], int]:
             await shop.app.close()
 
     return lambda: asyncio.run(run())
-
-
-def wait_for_file(path: Path) -> None:
-    wait_until(path.exists, f"{path.name} is there", timeout=30)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, wait_for_file
+from tests.cli.conftest import Cli
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,13 @@ def enqueue_waiting(cli: Cli, path: Path, kind: str = "wait_for") -> int:
     return job_id
 
 
+def wait_for_handler(process: subprocess.Popen[str], path: Path) -> None:
+    """Until the job that waits for this file runs."""
+    started = Path(f"{path}.started")
+    wait_until(lambda: started.exists() or process.poll() is not None, "the handler runs", timeout=30)
+    assert started.exists(), process.communicate()
+
+
 def state(cli: Cli, job_id: int) -> str:
     return str(cli("jobs", "show", job_id, "--json").json["state"])
 
@@ -40,7 +48,7 @@ def test_a_running_job_ends_before_the_worker_does(
 ) -> None:
     job_id = enqueue_waiting(cli, tmp_path / "go")
     process = start("worker", "--concurrency", "5")
-    wait_for_file(tmp_path / "go.started")
+    wait_for_handler(process, tmp_path / "go")
     process.send_signal(number)
     assert process.stderr is not None
     while json.loads(process.stderr.readline())["message"] != "worker stopping":
@@ -55,7 +63,7 @@ def test_a_running_job_ends_before_the_worker_does(
 def test_a_second_signal_hands_the_running_job_back(cli: Cli, start: Start, tmp_path: Path) -> None:
     job_id = enqueue_waiting(cli, tmp_path / "never")
     process = start("worker")
-    wait_for_file(tmp_path / "never.started")
+    wait_for_handler(process, tmp_path / "never")
     process.send_signal(signal.SIGTERM)
     assert process.stderr is not None
     while json.loads(process.stderr.readline())["message"] != "worker stopping":
@@ -71,7 +79,7 @@ def test_a_second_signal_hands_the_running_job_back(cli: Cli, start: Start, tmp_
 def test_a_thread_that_hangs_does_not_keep_the_process(cli: Cli, start: Start, tmp_path: Path) -> None:
     job_id = enqueue_waiting(cli, tmp_path / "hang", kind="hang")
     process = start("worker", TRUEUP_DRAIN_FOR="0s")
-    wait_for_file(tmp_path / "hang.started")
+    wait_for_handler(process, tmp_path / "hang")
     process.send_signal(signal.SIGTERM)
     _, log = ended(process)
     assert log[-1]["message"] == "worker stopped"
@@ -85,7 +93,7 @@ def test_only_the_named_queues_are_served(cli: Cli, start: Start, tmp_path: Path
     ]
     (tmp_path / "go").touch()
     process = start("worker", "--queue", "side=2")
-    wait_for_file(tmp_path / "go.started")
+    wait_for_handler(process, tmp_path / "go")
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 0
     assert (state(cli, mine), state(cli, other)) == ("done", "queued")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.store.desk import Desk
+from tests.store.desk import Desk, failure
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 
@@ -48,7 +48,7 @@ async def test_finished_jobs_can_neither_be_cancelled_nor_asked_to_stop(desk: De
     assert await desk.state(job.id) == "done"
 
 
-async def test_a_job_that_was_asked_to_stop_but_went_back_to_the_queue_is_not_stopped_at_its_next_run(
+async def test_a_job_that_was_asked_to_stop_but_went_back_to_the_queue_is_still_to_be_stopped_at_its_next_run(
     desk: Desk, store: Store
 ) -> None:
     job = await desk.running()
@@ -56,7 +56,7 @@ async def test_a_job_that_was_asked_to_stop_but_went_back_to_the_queue_is_not_st
     await store.jobs.release(job.holder, [job], ["default"], [""])
     (again,) = await desk.claim(await desk.worker())
     assert again.id == job.id
-    assert await store.jobs.stopping(again.holder) == set()
+    assert await store.jobs.stopping(again.holder) == {(again.id, again.term)}
 
 
 async def test_hurrying_makes_a_waiting_job_due_now_in_its_place(desk: Desk, store: Store) -> None:
@@ -85,8 +85,6 @@ async def test_a_revived_job_keeps_id_payload_errors_and_term_and_has_all_attemp
 
 async def test_the_holder_of_a_dead_job_cannot_finish_it_after_its_revival(desk: Desk, store: Store) -> None:
     job = await desk.running()
-    from tests.store.desk import failure
-
     await store.jobs.bury(job.holder, [job], ["why"], [failure()])
     await store.jobs.revive([job.id])
     await desk.claim(job.holder)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
 from tests.store.desk import LEASE, Desk
 from trueup.store.store import Store
+from trueup.store.workers import Identity
 from trueup.testing.clock import NOON, ManualClock
 
 pytestmark = pytest.mark.asyncio
@@ -72,10 +72,8 @@ async def test_only_rescued_workers_with_nothing_left_are_forgotten(
     assert await desk.holders() == {alive}
 
 
-async def test_registering_tells_the_databases_time(store: Store, desk: Desk) -> None:
-    from trueup.store.workers import Identity
-
-    identity = Identity(uuid4(), "host", 1, "1.2", ("mail",), 5)
-    assert await store.workers.register(identity, timedelta(seconds=1)) == NOON.timestamp()
+async def test_a_worker_shows_people_who_and_where_it_is(store: Store, desk: Desk) -> None:
+    await store.workers.register(Identity(uuid4(), "blade", 7, "1.2", ("mail",), 5), LEASE)
     (row,) = await store.views.workers()
-    assert (row["release"], row["queues"], row["concurrency"], row["running"]) == ("1.2", ["mail"], 5, 0)
+    assert (row["host"], row["pid"], row["release"]) == ("blade", 7, "1.2")
+    assert (row["queues"], row["concurrency"], row["running"], row["started_at"]) == (["mail"], 5, 0, NOON)

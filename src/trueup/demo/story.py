@@ -108,8 +108,9 @@ class Story:
         for worker in self._stage.workers:
             worker.start()
         self._until(lambda: all(self._holds_lease(worker) for worker in self._stage.workers), "the workers are up")
-        names = ", ".join(worker.name for worker in self._stage.workers)
-        self._screen.say(f"workers {names} are up, each with a lease of {LEASE.seconds} s (usually 30 s)")
+        self._screen.say(
+            f"workers {_names(self._stage.workers)} are up, each with a lease of {LEASE.seconds} s (usually 30 s)"
+        )
 
     def _trade(self, part: str, jobs: int) -> None:
         """Returns at once: what happens to the workers happens while the shop is at it."""
@@ -211,9 +212,9 @@ class Story:
             TAKEOVER_WITHIN,
         )
         self._books.note_loss(worker.name, pid, holders)
-        taken, others = self._books.taken_over(pid), [each.name for each in self._stage.workers if each is not worker]
+        taken, others = self._books.taken_over(pid), [each for each in self._stage.workers if each is not worker]
         self._screen.say(
-            f"its lease has passed: after {time.monotonic() - since:.1f} s its {taken} jobs are with {' and '.join(others)}"
+            f"its lease has passed: after {time.monotonic() - since:.1f} s its {taken} jobs are with {_names(others)}"
         )
 
     def _await_stop(self, worker: Worker) -> None:
@@ -258,3 +259,8 @@ class Story:
 
     def _tails(self) -> str:
         return "\n\n".join(f"{worker.log}:\n{worker.log_tail()}" for worker in self._stage.workers)
+
+
+def _names(workers: Sequence[Worker]) -> str:
+    *most, last = [worker.name for worker in workers]
+    return f"{', '.join(most)} and {last}" if most else last

@@ -23,6 +23,7 @@ RETRYABLE = (
     psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
     psycopg.InterfaceError,
     errors.ReadOnlySqlTransaction,  # connected to a standby: the primary will be elsewhere in a moment
+    errors.IdleInTransactionSessionTimeout,  # this process was frozen, and the server rolled back and hung up
     ConnectionError,
     TimeoutError,
 )

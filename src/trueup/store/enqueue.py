@@ -51,7 +51,8 @@ class Enqueue:
         """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
         if tx is not None:
             _in_transaction(tx)
-            return await drive(self._one(draft), tx)
+            async with tx.transaction():  # a duplicate that the caller catches must not leave its window taken
+                return await drive(self._one(draft), tx)
         if draft.unique_for is None:
             async with self._pool.use() as connection:
                 return await drive(self._one(draft), connection)
@@ -61,7 +62,8 @@ class Enqueue:
     def one_sync(self, draft: Draft, tx: Connection[Any] | None = None) -> Stored:
         if tx is not None:
             _in_transaction_sync(tx)
-            return drive_sync(self._one(draft), tx)
+            with tx.transaction():
+                return drive_sync(self._one(draft), tx)
         if draft.unique_for is None:
             with self._sync_pool.use() as connection:
                 return drive_sync(self._one(draft), connection)
@@ -134,8 +136,10 @@ class Enqueue:
             if taken is not None:
                 return taken
         stored = yield from self._insert_or_find(draft)
-        if draft.unique_for is not None and stored.created:
-            yield self._ask("jobs/name_window", kind=draft.kind, unique_key=draft.unique_key, job_id=stored.job_id)
+        if draft.unique_for is not None:
+            new = stored.created or draft.on_conflict == "replace"
+            verb = "jobs/name_window" if new else "jobs/free_window"
+            yield self._ask(verb, kind=draft.kind, unique_key=draft.unique_key, job_id=stored.job_id)
         return stored
 
     def _take_window(self, draft: Draft) -> Steps[Stored | None]:

@@ -67,6 +67,10 @@ class Jobs:
         )
         return [ClaimedJob(holder, *row) for row in rows]
 
+    async def held(self, holder: UUID) -> list[ClaimedJob]:
+        """What this holder has claimed and not finished, as the database knows it."""
+        return [ClaimedJob(holder, *row) for row in await self._fetch("jobs/held", holder=holder)]
+
     async def complete(self, holder: UUID, jobs: Sequence[ClaimedJob], results: Sequence[str | None]) -> set[int]:
         """running -> done. The ids that come back are done; the others were lost."""
         # Most jobs return nothing: a null array is padded with nulls, and need not be sent.

@@ -22,6 +22,9 @@ from trueup.store.connect import RETRYABLE, abort, connection_settings
 
 Rows = list[tuple[Any, ...]]
 
+# A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
+NOT_FOR_EVER = b"set local idle_in_transaction_session_timeout = '2s'"
+
 
 class Line:
     def __init__(self, url: str, part: str, events: Events, connect_timeout: timedelta, timeout: timedelta) -> None:
@@ -47,6 +50,7 @@ class Line:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
+            await connection.execute(NOT_FOR_EVER)
             yield connection
 
     @asynccontextmanager

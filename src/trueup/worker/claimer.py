@@ -24,11 +24,13 @@ from trueup.jobs.registry import Registry
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.worker.executor import Executor
+from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand
 from trueup.worker.life import Life
 from trueup.worker.service import Service, jittered
 
 AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
+RECOVER_EVERY = 60.0  # seconds between looks for jobs that are ours without our knowing; after a failed claim, at once
 FULL_LANE = 0.25  # seconds until a lane at its limit is tried again, if no job of it ends here before
 PACE_MEMORY = 0.5  # weight of the latest measurement
 
@@ -67,6 +69,7 @@ class Claimer(Service):
         registry: Registry,
         hand: Hand,
         executor: Executor,
+        finisher: Finisher,
         events: Events,
         life: Callable[[], Life],
         *,
@@ -80,6 +83,7 @@ class Claimer(Service):
         self._registry = registry
         self._hand = hand
         self._executor = executor
+        self._finisher = finisher
         self._life = life
         self._prefetch = prefetch
         self._poll_every = poll_every.total_seconds()
@@ -87,6 +91,7 @@ class Claimer(Service):
         self._pace = Pace()
         self._ahead = 0
         self._heard: set[str] = set()
+        self._recover_at = elapsed() + RECOVER_EVERY
         self._hungry = True  # the last claim found as much as there was room for
         self.listening = False
 
@@ -120,12 +125,26 @@ class Claimer(Service):
             return self._poll_without_listen
         self._pace.measure(self._executor.started)
         self._ahead = ahead(self._pace.per_second, self._prefetch)
+        if elapsed() >= self._recover_at:
+            await self._recover(life)
+        self._recover_at, planned = 0.0, self._recover_at  # until all claims below have been answered
         waiting = await self._worth_claiming()
         self._hungry = await self._claim_queues(life, waiting)
         lanes_pause = await self._claim_lanes(life, waiting)
+        self._recover_at = planned
         if self._hungry and self._hand.waiting <= self.low_water and len(self._hand.running) < self._hand.concurrency:
             return 0.0
         return min(lanes_pause, self._idle_pause())
+
+    async def _recover(self, life: Life) -> None:
+        """Take what is ours without our knowing: the reply to a claim was lost, and nobody else may touch those jobs.
+
+        What we know of is noted before the database is asked: what ends meanwhile is then known, not found.
+        """
+        known = self._hand.knows() | self._finisher.knows()
+        found = [job for job in await self._jobs.held(life.holder) if (job.id, job.term) not in known]
+        self._take(life, found, elapsed())
+        self._recover_at = elapsed() + RECOVER_EVERY
 
     def _idle_pause(self) -> float:
         return jittered(self._poll_every if self.listening else self._poll_without_listen)

@@ -153,6 +153,8 @@ class Executor:
         definition = self._registry[job.kind]
         try:
             outcome = await self._outcome(run, definition)
+        except Exception as error:  # ours, not the handler's: the job must not stay running for ever because of it
+            outcome = Raised(error)
         finally:
             self._hand.ended(run)
             if run.lost is not None:

@@ -75,6 +75,10 @@ class Finisher(Service):
     def pending(self) -> int:
         return len(self._pending)
 
+    def knows(self) -> set[tuple[int, int]]:
+        """(id, term) of what is noted and not yet written."""
+        return {(ended.job.id, ended.job.term) for ended in self._pending}
+
     def put(self, run: Run, move: Move, *, uncertain: bool = False) -> None:
         """Note how a run ended; it is written soon."""
         if isinstance(move, Nothing):

@@ -117,6 +117,10 @@ class Hand:
         self._running_of[job.queue] -= 1
         self._isolated_runs.discard(job.id)
 
+    def knows(self) -> set[tuple[int, int]]:
+        """(id, term) of everything in hand, started or not."""
+        return self.running.keys() | {(job.id, job.term) for job in self.in_hand()}
+
     def withdraw(self, job_id: int, term: int) -> ClaimedJob | None:
         """Take a job out that has not been started."""
         for job in self.in_hand():

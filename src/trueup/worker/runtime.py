@@ -113,6 +113,7 @@ class Worker:
             self.registry,
             self.hand,
             self.executor,
+            self.finisher,
             self.events,
             self._current,
             prefetch=settings.prefetch,
