@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import TracebackType
 
 import orjson
 
@@ -63,10 +64,19 @@ class Failure:
 
 
 def _traceback(error: BaseException) -> str:
-    if error.__traceback__ is None:
+    frames = _from_the_handler(error.__traceback__)
+    if frames is None:
         return ""
     try:
-        lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-30, chain=True)
+        lines = traceback.format_exception(type(error), error, frames, limit=-30, chain=True)
         return clean("".join(lines), MOST_TRACEBACK)
     except Exception:  # a __str__ that raises, a chain that loops: the frames alone are still worth having
-        return clean("".join(traceback.format_tb(error.__traceback__, limit=-30)), MOST_TRACEBACK)
+        return clean("".join(traceback.format_tb(frames, limit=-30)), MOST_TRACEBACK)
+
+
+def _from_the_handler(frames: TracebackType | None) -> TracebackType | None:
+    """Without the frames of the worker that called the handler: they are the same for every failure."""
+    inner = frames
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("trueup.worker."):
+        inner = inner.tb_next
+    return inner or frames

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice
@@ -51,7 +52,9 @@ class Enqueue:
         """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
         if tx is not None:
             _in_transaction(tx)
-            async with tx.transaction():  # a duplicate that the caller catches must not leave its window taken
+            if draft.unique_for is None:
+                return await drive(self._one(draft), tx)
+            async with self._savepoint(tx):  # a duplicate that the caller catches must not leave its window taken
                 return await drive(self._one(draft), tx)
         if draft.unique_for is None:
             async with self._pool.use() as connection:
@@ -62,7 +65,9 @@ class Enqueue:
     def one_sync(self, draft: Draft, tx: Connection[Any] | None = None) -> Stored:
         if tx is not None:
             _in_transaction_sync(tx)
-            with tx.transaction():
+            if draft.unique_for is None:
+                return drive_sync(self._one(draft), tx)
+            with self._savepoint_sync(tx):
                 return drive_sync(self._one(draft), tx)
         if draft.unique_for is None:
             with self._sync_pool.use() as connection:
@@ -76,7 +81,7 @@ class Enqueue:
         """Store all of them or none. Reads the iterator as it goes and keeps no more than a block of it."""
         if tx is not None:
             _in_transaction(tx)
-            async with tx.transaction():
+            async with self._savepoint(tx):
                 return await self._many(template, drafts, tx)
         first = list(islice(drafts, ONE_STATEMENT + 1))
         if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
@@ -88,10 +93,25 @@ class Enqueue:
     def many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None = None) -> StoredMany:
         if tx is not None:
             _in_transaction_sync(tx)
-            with tx.transaction():
+            with self._savepoint_sync(tx):
                 return self._many_sync(template, drafts, tx)
         with self._sync_pool.transaction() as connection:
             return self._many_sync(template, drafts, connection)
+
+    @asynccontextmanager
+    async def _savepoint(self, tx: AsyncConnection[Any]) -> AsyncIterator[None]:
+        """All or nothing inside the caller's transaction. It is begun first: psycopg commits one that a block had to begin."""
+        if tx.info.transaction_status == TransactionStatus.IDLE:
+            await fetch(tx, self._statements["jobs/now"], {"now": None})
+        async with tx.transaction():
+            yield
+
+    @contextmanager
+    def _savepoint_sync(self, tx: Connection[Any]) -> Iterator[None]:
+        if tx.info.transaction_status == TransactionStatus.IDLE:
+            fetch_sync(tx, self._statements["jobs/now"], {"now": None})
+        with tx.transaction():
+            yield
 
     async def _many(self, template: Draft, drafts: Iterator[Draft], connection: AsyncConnection[Any]) -> StoredMany:
         first = list(islice(drafts, ONE_STATEMENT + 1))
