@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,12 @@ COMMON = ("--app", "--database-url", "--schema", "--json")  # explained once, no
 
 def configuration() -> str:
     rows = [
-        (f"`{setting.name}`", f"`{setting.variable}`", f"`{setting.default}`" if setting.default else "", setting.meaning)
+        (
+            f"`{setting.name}`",
+            f"`{setting.variable}`",
+            f"`{setting.default}`" if setting.default else "",
+            setting.meaning,
+        )
         for setting in SETTINGS.values()
     ]
     return _table(("setting", "variable", "default", "meaning"), rows)
@@ -45,7 +50,9 @@ def event_list() -> str:
 def _event_classes() -> list[type[Event]]:
     """In the order they are written in."""
     return [
-        value for value in vars(events).values() if isinstance(value, type) and issubclass(value, Event) and value is not Event
+        value
+        for value in vars(events).values()
+        if isinstance(value, type) and issubclass(value, Event) and value is not Event
     ]
 
 
@@ -162,7 +169,7 @@ def _default(option: Any) -> str:
     return "" if option.default in (None, False) else f"`{option.default}`"
 
 
-def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [headings, tuple("---" for _ in headings), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 

@@ -14,7 +14,7 @@ if [ ! -x .venv/bin/python ]; then
 fi
 if [ ! -x .venv/bin/uv ]; then
   echo "setting up .venv …"
-  uv_pin=$(cat tools/uv.lock.txt)
+  uv_pin=$(cat tools/uv.txt)
   if .venv/bin/python -m pip --version >/dev/null 2>&1; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$uv_pin"
   elif "$python" -m pip --version >/dev/null 2>&1; then

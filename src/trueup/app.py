@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, overload
 
 from psycopg import AsyncConnection, Connection, errors
 
@@ -26,6 +26,7 @@ from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.registry import Registry
+from trueup.observe.logs import attach_logs
 from trueup.operations import Operations
 from trueup.store.store import Store
 from trueup.worker.runtime import Worker
@@ -42,9 +43,11 @@ class Declare:
         self._options = options
 
     @overload
-    def __call__(self, function: Callable[[Context], Awaitable[R]]) -> Job[[], R]: ...
+    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]]) -> Job[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Job[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
     def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
@@ -61,6 +64,7 @@ class App:
     def __init__(self, database_url: str | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
+        attach_logs(self.events)
         self.registry = Registry()
         self.clock: Clock = clock or DatabaseClock()
         self.payload_limit = self.settings.payload_limit
@@ -70,7 +74,11 @@ class App:
     # -- declaring ----------------------------------------------------------------------------------------------------
 
     @overload
+    def job(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Job[P, R]: ...
+    @overload
     def job(self, function: Callable[P, Awaitable[R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], R], /) -> Job[P, R]: ...
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload

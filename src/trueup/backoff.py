@@ -70,4 +70,4 @@ class Retry:
 
 
 JOB_RETRY = Retry(max_attempts=20, first=timedelta(seconds=1), factor=2, cap=timedelta(hours=1))
-"""What a job gets when it says nothing: 20 attempts over roughly nine hours."""
+"""What a job gets when it says nothing: 20 attempts over about eight hours."""

@@ -201,6 +201,8 @@ class JobFailedAfterDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
+    """A worker began a life as this holder; after losing its lease it begins another."""
+
     name = "worker.started"
     holder: str
     host: str
@@ -223,6 +225,8 @@ class WorkerStopping(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopped(Event):
+    """A worker has ended: `released` jobs were handed back; `abandoned` handlers ignored their cancellation."""
+
     name = "worker.stopped"
     holder: str
     released: int
@@ -280,6 +284,8 @@ class DatabaseLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRestored(Event):
+    """The part has a working connection again."""
+
     name = "database.restored"
     part: str
     after_s: float
@@ -295,6 +301,8 @@ class ListenUnavailable(Event):
 
 @dataclass(frozen=True, slots=True)
 class ListenRestored(Event):
+    """Notifications arrive again."""
+
     name = "listen.restored"
 
 
@@ -310,18 +318,24 @@ class ServiceFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HistoryDayCreated(Event):
+    """A partition for a coming day was made."""
+
     name = "history.day_created"
     partition: str
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryDayDropped(Event):
+    """A day past its retention was dropped."""
+
     name = "history.day_dropped"
     partition: str
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationApplied(Event):
+    """A step of the schema was applied by this process."""
+
     name = "migration.applied"
     number: int
     step: str

@@ -7,19 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import pytest
 
-from trueup import App
 from trueup.cli.main import main
 from trueup.testing.worker import ManualWorker
-
-T = TypeVar("T")
 
 SHOP = """
 from __future__ import annotations
@@ -54,6 +51,16 @@ async def wait_for(path: str) -> str:
     while not Path(path).exists():
         await asyncio.sleep(0.01)
     return "there"
+
+
+@app.job
+async def ignore(path: str) -> None:
+    Path(path + ".started").touch()
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
 
 
 @app.job
@@ -119,8 +126,9 @@ def start(project: Path, database_url: str) -> Iterator[Callable[..., subprocess
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRUEUP_")}
 
     def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+        # Not -X dev: on a busy machine asyncio's debug mode adds lines about slow callbacks to the log.
         process = subprocess.Popen(
-            [sys.executable, "-X", "dev", "-m", "trueup.cli", *map(str, arguments)],
+            [sys.executable, "-W", "error", "-m", "trueup.cli", *map(str, arguments)],
             cwd=project,
             env={**clean, "TRUEUP_DATABASE_URL": database_url, "TRUEUP_APP": "shop:app", **environment},
             stdout=subprocess.PIPE,
@@ -135,20 +143,6 @@ def start(project: Path, database_url: str) -> Iterator[Callable[..., subprocess
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.communicate()
-
-
-@pytest.fixture
-def on_app(database_url: str) -> Callable[[Callable[[App], Awaitable[T]]], T]:
-    """Runs a coroutine with an App of its own on the test's database."""
-
-    def run(scenario: Callable[[App], Awaitable[T]]) -> T:
-        async def opened() -> T:
-            async with App(database_url) as app:
-                return await scenario(app)
-
-        return asyncio.run(opened())
-
-    return run
 
 
 @pytest.fixture

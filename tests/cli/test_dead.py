@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -90,3 +95,38 @@ def test_neither_ids_nor_all_is_a_usage_error(cli: Cli, verb: str) -> None:
     result = cli("dead", verb)
     assert result.code == 2
     assert result.err == "error: give job ids, or --all\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 2), ("y", 0, 0)])
+def test_on_a_terminal_all_is_asked_about_first(
+    cli: Cli, bury: Bury, project: Path, answer: str, code: int, left: int
+) -> None:
+    bury(2, "add")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trueup.cli", "dead", "discard", "--all"],
+        cwd=project,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    asked = read_until(ours, "[y/N]")
+    os.write(ours, f"{answer}\n".encode())
+    read_until(ours, None)
+    os.close(ours)
+    assert "Discard 2 dead jobs?" in asked
+    assert process.wait(timeout=60) == code
+    assert len(cli("dead", "list", "--json").json) == left
+
+
+def read_until(terminal: int, expected: str | None) -> str:
+    """What the program wrote to the terminal, up to the expected text or to its end."""
+    seen = ""
+    while expected is None or expected not in seen:
+        try:
+            seen += os.read(terminal, 1024).decode()
+        except OSError:  # how Linux says that the other end is closed
+            break
+    return seen

@@ -39,9 +39,7 @@ def test_a_package_the_application_misses_is_not_taken_for_the_application(cli: 
     assert "not_installed_here" in result.err
 
 
-def test_the_app_is_found_in_the_configuration_file(
-    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
-) -> None:
+def test_the_app_is_found_in_the_configuration_file(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRUEUP_APP")
     (project / "trueup.toml").write_text('app = "shop:app"\n')
     assert cli("jobs", "enqueue", "add", "[1]").code == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -52,6 +53,14 @@ def test_options_may_stand_before_the_command_or_after_it(cli: Cli) -> None:
     after = cli("config", "--json", "--schema", "elsewhere").json
     assert {row["name"]: row["value"] for row in before}["schema"] == "elsewhere"
     assert before == after
+
+
+def test_help_does_not_wait_for_what_only_other_commands_need() -> None:
+    heavy = "{'psycopg', 'pydantic', 'rich'} & set(sys.modules)"
+    program = f"import sys; from trueup.cli.main import main; main(['--help']); print({heavy}, file=sys.stderr)"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert shown.stdout.startswith("Usage: trueup")
+    assert shown.stderr == "set()\n"
 
 
 def test_completion_can_be_shown(start: Start) -> None:

@@ -22,7 +22,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]]]
     """The exit code, and the log as records."""
     out, err = process.communicate(timeout=60)
     assert out == ""
-    return process.returncode, [json.loads(line) for line in err.splitlines()]
+    lines = err.splitlines()
+    assert [line for line in lines if not line.startswith("{")] == []
+    return process.returncode, [json.loads(line) for line in lines]
 
 
 def enqueue_waiting(cli: Cli, path: Path, kind: str = "wait_for") -> int:
@@ -81,8 +83,20 @@ def test_a_thread_that_hangs_does_not_keep_the_process(cli: Cli, start: Start, t
     process = start("worker", TRUEUP_DRAIN_FOR="0s")
     wait_for_handler(process, tmp_path / "hang")
     process.send_signal(signal.SIGTERM)
-    _, log = ended(process)
-    assert log[-1]["message"] == "worker stopped"
+    code, log = ended(process)
+    assert (code, log[-1]["message"]) == (0, "worker stopped")
+    assert state(cli, job_id) == "queued"
+
+
+def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_process(
+    cli: Cli, start: Start, tmp_path: Path
+) -> None:
+    job_id = enqueue_waiting(cli, tmp_path / "deaf", kind="ignore")
+    process = start("worker", TRUEUP_DRAIN_FOR="0s")
+    wait_for_handler(process, tmp_path / "deaf")
+    process.send_signal(signal.SIGTERM)
+    code, log = ended(process)
+    assert (code, log[-1]["abandoned"]) == (1, 1)
     assert state(cli, job_id) == "queued"
 
 
@@ -99,7 +113,7 @@ def test_only_the_named_queues_are_served(cli: Cli, start: Start, tmp_path: Path
     assert (state(cli, mine), state(cli, other)) == ("done", "queued")
 
 
-def test_migrate_first(start: Start, server: object, empty_database_url: str) -> None:
+def test_migrate_first(start: Start, empty_database_url: str) -> None:
     refused = start("worker", TRUEUP_DATABASE_URL=empty_database_url)
     _, err = refused.communicate(timeout=60)
     assert refused.returncode == 2

@@ -47,9 +47,7 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, workplace: Pa
 def run(block: Block, namespace: dict[str, Any], runner: asyncio.Runner) -> None:
     """Run a block where it stands in its page, so that a traceback names the page's line; `await` works at its top level."""
     source = "\n" * (block.line - 1) + block.code
-    code = compile(
-        source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
-    )
+    code = compile(source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     if code.co_flags & inspect.CO_COROUTINE:
         runner.run(asyncio.wait_for(eval(code, namespace), WITHIN))
     else:

@@ -43,7 +43,11 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
 def is_test(path: Path, name: str) -> bool:
     if not path.is_file():
         return False
-    found = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    found = {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     return not name or name in found
 
 
@@ -56,7 +60,9 @@ def test_every_decision_is_numbered_and_dated() -> None:
     decisions = sorted(page for page in (DOCS / "decisions").glob("*.md") if page.name != "index.md")
     numbers = [page.name[:4] for page in decisions]
     assert numbers == [f"{number:04}" for number in range(1, len(decisions) + 1)]
-    undated = [page.name for page in decisions if not re.search(r"^Date: \d{4}-\d\d-\d\d$", page.read_text(), re.MULTILINE)]
+    undated = [
+        page.name for page in decisions if not re.search(r"^Date: \d{4}-\d\d-\d\d$", page.read_text(), re.MULTILINE)
+    ]
     assert undated == []
 
 

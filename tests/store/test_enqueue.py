@@ -152,7 +152,7 @@ async def test_a_connection_of_the_wrong_kind_is_refused_with_a_hint(
     with pytest.raises(ConfigError, match="Connection here, not AsyncConnection; use `await …enqueue`"):
         store.enqueue.one_sync(draft(), wrong)
     wrong = "postgresql://x"
-    with pytest.raises(ConfigError, match="not str$"):
+    with pytest.raises(ConfigError, match=r"not str$"):
         await store.enqueue.one(draft(), wrong)
 
 
@@ -181,7 +181,7 @@ async def test_listeners_are_told_the_lane_and_the_moment(desk: Desk, store: Sto
         await desk.put_many(700, queue="bulk")
         heard = [note.payload async for note in ear.notifies(timeout=10, stop_after=2)]
     assert [payload.split()[0] for payload in heard] == ["mail", "bulk"]
-    assert [float(payload.split()[1]) for payload in heard] == [(NOON + HOUR).timestamp(), NOON.timestamp()]
+    assert [float(payload.split()[1]) for payload in heard] == [3600, 0], "seconds from now"
 
 
 async def test_time_stands_still_for_a_manual_clock(desk: Desk, clock: ManualClock) -> None:

@@ -120,9 +120,7 @@ async def test_the_term_grows_at_every_claim_and_is_never_given_back(desk: Desk,
 
 
 @pytest.mark.parametrize(("move", "run_at"), [("retry", NOON + MINUTE), ("snooze", NOON + MINUTE), ("release", NOON)])
-async def test_a_job_comes_back_when_its_move_says(
-    desk: Desk, clock: ManualClock, move: str, run_at: Any
-) -> None:
+async def test_a_job_comes_back_when_its_move_says(desk: Desk, clock: ManualClock, move: str, run_at: Any) -> None:
     job = await desk.running()
     await finish(desk, move, job)
     assert (await desk.row(job.id))["run_at"] == run_at

@@ -19,7 +19,12 @@ async def test_a_queued_job_is_cancelled_with_its_reason(desk: Desk, store: Stor
     job_id = await desk.put(args='{"to": "a"}', unique_key="u")
     assert await store.jobs.cancel([job_id, 999], "not needed") == {job_id}
     row = await desk.row(job_id)
-    assert (row["state"], row["reason"], row["args"], row["finished_at"]) == ("cancelled", "not needed", {"to": "a"}, NOON)
+    assert (row["state"], row["reason"], row["args"], row["finished_at"]) == (
+        "cancelled",
+        "not needed",
+        {"to": "a"},
+        NOON,
+    )
     assert await desk.put(unique_key="u") != job_id, "its unique key is free"
 
 

@@ -29,7 +29,13 @@ async def test_a_job_whose_holders_lease_has_passed_goes_back_to_the_queue(
     clock.advance(seconds=LEASE_S)
     assert await store.jobs.rescue() == [Rescued(job.id, "send", 1, job.holder, "blade", 77, "queued")]
     row = await desk.row(job.id)
-    assert (row["state"], row["holder"], row["attempt"], row["crashes"], row["term"]) == ("queued", None, 1, 1, job.term)
+    assert (row["state"], row["holder"], row["attempt"], row["crashes"], row["term"]) == (
+        "queued",
+        None,
+        1,
+        1,
+        job.term,
+    )
     assert row["errors"][-1]["type"] == "WorkerLost"
     assert row["errors"][-1]["message"] == "the lease of its worker passed (blade, pid 77)"
     (again,) = await desk.claim(await desk.worker())
@@ -82,9 +88,7 @@ async def test_a_job_that_keeps_killing_its_workers_comes_back_ever_later(
     assert waits == [0, 1, 3, 7, 15, 31, 60, 60]
 
 
-async def test_a_rescue_keeps_the_first_error_and_the_latest_ones(
-    desk: Desk, clock: ManualClock, store: Store
-) -> None:
+async def test_a_rescue_keeps_the_first_error_and_the_latest_ones(desk: Desk, clock: ManualClock, store: Store) -> None:
     holder = await desk.worker()
     job_id = await desk.put(max_attempts=1000)
     for attempt in range(1, MOST_ERRORS + 1):

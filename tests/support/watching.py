@@ -37,7 +37,9 @@ class Watched:
             await until(lambda: len(self.of(cls, **facts)) >= count)
         except TimeoutError:
             latest = "\n".join(map(repr, self.events[-20:]))
-            raise TimeoutError(f"{count} x {cls.name} {facts} not within {TIMEOUT:g} s; the latest were\n{latest}") from None
+            raise TimeoutError(
+                f"{count} x {cls.name} {facts} not within {TIMEOUT:g} s; the latest were\n{latest}"
+            ) from None
         return self.of(cls, **facts)
 
 

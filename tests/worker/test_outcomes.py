@@ -23,7 +23,9 @@ async def view(app: App, job_id: int) -> dict[str, Any]:
     return found
 
 
-async def test_each_retry_waits_exactly_as_long_as_declared(still: App, worker: ManualWorker, clock: ManualClock) -> None:
+async def test_each_retry_waits_exactly_as_long_as_declared(
+    still: App, worker: ManualWorker, clock: ManualClock
+) -> None:
     @still.job(retry=Retry(max_attempts=5, first="2s", factor=3, cap="10s"))
     async def failing() -> None:
         raise ValueError("no")
@@ -52,13 +54,13 @@ async def test_snooze_runs_again_later_and_spends_no_attempt(
     async def sleepy(ctx: Context = injected) -> str:
         attempts.append(ctx.attempt)
         if len(attempts) < 3:
-            raise Snooze("10m")
+            raise Snooze("8s")
         return "awake"
 
     job = await sleepy.enqueue()
     for _ in range(3):
         assert await worker.run_pending() == 1
-        clock.advance(minutes=10)
+        clock.advance(seconds=8)
     assert attempts == [1, 1, 1]
     assert await job.result() == "awake"
 
@@ -131,6 +133,7 @@ BAD_ERRORS = {
     "50 MB": ValueError("x" * 50_000_000),
     "no text": Unprintable(),
     "stop iteration": StopIteration("end"),
+    "keyboard interrupt in a thread": KeyboardInterrupt(),
     "bad bytes": ValueError(b"\xff\xfe"),
 }
 
@@ -140,8 +143,8 @@ BAD_ERRORS = {
 async def test_whatever_a_handler_raises_is_recorded_and_the_worker_lives_on(
     still: App, worker: ManualWorker, what: str, sync: bool
 ) -> None:
-    if sync and what == "own cancellation":
-        pytest.skip("a thread has nothing to cancel")
+    if what in ({"own cancellation"} if sync else {"keyboard interrupt in a thread"}):
+        pytest.skip("only in the other way of running")
 
     async def bad() -> None:
         raise BAD_ERRORS[what]
@@ -225,6 +228,7 @@ async def test_higher_priority_goes_first_and_waiting_makes_up_for_it(
     await note.using(priority=2).enqueue("new, two points")
     await note.using(priority=5).enqueue("new, five points")
     await note.enqueue("new, low")
+    await worker.worker.begin_life()  # the lease of the first has passed meanwhile
     await worker.claim()
     while await worker.run_one() is not None:
         pass

@@ -8,8 +8,8 @@ import typer
 
 
 def demo(
-    workers: Annotated[int, typer.Option("--workers", min=1, max=50, help="Worker processes.")] = 3,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, max=1_000_000, help="Jobs to enqueue.")] = 3000,
+    workers: Annotated[int, typer.Option("--workers", min=2, max=6, help="Worker processes.")] = 3,
+    jobs: Annotated[int, typer.Option("--jobs", min=500, max=1_000_000, help="Jobs to enqueue.")] = 3000,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data to look at afterwards.")] = False,
     plain: Annotated[
         bool | None, typer.Option("--plain/--live", help="Lines of text instead of a live picture.", show_default=False)

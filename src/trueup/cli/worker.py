@@ -48,12 +48,10 @@ def worker(
     A second one does not wait for running jobs; they are handed back to be run again. Exits with 0 when every job has ended or was handed back in order, with 1 when a handler would not end.
     """
     from trueup.observe.lines import configure_logging
-    from trueup.observe.logs import attach_logs
 
     app = session.app_with_jobs()
     queues = _queues(queue)
     configure_logging(dataclasses.replace(app.settings, log_format="json") if session.json else app.settings)
-    attach_logs(app.events)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_work(app, queues, concurrency, migrate))
 

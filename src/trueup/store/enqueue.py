@@ -235,7 +235,9 @@ class Enqueue:
 
     def _raise_for_first_missing(self, batch: Sequence[Draft], stored: set[str | None]) -> Steps[None]:
         for draft in batch:
-            if draft.unique_key is not None and draft.unique_key not in stored:
+            if draft.unique_key in stored:
+                stored.discard(draft.unique_key)  # a second item with this key was not stored
+            elif draft.unique_key is not None:
                 rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
                 job_id, state = rows[0] if rows else (0, "finished")
                 raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)

@@ -51,18 +51,21 @@ class Lanes:
             if not granted.slots:
                 return LaneClaim(ask_again_after=granted.wait)
             await fetch(connection, self._statements["jobs/steer"])
+            place = {
+                "lane": lane,
+                "total": controls.limit.total if controls.limit else None,
+                "last_key": last_key,
+                "keys": MOST_KEYS,
+            }
             rows = await fetch(
                 connection,
                 self._statements["lanes/claim"],
                 {
+                    **place,
                     "now": now,
                     "holder": holder,
-                    "lane": lane,
                     "most": len(granted.slots),
-                    "total": controls.limit.total if controls.limit else None,
                     "per_key": controls.limit.per_key if controls.limit else None,
-                    "last_key": last_key,
-                    "keys": MOST_KEYS,
                 },
             )
             jobs = [ClaimedJob(holder, *row) for row in rows]
@@ -73,4 +76,6 @@ class Lanes:
                     "last_key": jobs[-1].key,
                 }
                 await fetch(connection, self._statements["lanes/advance"], advanced)
+            elif controls.fair_by is not None:
+                await fetch(connection, self._statements["lanes/skip"], place)
         return LaneClaim([(job, granted.start_after(position)) for position, job in enumerate(jobs)])

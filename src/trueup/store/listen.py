@@ -28,14 +28,14 @@ class Ear:
 
     async def open(self) -> bool:
         """Listen. False when notifications do not reach us although the statements succeed."""
-        self._connection = await AsyncConnection.connect(**self._settings)
-        await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
+        connection = self._connection = await AsyncConnection.connect(**self._settings)
+        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
         ping = f"ping {uuid4()}"
         async with await AsyncConnection.connect(**self._settings) as other:
             await other.execute(self._statements["jobs/notify"], {"channel": self._statements.channel, "payload": ping})
         deadline = asyncio.get_running_loop().time() + PING_WITHIN
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
-            async for notification in self._connection.notifies(timeout=left, stop_after=1):
+            async for notification in connection.notifies(timeout=left, stop_after=1):
                 if notification.payload == ping:
                     return True
         return False

@@ -44,7 +44,12 @@ class ManualWorker:
         return await self.worker.rescuer.rescue()
 
     async def run_pending(self) -> int:
-        """Claim, run and finish until nothing is due. Returns how many jobs were run."""
+        """Claim, run and finish until nothing is due. Returns how many jobs were run.
+
+        When the clock was moved past the worker's lease it begins a new life first, as a real one would.
+        """
+        if not self.worker.trusted:
+            await self.worker.begin_life()
         ran = 0
         while await self.claim():
             while await self.run_one() is not None:

@@ -91,8 +91,12 @@ class Claimer(Service):
         self._pace = Pace()
         self._ahead = 0
         self._heard: set[str] = set()
+        self._lanes_first = False
         self._recover_at = elapsed() + RECOVER_EVERY
-        self._hungry = True  # the last claim found as much as there was room for
+        self._hungry = (
+            True  # there may be more: the last claim found as much as there was room for, or a queue was full
+        )
+        self._unasked = False  # some queue had no room, and may have jobs
         self.listening = False
 
     def wake_after(self, delay: timedelta) -> None:
@@ -129,10 +133,14 @@ class Claimer(Service):
             await self._recover(life)
         self._recover_at, planned = 0.0, self._recover_at  # until all claims below have been answered
         waiting = await self._worth_claiming()
-        self._hungry = await self._claim_queues(life, waiting)
-        lanes_pause = await self._claim_lanes(life, waiting)
+        self._lanes_first = not self._lanes_first  # neither may take every free runner from the other
+        lanes_pause = await self._claim_lanes(life, waiting) if self._lanes_first else 0.0
+        more = await self._claim_queues(life, waiting)
+        self._hungry = more or self._unasked
+        if not self._lanes_first:
+            lanes_pause = await self._claim_lanes(life, waiting)
         self._recover_at = planned
-        if self._hungry and self._hand.waiting <= self.low_water and len(self._hand.running) < self._hand.concurrency:
+        if more and self._hand.waiting <= self.low_water and len(self._hand.running) < self._hand.concurrency:
             return 0.0
         return min(lanes_pause, self._idle_pause())
 
@@ -166,7 +174,9 @@ class Claimer(Service):
 
     async def _claim_queues(self, life: Life, waiting: set[str]) -> bool:
         """Returns whether there is likely more to claim than there was room for."""
-        room = self._hand.room(self._ahead)
+        # What has ended and is not yet written counts as in hand: a database that cannot keep up slows us down, not fills us up.
+        room = self._hand.room(self._ahead - self._finisher.pending)
+        self._unasked = len(room) < len(self._hand.queues)
         more = not room
         kinds = [job.kind for job in self._registry]
         for queue, most in room.items():
@@ -185,7 +195,7 @@ class Claimer(Service):
         """Returns how long until a lane should be asked again."""
         again = float("inf")
         for lane, job in self._controlled().items():
-            free = self._hand.free(job.queue)
+            free = self._hand.lane_room(job.queue, self._ahead - self._finisher.pending)
             if lane not in waiting or free <= 0:
                 continue
             sent = elapsed()

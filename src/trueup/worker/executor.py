@@ -31,6 +31,7 @@ from trueup.jobs.outcome import Finished, Interrupted, JobTimeout, Misplaced, Ou
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.worker.finisher import Finisher
+from trueup.worker.elsewhere import submit
 from trueup.worker.hand import Hand, Run
 from trueup.worker.threads import Threads
 
@@ -221,9 +222,9 @@ class Executor:
     def _invoke(self, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.is_async:
             return definition.function(*args, **kwargs)
-        call = partial(definition.function, *args, **kwargs)
         if definition.executor is not None:
-            return asyncio.wrap_future(definition.executor.submit(call))
+            return asyncio.wrap_future(submit(definition, args, kwargs))
+        call = partial(definition.function, *args, **kwargs)
         return self._threads.run(partial(copy_context().run, call))
 
     def _returned(self, job: ClaimedJob, result: Any) -> Outcome:

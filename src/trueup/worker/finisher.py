@@ -61,12 +61,14 @@ class Finisher(Service):
         *,
         gather_for: timedelta,
         on_delay: Callable[[timedelta], None],
+        on_room: Callable[[], None],
     ) -> None:
         super().__init__(events)
         self._jobs = jobs
         self._life = life
         self._gather_for = gather_for.total_seconds()
         self._on_delay = on_delay
+        self._on_room = on_room
         self._pending: list[Ended] = []
         self._flushed = asyncio.Event()
         self._flushed.set()
@@ -118,6 +120,7 @@ class Finisher(Service):
                     await self._settle(group)
             if faults.ARMED:
                 faults.hit("after_finish")
+            self._on_room()
         self._flushed.set()
         return 60.0
 

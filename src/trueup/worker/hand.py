@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -53,6 +53,7 @@ class Hand:
     _turn: deque[str] = field(default_factory=deque)
     _expected: dict[int, ClaimedJob] = field(default_factory=dict)
     waiting: int = 0  # how many are in hand and not started
+    _limited: int = 0  # those of them that came through a lane of their own
     idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while nothing runs
 
     def __post_init__(self) -> None:
@@ -61,21 +62,21 @@ class Hand:
     def expect(self, job: ClaimedJob) -> None:
         """A job that is ours and may start a moment from now."""
         self._expected[job.id] = job
-        self.waiting += 1
+        self._came(job)
 
     def arrived(self, job: ClaimedJob) -> bool:
         """Its moment has come: it is the next of its queue. False when it is no longer ours."""
         if self._expected.get(job.id) is not job:
             return False
         del self._expected[job.id]
-        self.waiting -= 1
+        self._went(job)
         self.put([job], first=True)
         return True
 
     def put(self, jobs: Iterable[ClaimedJob], *, first: bool = False) -> None:
         """`first`: before those that wait already, for jobs whose limits count them as started."""
         for job in jobs:
-            self.waiting += 1
+            self._came(job)
             if job.crashes >= CRASHES_TO_ISOLATE:
                 self._isolated.append(job)
             else:
@@ -91,14 +92,12 @@ class Hand:
     def take(self) -> ClaimedJob | None:
         """The next job that may run now; queues take turns."""
         if self._isolated and not self._isolated_runs and self._may_run(self._isolated[0].queue):
-            self.waiting -= 1
-            return self._isolated.popleft()
+            return self._went(self._isolated.popleft())
         for _ in range(len(self._turn)):
             name = self._turn[0]
             self._turn.rotate(-1)
             if self._waiting[name] and self._may_run(name):
-                self.waiting -= 1
-                return self._waiting[name].popleft()
+                return self._went(self._waiting[name].popleft())
         return None
 
     def started(self, run: Run) -> None:
@@ -129,8 +128,7 @@ class Hand:
                 for queue in (*self._waiting.values(), self._isolated):
                     if job in queue:
                         queue.remove(job)
-                self.waiting -= 1
-                return job
+                return self._went(job)
         return None
 
     def in_hand(self) -> list[ClaimedJob]:
@@ -144,15 +142,17 @@ class Hand:
             queue.clear()
         self._isolated.clear()
         self._expected.clear()
-        self.waiting = 0
+        self.waiting = self._limited = 0
         return jobs
 
-    def free(self, queue: str) -> int:
-        """How many more of a queue could start at once."""
+    def lane_room(self, queue: str, ahead: int) -> int:
+        """How many jobs with limits could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
         cap = self.queues.get(queue)
         most = self.concurrency if cap is None else min(cap, self.concurrency)
-        held = self._running_of.get(queue, 0) + len(self._waiting.get(queue, ()))
-        return max(0, min(most - held, self.concurrency - len(self.running) - self.waiting))
+        limited_of_queue = sum(job.queue == queue for job in self._limited_jobs()) if self._limited else 0
+        of_queue = most + min(ahead, most) - self._running_of.get(queue, 0) - limited_of_queue
+        of_all = self.concurrency + min(ahead, self.concurrency) - len(self.running) - self._limited
+        return max(0, min(of_queue, of_all))
 
     def room(self, ahead: int) -> dict[str, int]:
         """How many to claim for each queue, so that `ahead` jobs more than can run are in hand. Queues share evenly."""
@@ -172,6 +172,18 @@ class Hand:
             if limit > 0:
                 room[name] = limit
         return room
+
+    def _limited_jobs(self) -> Iterator[ClaimedJob]:
+        return (job for job in self.in_hand() if job.lane != job.queue)
+
+    def _came(self, job: ClaimedJob) -> None:
+        self.waiting += 1
+        self._limited += job.lane != job.queue
+
+    def _went(self, job: ClaimedJob) -> ClaimedJob:
+        self.waiting -= 1
+        self._limited -= job.lane != job.queue
+        return job
 
     def _rotate(self, names: list[str]) -> None:
         self.queues = {name: self.queues[name] for name in (*names[1:], names[0])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from trueup.clock import elapsed
@@ -49,9 +50,11 @@ class Listener(Service):
             await self._ear.close()
 
     async def stop(self) -> None:
-        """Listening only ends when its connection does."""
+        """Listening only ends when its connection does; one that is just being made is closed as soon as it is there."""
         self._stop.set()
-        await self._ear.close()
+        while self._task is not None and not self._task.done():
+            await self._ear.close()
+            await asyncio.wait({self._task}, timeout=0.02)
         await super().stop()
 
     async def kill(self) -> None:

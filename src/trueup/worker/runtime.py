@@ -96,6 +96,7 @@ class Worker:
             self._current,
             gather_for=settings.gather_for,
             on_delay=self._due_later,
+            on_room=lambda: self.claimer.room(),
         )
         self.executor = Executor(
             self.hand,
@@ -156,6 +157,11 @@ class Worker:
     def _services(self) -> list[Service]:
         services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper]
         return [*services, self.listener] if self.settings.listen else services
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it has a lease that it may still act under."""
+        return self._life is not None and self._life.trusted
 
     @property
     def holder(self) -> str:

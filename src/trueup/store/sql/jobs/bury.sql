@@ -1,5 +1,5 @@
 -- bury: running -> dead, into the history with its payload and errors. Fence: (id, holder, term).
--- Index: jobs_pkey.
+-- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 with mine as (
   select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(errors)s::text[], %(reasons)s::text[]) as m(id, term, error, reason)
 ), gone as (

@@ -1,5 +1,5 @@
 -- complete: running -> done, into the history. Fence: (id, holder, term). An id that does not come back was lost.
--- Index: jobs_pkey.
+-- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 with mine as (
   select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(results)s::text[]) as m(id, term, result)
 ), gone as (

@@ -1,5 +1,5 @@
 -- retry: running -> queued, after a delay and with the error kept. Fence: (id, holder, term).
--- Index: jobs_pkey.
+-- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 update {schema}.jobs as j
    set state = 'queued', holder = null, run_at = mine.run_at, rank = mine.run_at - make_interval(secs => priority * %(aging)s::float8),
        errors = case when jsonb_array_length(errors) >= %(most_errors)s then errors - 1 else errors end || mine.error

@@ -1,5 +1,5 @@
 -- snooze: running -> queued, later, and the attempt is given back. Fence: (id, holder, term).
--- Index: jobs_pkey.
+-- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 update {schema}.jobs as j
    set state = 'queued', holder = null, attempt = attempt - 1,
        run_at = mine.run_at, rank = mine.run_at - make_interval(secs => priority * %(aging)s::float8)

@@ -1,0 +1,103 @@
+"""Time zones by name, from the `tzdata` package alone.
+
+Systems ship tz databases that are years old, and two hosts of one fleet rarely ship the same one. The package is pinned like
+any other dependency, so the whole fleet agrees on every tick, and an upgrade of it is a change that can be seen.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from importlib.resources import files
+from zoneinfo import ZoneInfo
+
+import tzdata
+
+from trueup.errors import ConfigError
+
+LONGEST_NAME = 255
+
+_OFFSET = re.compile(r"(?:UTC|GMT)([+-])0*([0-9]{1,2})(?::?00)?", re.IGNORECASE)
+_REFUSED = {
+    "localtime": "it means something else on every host",
+    "posixrules": "it is a template, not a place",
+    "factory": "it stands for a zone that nobody has set",
+}
+_REFUSED_TREES = {
+    "right": "its seconds count leap seconds, which PostgreSQL's do not",
+    "posix": "it is a copy of the zones; leave the prefix out",
+}
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """Every zone that `zone` knows."""
+    listed = files(tzdata).joinpath("zones").read_text("utf-8").split()
+    return frozenset(name for name in listed if name.lower() not in _REFUSED)
+
+
+def tz_version() -> str:
+    """The release of the tz database in use, as IANA names it: "2026a"."""
+    return tzdata.IANA_VERSION
+
+
+def zone(name: str) -> ZoneInfo:
+    """The zone of that name; the same object every time. Raises ConfigError for anything else, with what may be meant."""
+    # Only names that are on the package's own list reach the file system.
+    if not isinstance(name, str) or name not in zone_names():
+        raise ConfigError(f"time zone {_shown(name)}: {_why_not(name)}")
+    return _load(name)
+
+
+@cache
+def _load(name: str) -> ZoneInfo:
+    try:
+        with files(tzdata).joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+            return ZoneInfo.from_file(data, key=name)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"time zone {name!r}: the tzdata package ({tz_version()}) is damaged: {error}") from error
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else f"of {len(text)} characters"
+
+
+def _why_not(name: object) -> str:
+    if not isinstance(name, str):
+        return f'a name such as "Europe/Berlin" is needed, not {type(name).__name__}'
+    if not name:
+        return 'it is empty; write "UTC" if that is meant'
+    if len(name) > LONGEST_NAME:
+        return f"no name is longer than {LONGEST_NAME} characters"
+    lowered = name.lower()
+    if lowered in _REFUSED:
+        return f"refused, because {_REFUSED[lowered]}"
+    tree = lowered.split("/")[0]
+    if tree in _REFUSED_TREES:
+        return f"refused, because {_REFUSED_TREES[tree]}"
+    if offset := _OFFSET.fullmatch(name):
+        return _in_place_of_an_offset(*offset.groups())
+    return f"there is none of that name in tzdata {tz_version()}{_meant(name)}"
+
+
+def _in_place_of_an_offset(sign: str, hours: str) -> str:
+    # The signs of Etc/GMT±n are those of POSIX: east of Greenwich is negative.
+    fixed = f"Etc/GMT{'-' if sign == '+' else '+'}{hours}"
+    meant = f'"{fixed}" (its sign is the other way round) or ' if fixed in zone_names() else ""
+    return f'an offset is not a zone; use {meant}a city such as "Europe/Berlin"'
+
+
+def _meant(name: str) -> str:
+    match = _same_but_for_case(name) or _same_city(name) or difflib.get_close_matches(name, sorted(zone_names()), n=1)
+    return f'; did you mean "{match[0]}"?' if match else ""
+
+
+def _same_but_for_case(name: str) -> list[str]:
+    return [known for known in sorted(zone_names()) if known.lower() == name.lower()]
+
+
+def _same_city(name: str) -> list[str]:
+    city = name.strip().replace(" ", "_").lower()
+    return [known for known in sorted(zone_names()) if known.lower().rpartition("/")[2] == city]

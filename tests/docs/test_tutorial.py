@@ -1,0 +1,63 @@
+"""The tutorial, followed as it is written."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.docs.conftest import Terminal
+from tests.docs.pages import DOCS, blocks
+from tests.support.waiting import wait_until
+
+TUTORIAL = DOCS / "tutorial/first-job.md"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def first(terminal: Terminal) -> Terminal:
+    """The reader's directory with the files of the tutorial in it."""
+    files = {block.file: block.code for block in blocks(TUTORIAL) if block.file is not None}
+    assert files.keys() == {"trueup.toml", "jobs.py"}
+    for name, text in files.items():
+        (terminal.directory / name).write_text(text)
+    return terminal
+
+
+def test_the_job_of_the_tutorial_survives_the_kill_of_its_worker(first: Terminal) -> None:
+    worker = first.start("worker")
+    assert first.run("jobs", "enqueue", "count", "--arg", "upto=10") == "enqueued job 1\n"
+    wait_until(lambda: "attempt 1: 1 of 10" in first.output, "it counts", timeout=30)
+    assert str(worker.pid) in first.run("status")
+    worker.kill()
+    worker.wait()
+    assert first.job(1)["state"] == "running"
+
+    first.start("worker")
+    wait_until(lambda: "attempt 2: 10 of 10" in first.output, "another has counted to the end", timeout=60)
+    wait_until(lambda: first.job(1)["state"] == "done", "it is done", timeout=30)
+    job = first.job(1)
+    assert (job["result"], job["attempt"], job["max_attempts"]) == ("counted to 10", 2, 20)
+    (error,) = job["errors"]
+    assert error["type"] == "WorkerLost"
+    assert error["message"].startswith("the lease of its worker passed")
+    assert str(worker.pid) in error["message"]
+    assert "job rescued" in first.output
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_stored(first: Terminal) -> None:
+    first.run("jobs", "enqueue", "count", "--arg", "upto=many", status=2)
+    assert first.run("jobs", "list", "--json").strip() == "[]"
+
+
+def test_a_second_request_to_stop_hands_the_job_back_with_its_attempt(first: Terminal) -> None:
+    worker = first.start("worker")
+    first.run("jobs", "enqueue", "count", "--arg", "upto=60")
+    wait_until(lambda: "attempt 1: 1 of 60" in first.output, "it counts", timeout=30)
+    worker.send_signal(signal.SIGINT)
+    wait_until(lambda: "worker stopping" in first.output, "the worker is stopping")
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(20) == 0
+    job = first.job(1)
+    assert (job["state"], job["attempt"], job["errors"]) == ("queued", 0, [])

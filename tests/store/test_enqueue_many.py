@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.store.desk import Desk, draft
+from trueup import App
+from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
+from trueup.jobs.handle import Enqueued
+from trueup.store.enqueue import ONE_STATEMENT, StoredMany
+from trueup.store.store import Store
+from trueup.testing.clock import NOON
+
+pytestmark = pytest.mark.asyncio
+
+SIZES = pytest.mark.parametrize("size", [1, ONE_STATEMENT, ONE_STATEMENT + 1, 3 * ONE_STATEMENT])
+
+COUNTING = """
+create table statements (n int not null);
+create function count_statement() returns trigger language plpgsql as $$
+begin insert into statements values (1); return null; end $$;
+create trigger count_statements after insert on trueup.jobs for each statement execute function count_statement();
+"""
+
+# Peak memory of a process that enqueues so many jobs with a kilobyte of arguments each.
+FEED = """
+import asyncio, resource, sys
+from trueup import App
+
+app = App(sys.argv[1])
+
+@app.job
+async def send(text: str) -> None: ...
+
+async def main():
+    await send.enqueue_many((str(n).zfill(1000),) for n in range(int(sys.argv[2])))
+    await app.close()
+
+asyncio.run(main())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+async def count(desk: Desk) -> int:
+    return int(await desk.scalar("select count(*) from trueup.jobs"))
+
+
+@SIZES
+async def test_every_job_of_a_batch_is_stored_as_a_single_one_would_be(desk: Desk, store: Store, size: int) -> None:
+    wish = draft(queue="mail", priority=2, delay=timedelta(hours=1), max_attempts=7)
+    drafts = [wish.with_args(f'{{"n": {n}}}', f"key {n}", None) for n in range(size)]
+    assert await store.enqueue.many(wish, iter(drafts)) == StoredMany(size, 0)
+    single = await desk.put(
+        queue="mail", priority=2, delay=timedelta(hours=1), max_attempts=7, args='{"n": 0}', key="key 0"
+    )
+    columns = "(to_jsonb(j) - '{id, args, key}'::text[])"
+    assert await desk.scalar(f"select count(distinct {columns}) from trueup.jobs as j") == 1
+    assert (
+        await desk.scalar("select count(distinct args) from trueup.jobs where key = 'key ' || (args ->> 'n')") == size
+    )
+    assert await count(desk) == size + 1
+    assert (await desk.row(single))["run_at"] == NOON + timedelta(hours=1)
+
+
+@SIZES
+async def test_a_batch_without_an_event_loop_is_the_same(desk: Desk, store: Store, size: int) -> None:
+    assert store.enqueue.many_sync(draft(), iter([draft()] * size)) == StoredMany(size, 0)
+    assert await count(desk) == size
+
+
+@SIZES
+async def test_a_batch_is_one_statement_whatever_its_size(desk: Desk, store: Store, size: int) -> None:
+    async with store.pool.use() as connection:
+        await connection.execute(COUNTING)
+    await store.enqueue.many(draft(), iter([draft()] * size))
+    assert await desk.scalar("select count(*) from statements") == 1
+
+
+async def test_text_that_copy_would_misread_comes_back_as_it_was(still: App, desk: Desk) -> None:
+    @still.job(fair_by="tenant")
+    async def send(tenant: str, text: str) -> None: ...
+
+    odd = ["\\N", "\\.", "a\tb\nc\rd", "\\t", '"', "'", "\\\\", "{}", "%s", "🐎", "\x7f", "\u2028", ""]
+    calls = [(text, text) for text in odd]
+    filler = [("x", "x")] * ONE_STATEMENT
+    await send.enqueue_many([*calls, *filler])
+    async with desk.store.pool.use() as connection:
+        rows = await (await connection.execute("select key, args from trueup.jobs order by id limit 13")).fetchall()
+    assert rows == [(text, {"tenant": text, "text": text}) for text in odd]
+
+
+@pytest.mark.parametrize("bad", [3, ONE_STATEMENT + 100])
+async def test_a_bad_item_anywhere_leaves_nothing_and_is_named(still: App, desk: Desk, bad: int) -> None:
+    @still.job
+    async def send(n: int) -> None: ...
+
+    def calls() -> Iterator[tuple[Any, ...]]:
+        for n in range(2 * ONE_STATEMENT):
+            yield ("x",) if n == bad else (n,)
+
+    with pytest.raises(InvalidArguments, match=f"item {bad}: send: n: "):
+        await send.enqueue_many(calls())
+    assert await count(desk) == 0
+    with pytest.raises(InvalidArguments, match=f"item {bad}: "):
+        send.enqueue_many_sync(calls())
+    assert await count(desk) == 0
+
+
+async def test_an_iterator_that_raises_halfway_leaves_nothing(still: App, desk: Desk) -> None:
+    @still.job
+    async def send(n: int) -> None: ...
+
+    def calls() -> Iterator[tuple[int]]:
+        for n in range(2 * ONE_STATEMENT):
+            yield (n,)
+        raise OSError("the file ended")
+
+    with pytest.raises(OSError, match="the file ended"):
+        await send.enqueue_many(calls())
+    assert await count(desk) == 0
+
+
+async def test_an_empty_batch_stores_nothing(still: App, desk: Desk) -> None:
+    @still.job
+    async def send(n: int) -> None: ...
+
+    assert await send.enqueue_many([]) == send.enqueue_many_sync([]) == Enqueued(0)
+    assert await count(desk) == 0
+
+
+@pytest.mark.parametrize("size", [10, 2 * ONE_STATEMENT])
+async def test_unique_jobs_of_a_batch_are_created_or_kept(still: App, desk: Desk, size: int) -> None:
+    @still.job(unique=lambda n: f"n {n}")
+    async def send(n: int) -> None: ...
+
+    await send.enqueue(3)
+    assert await send.enqueue_many((n % size,) for n in range(size + 5)) == Enqueued(created=size - 1, kept=6)
+    assert await count(desk) == size
+
+
+@pytest.mark.parametrize("position", [0, 7, ONE_STATEMENT + 7])
+async def test_a_batch_that_raises_on_conflict_leaves_nothing(still: App, desk: Desk, position: int) -> None:
+    @still.job(unique=lambda n: f"n {n}", on_conflict="raise")
+    async def send(n: int) -> None: ...
+
+    there = await send.enqueue(position)
+    with pytest.raises(DuplicateJob) as refused:
+        await send.enqueue_many((n,) for n in range(2 * ONE_STATEMENT))
+    assert (refused.value.unique_key, refused.value.job_id) == (f"n {position}", there)
+    assert await count(desk) == 1
+
+
+async def test_one_key_twice_in_a_batch_that_raises_leaves_nothing(still: App, desk: Desk) -> None:
+    @still.job(unique=lambda n: f"n {n}", on_conflict="raise")
+    async def send(n: int) -> None: ...
+
+    with pytest.raises(DuplicateJob, match="'n 1'"):
+        await send.enqueue_many([(1,), (2,), (1,)])
+    assert await count(desk) == 0
+
+
+async def test_keys_for_some_items_of_a_long_batch_only_are_refused_or_hold(still: App, desk: Desk) -> None:
+    @still.job(unique=lambda n: "the one" if n == 2 * ONE_STATEMENT else None)
+    async def send(n: int) -> None: ...
+
+    with pytest.raises(ConfigError, match="unique= must give a key for every item of a batch, or for none"):
+        await send.enqueue_many((n,) for n in range(3 * ONE_STATEMENT))
+    assert await count(desk) == 0
+
+
+@pytest.mark.slow
+async def test_a_hundred_thousand_jobs_take_no_more_memory_than_a_thousand(database_url: str, desk: Desk) -> None:
+    def peak(jobs: int) -> int:
+        command = [sys.executable, "-c", FEED, database_url, str(jobs)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=90).stdout)
+
+    small, large = peak(1_000), peak(100_000)
+    assert await count(desk) == 101_000
+    assert large < small + 15, f"{small} MB for 1,000, {large} MB for 100,000 of a kilobyte each"

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from trueup.store.load import Statements, names, source
+
+EVERY = list(names())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_statement_can_be_composed_and_names_no_schema_itself(name: str) -> None:
+    text = source(name)
+    assert "trueup" not in re.sub(r"--.*", "", text)
+    if "{day}" in text or "{rest}" in text:
+        return  # composed with names that are made at run time
+    assert b"{" not in Statements("other")[name]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_statement_file_holds_what_its_folder_and_name_promise(name: str) -> None:
+    assert re.fullmatch(r"[a-z]+/[a-z_]+", name)
+    assert source(name).rstrip().endswith(";")
+
+
+def test_a_schema_is_quoted_as_an_identifier() -> None:
+    assert b'from "My ""odd"" schema".jobs' in Statements('My "odd" schema')["jobs/find_unique"]
+
+
+def test_schemas_have_channels_of_their_own() -> None:
+    assert Statements("a").channel != Statements("b").channel

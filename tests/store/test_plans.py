@@ -1,0 +1,197 @@
+"""Each statement uses the index its own header names, on a table large enough for a bad plan to hurt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+import pytest_asyncio
+from psycopg import AsyncConnection
+
+from tests.jobs.claimed import claimed
+from tests.store.desk import failure
+from tests.support.database import TestServer
+from trueup.clock import DatabaseClock
+from trueup.store.jobs import Jobs
+from trueup.store.lanes import Lanes
+from trueup.store.line import Rows
+from trueup.store.load import Statements, names, source
+from trueup.store.workers import Workers
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+HOLDER = UUID(int=1)
+LARGE = """
+insert into trueup.workers
+select ('00000000-0000-0000-0000-' || lpad(to_hex(n), 12, '0'))::uuid, 'host', n, null, '{default}', 10, now(), now(),
+       now() + case when n <= 5 then interval '-1 hour' else interval '1 hour' end
+  from generate_series(1, 50) as n;
+insert into trueup.jobs (kind, queue, lane, key, state, run_at, rank, args, unique_key, max_attempts, holder, cancel_requested_at)
+select 'send', 'default', case when n % 10 = 0 then '@send' else 'default' end, 'tenant ' || n % 100,
+       case when n % 200 = 0 then 'running' else 'queued' end, now() - n * interval '1 s', now() - n * interval '1 s', '{}',
+       case when n % 3 = 0 then 'key ' || n end, 20,
+       case when n % 200 = 0 then ('00000000-0000-0000-0000-' || lpad(to_hex(1 + n / 200 % 50), 12, '0'))::uuid end,
+       case when n % 20000 = 0 then now() end
+  from generate_series(1, 100000) as n;
+insert into trueup.lanes values ('@send');
+insert into trueup.history (id, kind, queue, lane, key, state, priority, run_at, args, attempt, max_attempts, crashes, term,
+                            holder, enqueued_at, finished_at, errors)
+select 200000 + n, 'send', 'default', 'default', '', case when n % 10 = 0 then 'dead' else 'done' end, 0, now(), '{}', 1, 1, 0, 1,
+       '00000000-0000-0000-0000-000000000001', now(), now() - n * interval '1 s', '[]'
+  from generate_series(1, 20000) as n;
+insert into trueup.unique_windows select 'send', 'w ' || n, n, now() + (n - 100) * interval '1 min' from generate_series(1, 5000) as n;
+"""
+
+
+@pytest.fixture(scope="module")
+def large_database_url(server: TestServer) -> Iterator[str]:
+    with server.database() as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(LARGE)
+            connection.execute("vacuum analyze")
+        yield url
+
+
+class Explainer:
+    """Explains each statement instead of running it, and remembers the plans by the statement's name."""
+
+    def __init__(self, connection: AsyncConnection[Any], statements: Statements) -> None:
+        self._connection = connection
+        fixed = [name for name in names() if not re.search(r"\{(day|rest)\}", source(name))]
+        self._names = {statements[name]: name for name in fixed}
+        self.plans: dict[str, dict[str, Any]] = {}
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        cursor = await self._connection.execute(b"explain (format json) " + query, params)
+        row = await cursor.fetchone()
+        assert row is not None
+        self.plans[self._names[query]] = row[0][0]["Plan"]
+        return []
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        async with self._connection.transaction():
+            await self._connection.execute(steer)
+            return await self.fetch(query, params)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self._connection.transaction():
+            yield self._connection
+
+
+@pytest_asyncio.fixture
+async def explainer(large_database_url: str) -> AsyncIterator[Explainer]:
+    async with await AsyncConnection.connect(large_database_url, autocommit=True) as connection:
+        yield Explainer(connection, Statements("trueup"))
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def sentence(name: str) -> str:
+    """The header's "Index: …" sentence; empty without one."""
+    header = "\n".join(line for line in source(name).splitlines() if line.startswith("--"))
+    said = re.search(r"Index: (.*?)(?:\.\s|\.$|$)", header, re.DOTALL)
+    return said[1] if said else ""
+
+
+def lacking(name: str, indexes: set[str]) -> set[str]:
+    """Those the header names that are not among these; of alternatives ("a or b") one is enough."""
+    named = set(re.findall(r"\b(?:jobs|history|unique_windows)_\w+\b", sentence(name)))
+    return set() if " or " in sentence(name) and named & indexes else named - indexes
+
+
+async def used(explainer: Explainer, plan: dict[str, Any]) -> set[str]:
+    """The indexes a plan uses; those of partitions by the name of the index they belong to."""
+    found = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
+    found |= {node["Conflict Arbiter Indexes"][0] for node in nodes(plan) if node.get("Conflict Arbiter Indexes")}
+    query = (
+        "select r.oid::regclass from pg_class as c, pg_partition_ancestors(c.oid) as r(oid) where c.relname = any(%s)"
+    )
+    cursor = await explainer._connection.execute(query, [list(found)])
+    return found | {str(name).removeprefix("trueup.") for (name,) in await cursor.fetchall()}
+
+
+async def explain_everything(explainer: Explainer) -> None:
+    """Send every statement that has an index to name, with the parameters production gives it."""
+    statements, clock, aging = Statements("trueup"), DatabaseClock(), timedelta(seconds=60)
+    jobs = Jobs(explainer, statements, clock, aging)
+    mine = [claimed(id=n, holder=HOLDER) for n in range(1, 21)]
+    ids = [job.id for job in mine]
+    await jobs.claim(HOLDER, "default", 100, ["send"])
+    await jobs.held(HOLDER)
+    await jobs.complete(HOLDER, mine, [None] * 20)
+    await jobs.retry(HOLDER, mine, [aging] * 20, [failure()] * 20)
+    await jobs.snooze(HOLDER, mine, [aging] * 20)
+    await jobs.release(HOLDER, mine, ["default"] * 20, [""] * 20)
+    await jobs.bury(HOLDER, mine, [""] * 20, [failure()] * 20)
+    await jobs.drop(HOLDER, mine, [""] * 20)
+    await jobs.ended_as_mine(HOLDER, mine)
+    await jobs.rescue()
+    await jobs.stopping(HOLDER)
+    await jobs.cancel(ids, "why")
+    await jobs.request_stop(ids)
+    await jobs.revive(ids)
+    await jobs.discard(ids, "why")
+    await jobs.hurry(ids)
+    await jobs.outcome(7)
+    workers = Workers(explainer, statements, clock)
+    await workers.forget()
+    await workers.leave(HOLDER)
+    place = {"lane": "@send", "last_key": "tenant 5", "keys": 500, "total": 50, "now": None}
+    await explainer.fetch_steered(
+        statements["jobs/steer"], statements["lanes/claim"], {**place, "holder": HOLDER, "most": 10, "per_key": 5}
+    )
+    await explainer.fetch_steered(statements["jobs/steer"], statements["lanes/skip"], place)
+    await Lanes(explainer, statements, clock).waiting(["default", "@send"])
+    key = {"now": None, "kind": "send", "unique_key": "key 3"}
+    await explainer.fetch(statements["jobs/find_unique"], key)
+    replacing = {"args": "{}", "queue": "q", "lane": "q", "key": "", "priority": 0, "at": None, "delay": 0.0}
+    await explainer.fetch(statements["jobs/replace"], {**key, **replacing, "max_attempts": 3, "aging": 60.0})
+    await explainer.fetch(statements["history/expire_windows"], {"now": None})
+    await explainer.fetch(statements["views/job"], {"id": 7})
+
+
+NOT_EXPLAINED = {
+    "jobs/enqueue",  # its index arbitrates inserts
+    "jobs/adopt",  # once per declaration that changed
+}
+
+
+async def test_every_statement_uses_the_indexes_its_header_names(explainer: Explainer) -> None:
+    await explain_everything(explainer)
+    told = {name for name in names() if sentence(name) and not name.startswith("views/")}
+    missing = told - explainer.plans.keys() - NOT_EXPLAINED
+    assert missing == set(), "statements with an index in their header that are not explained here"
+    found = {name: lacking(name, await used(explainer, plan)) for name, plan in explainer.plans.items()}
+    assert {name: indexes for name, indexes in found.items() if indexes} == {}
+
+
+async def test_no_statement_of_the_hot_path_reads_the_whole_table(explainer: Explainer) -> None:
+    await explain_everything(explainer)
+    scans = {
+        name
+        for name, plan in explainer.plans.items()
+        for node in nodes(plan)
+        if node["Node Type"] == "Seq Scan" and node.get("Relation Name") in ("jobs", "unique_windows")
+    }
+    assert scans == set()
+
+
+async def test_claims_keep_their_plan_with_statistics_of_an_empty_table(explainer: Explainer) -> None:
+    async with explainer.transaction() as connection:
+        await connection.execute("delete from pg_statistic where starelid = 'trueup.jobs'::regclass")
+        await connection.execute("update pg_class set reltuples = 0, relpages = 0 where oid = 'trueup.jobs'::regclass")
+        jobs = Jobs(explainer, Statements("trueup"), DatabaseClock(), timedelta(seconds=60))
+        await jobs.claim(HOLDER, "default", 100, ["send"])
+        assert "jobs_ready" in await used(explainer, explainer.plans["jobs/claim"])
+        raise psycopg.Rollback

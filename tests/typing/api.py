@@ -1,0 +1,144 @@
+"""What users write, type-checked and never run.
+
+A line with `type: ignore[…]` is a mistake that the types must catch: if it type-checks one day, the unused ignore fails the
+build.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from psycopg import AsyncConnection, Connection
+
+from trueup import App, Context, Discard, Enqueued, GiveUp, Handle, Job, Limit, Rate, Retry, Snooze, Worker, injected
+
+app = App()
+explicit = App("postgresql://localhost/shop", schema="jobs", lease_for="30s")
+
+
+@app.job
+async def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@app.job(queue="mail", retry=Retry(max_attempts=3, first="1s"), timeout=timedelta(minutes=5), priority=5)
+async def send(to: str, *, subject: str = "") -> None: ...
+
+
+@app.job
+def resize(path: str, width: int) -> tuple[int, int]:
+    return width, width
+
+
+@app.job(limit=Limit(total=10, per_key=1), rate=Rate.parse("50/s"), fair_by="tenant", unique=lambda tenant: tenant)
+def report(tenant: str) -> dict[str, int]:
+    return {}
+
+
+@app.job
+async def leading(ctx: Context, address_id: int, mode: str = "partial") -> bool:
+    assert_type(ctx.term, int)
+    assert_type(ctx.attempt, int)
+    assert_type(ctx.now, datetime)
+    assert_type(ctx.idempotency_key, str)
+    await ctx.progress(40, "page 4 of 10")
+    await ctx.lost.wait()
+    async with ctx.transaction() as tx:
+        assert_type(tx, AsyncConnection[Any])
+    return True
+
+
+@app.job(rate="10/s")
+async def leading_with_options(ctx: Context, address_id: int) -> bool:
+    return ctx.lost.is_set()
+
+
+@app.job
+def leading_in_a_thread(ctx: Context, address_id: int) -> str:
+    ctx.progress_sync(50)
+    with ctx.transaction() as tx:
+        assert_type(tx, Connection[Any])
+    return ctx.idempotency_key
+
+
+@app.job(queue="cpu")
+def leading_in_a_thread_with_options(ctx: Context, address_id: int) -> str:
+    return ctx.idempotency_key
+
+
+@app.job
+async def trailing(address_id: int, *, ctx: Context = injected) -> bool:
+    return not ctx.lost.is_set()
+
+
+@app.job(timeout="5m")
+async def only_context(ctx: Context) -> float:
+    raise Snooze("5m")
+
+
+@app.job
+async def gives_up() -> None:
+    if datetime.now(UTC).year > 2000:
+        raise Discard("too old")
+    raise GiveUp("no use")
+
+
+async def enqueueing(tx: AsyncConnection[Any], when: datetime) -> None:
+    assert_type(await add.enqueue(1), Handle[int])
+    assert_type(await add.enqueue(1, b=3), Handle[int])
+    assert_type(await (await add.enqueue(1)).result(timeout="10s"), int)
+    assert_type(await send.enqueue("a", subject="hello"), Handle[None])
+    assert_type(await resize.enqueue("a.png", 100), Handle[tuple[int, int]])
+    assert_type(await leading.enqueue(42, mode="full"), Handle[bool])
+    assert_type(await leading_with_options.enqueue(42), Handle[bool])
+    assert_type(await leading_in_a_thread.enqueue(42), Handle[str])
+    assert_type(await leading_in_a_thread_with_options.enqueue(address_id=42), Handle[str])
+    assert_type(await trailing.enqueue(42), Handle[bool])
+    assert_type(await only_context.enqueue(), Handle[float])
+    assert_type(await add.using(delay="5m", priority=5, unique="add", tx=tx).enqueue(1), Handle[int])
+    assert_type(await add.using(run_at=when, on_conflict="replace", unique=lambda a: str(a)).enqueue(1), Handle[int])
+    assert_type(await leading.using(queue="slow", max_attempts=1).enqueue(42), Handle[bool])
+    assert_type(await add.enqueue_many([(1,), (2, 3), {"a": 4}]), Enqueued)
+    number: int = await add.enqueue(1)
+    assert_type(number + 1, int)
+    jobs: list[Job[..., Any]] = [add, send, leading]
+    jobs.append(resize)
+
+
+def enqueueing_without_a_loop(tx: Connection[Any]) -> None:
+    assert_type(add.enqueue_sync(1), Handle[int])
+    assert_type(leading.enqueue_sync(42), Handle[bool])
+    assert_type(add.using(tx=tx).enqueue_sync(1), Handle[int])
+    assert_type(add.enqueue_many_sync([(1,)]), Enqueued)
+    add.call(1)
+    leading.call(42, mode="full")
+
+
+async def running() -> None:
+    async with app, app.worker(concurrency=50, queues=["mail"]) as worker:
+        assert_type(worker, Worker)
+    await app.worker(queues={"mail": 5, "default": None}).run()
+
+
+async def mistakes() -> None:
+    await add.enqueue()  # type: ignore[call-arg]
+    await add.enqueue("1")  # type: ignore[arg-type]
+    await add.enqueue(1, c=3)  # type: ignore[call-arg]
+    await add.enqueue(1, 2, 3)  # type: ignore[call-arg]
+    await send.enqueue("a", "subject")  # type: ignore[call-arg]
+    await add.using(delay="5m").enqueue("1")  # type: ignore[arg-type]
+    await add.using(delay=5)  # type: ignore[arg-type, misc]
+    await add.using(on_conflict="ignore").enqueue(1)  # type: ignore[arg-type]
+    await add.using(soon=True).enqueue(1)  # type: ignore[call-arg]
+    await leading.enqueue("42")  # type: ignore[arg-type]
+    await leading.enqueue()  # type: ignore[call-arg]
+    await leading_with_options.enqueue(42, 43)  # type: ignore[call-arg]
+    await only_context.enqueue(42)  # type: ignore[call-arg]
+    await trailing.enqueue("42")  # type: ignore[arg-type]
+    text: str = await (await add.enqueue(1)).result()  # type: ignore[assignment]
+    add.enqueue_sync(text)  # type: ignore[arg-type]
+    add.call("1")  # type: ignore[arg-type]
+    leading_in_a_thread.call()  # type: ignore[call-arg]
+    app.job(queue=3)  # type: ignore[call-overload]
+    app.job(timeouts="5m")  # type: ignore[call-overload]

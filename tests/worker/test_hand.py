@@ -1,0 +1,148 @@
+"""What is in hand, how much more may be claimed, and what runs next: plain questions to plain data."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from trueup.jobs.job import ClaimedJob
+from trueup.testing.clock import NOON
+from trueup.worker.hand import CRASHES_TO_ISOLATE, Hand, Run
+
+HOLDER = uuid4()
+
+
+def job(number: int, queue: str = "default", *, lane: str | None = None, crashes: int = 0, term: int = 1) -> ClaimedJob:
+    return ClaimedJob(HOLDER, number, "send", queue, lane or queue, "", "{}", 1, 3, crashes, term, NOON, NOON, NOON)
+
+
+def start(hand: Hand, claimed: ClaimedJob) -> Run:
+    run = Run(claimed, cast("asyncio.Task[None]", None), 0.0)
+    hand.started(run)
+    return run
+
+
+def taken(hand: Hand) -> list[int]:
+    return [claimed.id for claimed in iter(hand.take, None)]
+
+
+def test_jobs_of_a_queue_run_in_the_order_they_came() -> None:
+    hand = Hand(10, {"default": None})
+    hand.put([job(1), job(2), job(3)])
+    assert taken(hand) == [1, 2, 3]
+    assert hand.waiting == 0
+
+
+def test_queues_take_turns() -> None:
+    hand = Hand(10, {"default": None, "mail": None})
+    hand.put([job(1), job(2), job(11, "mail"), job(12, "mail")])
+    assert taken(hand) == [1, 11, 2, 12]
+
+
+def test_a_queue_at_its_own_concurrency_waits_while_others_run() -> None:
+    hand = Hand(10, {"default": None, "mail": 1})
+    hand.put([job(11, "mail"), job(12, "mail"), job(1)])
+    first = hand.take()
+    assert first is not None
+    run = start(hand, first)
+    assert taken(hand) == [1]
+    hand.ended(run)
+    assert taken(hand) == [12]
+
+
+def test_room_counts_what_runs_and_what_waits() -> None:
+    hand = Hand(10, {"default": None})
+    assert hand.room(0) == {"default": 10}
+    assert hand.room(5) == {"default": 15}
+    hand.put([job(1), job(2)])
+    start(hand, job(3))
+    assert hand.room(0) == {"default": 7}
+
+
+def test_there_is_no_room_while_too_much_waits_to_be_written() -> None:
+    hand = Hand(10, {"default": None})
+    assert hand.room(-10) == {}
+    assert hand.lane_room("default", -10) == 0
+
+
+def test_room_is_shared_by_the_queues_and_never_promised_twice() -> None:
+    hand = Hand(2, {"a": None, "b": None, "c": None})
+    promised = [hand.room(0) for _ in range(3)]
+    assert all(sum(room.values()) == 2 for room in promised)
+    assert {name for room in promised for name in room} == {"a", "b", "c"}, "each queue gets its turn"
+
+
+def test_a_queue_s_own_concurrency_bounds_what_is_claimed_for_it() -> None:
+    assert Hand(10, {"mail": 2}).room(0) == {"mail": 2}
+    assert Hand(10, {"mail": 2}).room(100) == {"mail": 4}
+
+
+def test_limited_jobs_find_room_although_plain_ones_wait_in_hand() -> None:
+    hand = Hand(10, {"default": None})
+    hand.put([job(number) for number in range(500)])
+    assert hand.lane_room("default", 1000) == 20
+    hand.put([job(1001, lane="@send")], first=True)
+    assert hand.lane_room("default", 1000) == 19
+    assert hand.take() == job(1001, lane="@send"), "it is counted as started by its limits, so it starts next"
+
+
+def test_limited_jobs_are_not_hoarded_behind_long_running_ones() -> None:
+    hand = Hand(2, {"default": None})
+    start(hand, job(1))
+    assert hand.lane_room("default", 0) == 1
+    start(hand, job(2))
+    assert hand.lane_room("default", 0) == 0
+
+
+def test_a_job_that_may_start_later_is_in_hand_until_its_moment() -> None:
+    hand = Hand(10, {"default": None})
+    later = job(1, lane="@send")
+    hand.expect(later)
+    assert hand.waiting == 1
+    assert hand.take() is None
+    assert hand.arrived(later)
+    assert hand.take() is later
+    assert hand.waiting == 0
+
+
+def test_a_job_that_was_given_back_does_not_arrive() -> None:
+    hand = Hand(10, {"default": None})
+    later = job(1, lane="@send")
+    hand.expect(later)
+    assert hand.take_all() == [later]
+    assert not hand.arrived(later)
+    assert hand.waiting == 0
+
+
+def test_jobs_that_were_in_several_crashes_run_one_at_a_time() -> None:
+    hand = Hand(10, {"default": None})
+    hand.put([job(1, crashes=CRASHES_TO_ISOLATE), job(2, crashes=CRASHES_TO_ISOLATE), job(3)])
+    suspect = hand.take()
+    assert suspect is not None
+    assert suspect.id == 1
+    run = start(hand, suspect)
+    assert taken(hand) == [3]
+    hand.ended(run)
+    assert taken(hand) == [2]
+
+
+def test_the_same_job_claimed_anew_is_another_run() -> None:
+    hand = Hand(10, {"default": None})
+    deaf, fresh = start(hand, job(1, term=1)), start(hand, job(1, term=2))
+    hand.ended(deaf)
+    assert list(hand.running.values()) == [fresh]
+    assert not hand.idle.is_set()
+
+
+@pytest.mark.parametrize("kept", [{}, {"crashes": CRASHES_TO_ISOLATE}, {"lane": "@send"}])
+def test_a_job_can_be_withdrawn_before_it_starts(kept: dict[str, Any]) -> None:
+    hand = Hand(10, {"default": None})
+    wanted = job(1, **kept)
+    hand.put([wanted, job(2)])
+    assert hand.withdraw(1, term=9) is None, "another term is another claim"
+    assert hand.withdraw(1, term=1) is wanted
+    assert taken(hand) == [2]
+    assert hand.waiting == 0
