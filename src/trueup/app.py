@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, overload
@@ -18,7 +19,7 @@ from trueup.clock import Clock, DatabaseClock, elapsed
 from trueup.config import Settings, load_settings
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.embedded.embedded import EmbeddedPostgres
-from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
+from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
 from trueup.jobs.definition import Job, UniqueKey
@@ -28,6 +29,13 @@ from trueup.jobs.limits import Limit
 from trueup.jobs.registry import Registry
 from trueup.observe.logs import attach_logs
 from trueup.operations import Operations
+from trueup.schedules.cron import Cron, Dst
+from trueup.schedules.interval import Every
+from trueup.schedules.misfire import Missed
+from trueup.schedules.overlap import MOST_QUEUED, Overlap
+from trueup.schedules.policy import SchedulePolicy
+from trueup.schedules.spec import Spec
+from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.worker.runtime import Worker
 
@@ -70,6 +78,7 @@ class App:
         self.payload_limit = self.settings.payload_limit
         self._embedded: EmbeddedPostgres | None = None
         self._store: Store | None = None
+        self._schedules: dict[str, Entry] = {}
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -113,6 +122,73 @@ class App:
         job: Job[..., Any] = Job(self, function, **options)
         self.registry.add(job)
         return job
+
+    def cron(
+        self,
+        expr: str,
+        *,
+        tz: str = "UTC",
+        dst: Dst = "debian",
+        name: str | None = None,
+        missed: Missed = "latest",
+        catch_up: Duration = "1d",
+        grace: Duration = "60s",
+        overlap: Overlap = "skip",
+        most_queued: int = MOST_QUEUED,
+        jitter: Duration = "0s",
+        pause_after: int | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        priority: int = 0,
+    ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+        """Run a function at the times of a cron expression in a time zone, once per tick for the whole fleet.
+
+        The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have.
+        """
+        policy = SchedulePolicy.of(
+            missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, most_queued=most_queued, jitter=jitter, pause_after=pause_after
+        )
+        return self._scheduled(Cron(expr, tz, dst), policy, name, queue, retry, timeout, priority)
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        anchor: datetime | None = None,
+        name: str | None = None,
+        missed: Missed = "latest",
+        catch_up: Duration = "1d",
+        grace: Duration = "60s",
+        overlap: Overlap = "skip",
+        most_queued: int = MOST_QUEUED,
+        jitter: Duration = "0s",
+        pause_after: int | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        priority: int = 0,
+    ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+        """Run a function at even distances in real time, counted from `anchor`; otherwise as `cron`."""
+        policy = SchedulePolicy.of(
+            missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, most_queued=most_queued, jitter=jitter, pause_after=pause_after
+        )
+        return self._scheduled(Every(interval, anchor), policy, name, queue, retry, timeout, priority)
+
+    def _scheduled(
+        self, spec: Spec, policy: SchedulePolicy, name: str | None, queue: str, retry: Retry | None, timeout: Duration | None, priority: int
+    ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+        def declare(function: Callable[P, Any]) -> Job[P, Any]:
+            # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
+            limit = None if policy.overlap in ("allow", "skip") else 1
+            options = {"name": name, "queue": queue, "retry": retry or Retry(), "timeout": timeout, "priority": priority, "limit": limit}
+            job = cast(Job[P, Any], self._declare(function, options))
+            if job.arguments.names:
+                raise ConfigError(f"schedule {job.kind!r}: its function takes a Tick and a Context at most, not {', '.join(job.arguments.names)}")
+            self._schedules[job.kind] = Entry(job.kind, "code", spec, policy, job.kind, job.queue, job.lane, job.retry.max_attempts, priority)
+            return job
+
+        return declare
 
     # -- the database -------------------------------------------------------------------------------------------------
 
@@ -182,7 +258,7 @@ class App:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
-        return Worker(self.store, self.registry, self.settings, self.events, queues=queues, concurrency=concurrency)
+        return Worker(self.store, self.registry, self.settings, self.events, queues=queues, concurrency=concurrency, schedules=list(self._schedules.values()))
 
     @property
     def operations(self) -> Operations:

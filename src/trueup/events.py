@@ -307,6 +307,33 @@ class ListenRestored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TicksDecided(Event):
+    """A pass of the planner: so many ticks were fired, so many skipped with a reason."""
+
+    name = "tick.decided"
+    fired: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChanged(Event):
+    """A schedule was declared, changed, paused, resumed, retired or deleted."""
+
+    name = "schedule.changed"
+    schedule: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleUnreadable(Event):
+    """A schedule's row says something this release does not know; its newer planners must see to it."""
+
+    name = "schedule.unreadable"
+    schedule: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
     """One pass of a loop raised; the loop goes on."""
 

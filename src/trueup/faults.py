@@ -26,6 +26,7 @@ POINTS = (
     "before_rescue",
     "after_rescue",
     "before_renew",
+    "mid_tick",
     "mid_migration",
     "mid_enqueue_many",
 )

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.context import Context
 from trueup.jobs.payload import CONFIG, SERIALIZED, checked, explain
+from trueup.tick import Tick
 
 
 class Arguments:
@@ -28,6 +29,7 @@ class Arguments:
         self.kind = kind
         hints = _hints(kind, function, local_names)
         self.context: str | None = None
+        self.tick: str | None = None
         self.defaults: dict[str, Any] = {}
         self._positional_only: list[str] = []
         fields: dict[str, Any] = {}
@@ -35,6 +37,9 @@ class Arguments:
             hint = hints.get(name, Any)
             if _is_context(hint):
                 self.context = name
+                continue
+            if hint is Tick:
+                self.tick = name
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise ConfigError(f"job {kind!r}: {parameter} cannot be stored; name each argument")

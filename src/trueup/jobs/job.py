@@ -51,6 +51,8 @@ class ClaimedJob:
     run_at: datetime
     enqueued_at: datetime
     claimed_at: datetime
+    schedule: str | None = None  # the schedule whose tick this job is, and when that was due
+    due_at: datetime | None = None
 
     @property
     def lateness(self) -> timedelta:

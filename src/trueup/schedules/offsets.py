@@ -101,16 +101,17 @@ def first_showing(zone: ZoneInfo, reading: datetime) -> datetime | None:
 def _stretches_of(zone: ZoneInfo, year: int) -> tuple[Stretch, ...]:
     begin, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     found = []
-    probe = begin
+    probe, offset = begin, _offset(zone, begin)
     while probe < end:
         following = min(probe + _PROBE, end)
-        if _offset(zone, following) != _offset(zone, begin):
+        new_offset = _offset(zone, following)
+        if new_offset != offset:
             change = _change_between(zone, probe, following)
-            found.append(Stretch(begin, change, _offset(zone, begin)))
-            begin = change
+            found.append(Stretch(begin, change, offset))
+            begin, offset = change, new_offset
         probe = following
     if begin < end:
-        found.append(Stretch(begin, end, _offset(zone, begin)))
+        found.append(Stretch(begin, end, offset))
     return tuple(found)
 
 

@@ -25,9 +25,10 @@ class Kept:
     done: timedelta
     cancelled: timedelta
     dead: timedelta
+    ticks: timedelta
 
     def by_parent(self) -> Mapping[str, timedelta]:
-        return {"history_done": self.done, "history_cancelled": self.cancelled, "history_dead": self.dead}
+        return {"history_done": self.done, "history_cancelled": self.cancelled, "history_dead": self.dead, "ticks": self.ticks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def day_name(parent: str, day: date) -> str:
 
 def day_of(name: str) -> date | None:
     """The day a partition is for; None for the catch-all."""
-    found = re.fullmatch(r"history_(?:done|dead|cancelled)_(\d{8})", name)
+    found = re.fullmatch(r"(?:history_(?:done|dead|cancelled)|ticks)_(\d{8})", name)
     return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date() if found else None
 
 
@@ -107,7 +108,10 @@ class History:
         """Rows outside any day, and unique windows, go by age: in batches, until none is left."""
         now = self._clock.now()
         for parent, keep in kept.by_parent().items():
-            statement = self._statements.compose("history/expire_rest", rest=sql.Identifier(f"{parent}_rest"))
+            column = "due_at" if parent == "ticks" else "finished_at"
+            statement = self._statements.compose(
+                "history/expire_rest", rest=sql.Identifier(f"{parent}_rest"), column=sql.Identifier(column)
+            )
             while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
                 pass
         while await self._database.fetch(self._statements["history/expire_windows"], {"now": now}):

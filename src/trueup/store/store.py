@@ -22,6 +22,7 @@ from trueup.store.listen import Ear
 from trueup.store.load import Statements
 from trueup.store.migrate import Migrator, Step
 from trueup.store.pool import Pool, SyncPool
+from trueup.store.schedules import Schedules
 from trueup.store.views import Views
 from trueup.store.workers import Workers
 
@@ -52,6 +53,7 @@ class Store:
         self.workers = Workers(self.pool, self.statements, clock)
         self.lanes = Lanes(self.pool, self.statements, clock)
         self.history = History(self.pool, self.statements, clock)
+        self.schedules = Schedules(self.pool, self.statements, clock, aging)
         self.views = Views(self.pool, self.statements, clock)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 

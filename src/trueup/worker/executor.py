@@ -31,6 +31,7 @@ from trueup.jobs.outcome import Finished, Interrupted, JobTimeout, Misplaced, Ou
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.worker.finisher import Finisher
+from trueup.tick import Tick
 from trueup.worker.elsewhere import submit
 from trueup.worker.hand import Hand, Run
 from trueup.worker.threads import Threads
@@ -193,6 +194,8 @@ class Executor:
                 run.lost = Lost()
                 context = Context(job, run.lost, self._port)
                 kwargs[definition.arguments.context] = context
+            if definition.arguments.tick is not None:
+                kwargs[definition.arguments.tick] = _tick(job)
             result = await self._call(definition, args, kwargs)
         except asyncio.CancelledError as error:
             outcome = self._cancelled(run, error)
@@ -251,6 +254,12 @@ class Executor:
     def _done_already(self, job: ClaimedJob, outcome: Outcome) -> None:
         if isinstance(outcome, Raised):
             self._events.emit(JobFailedAfterDone(job.id, job.kind, type_name(outcome.error), describe(outcome.error)))
+
+
+def _tick(job: ClaimedJob) -> Tick:
+    """The tick this job runs for; for one that was enqueued by hand, the moment it was due."""
+    due_at = job.due_at or job.run_at
+    return Tick(job.schedule or job.kind, due_at, job.claimed_at - due_at, job.attempt)
 
 
 def _changed(clean: Variables) -> bool:

@@ -24,12 +24,14 @@ class Listener(Service):
         *,
         on_work: Callable[[str, float], None],
         on_stop: Callable[[], None],
+        on_schedules: Callable[[], None],
         on_state: Callable[[bool], None],
     ) -> None:
         super().__init__(events)
         self._ear = ear
         self._on_work = on_work
         self._on_stop = on_stop
+        self._on_schedules = on_schedules
         self._on_state = on_state
         self._lost_at: float | None = None
 
@@ -63,6 +65,9 @@ class Listener(Service):
     def _hear(self, payload: str) -> None:
         if payload == "stop":
             self._on_stop()
+            return
+        if payload == "schedules":
+            self._on_schedules()
             return
         lane, _, seconds = payload.rpartition(" ")
         try:

@@ -9,7 +9,7 @@ the worker's row goes. A second request to stop means now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import CodeType, TracebackType
@@ -21,7 +21,7 @@ from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.errors import ConfigError
 from trueup.dsn import mask
-from trueup.events import Events, ServiceFailed, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
+from trueup.events import Events, ScheduleChanged, ServiceFailed, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
 from trueup.jobs.failure import type_name
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
@@ -30,6 +30,7 @@ from trueup.store.connect import RETRYABLE
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.line import Line
+from trueup.store.schedules import Entry, Schedules
 from trueup.store.store import Store
 from trueup.store.workers import Workers
 from trueup.worker.claimer import Claimer
@@ -43,6 +44,7 @@ from trueup.worker.renewer import Renewer
 from trueup.worker.rescuer import Rescuer
 from trueup.worker.service import Service
 from trueup.worker.stopper import Stopper
+from trueup.worker.ticker import Ticker
 from trueup.worker.transactions import Port
 
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
@@ -66,8 +68,10 @@ class Worker:
         *,
         queues: Mapping[str, int | None] | None = None,
         concurrency: int | None = None,
+        schedules: Sequence[Entry] = (),
     ) -> None:
         self.store = store
+        self._declared = schedules
         self.events = events
         self.settings = settings
         self.registry = registry
@@ -127,8 +131,11 @@ class Worker:
         self.pruner = Pruner(
             History(housekeeping, store.statements, store.clock),
             self.events,
-            Kept(settings.keep_done, settings.keep_cancelled, settings.keep_dead),
+            Kept(settings.keep_done, settings.keep_cancelled, settings.keep_dead, settings.keep_ticks),
             settings.prune_every,
+        )
+        self.ticker = Ticker(
+            Schedules(self._line("plan"), store.statements, store.clock, store.aging), self.events
         )
         self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
         self.listener = Listener(
@@ -136,6 +143,7 @@ class Worker:
             self.events,
             on_work=self._heard_of_work,
             on_stop=self.stopper.wake,
+            on_schedules=self.ticker.wake,
             on_state=self._listening,
         )
         self.renewer = Renewer(
@@ -155,7 +163,7 @@ class Worker:
 
     @property
     def _services(self) -> list[Service]:
-        services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper]
+        services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
         return [*services, self.listener] if self.settings.listen else services
 
     @property
@@ -179,12 +187,23 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         await self.store.open()
         await asyncio.to_thread(self.store.check_schema)
+        await self._declare_schedules()
         await self.begin_life()
         await self._make_history_ready()
         self.renewer.start()
         for service in self._services:
             service.start()
         self._beat()
+
+    async def _declare_schedules(self) -> None:
+        """Store what the code declares; retire, visibly, what it declared for these queues once and does no more."""
+        schedules = self.store.schedules
+        for entry in self._declared:
+            if await schedules.put(entry):
+                self.events.emit(ScheduleChanged(entry.name, "declared"))
+        removed = await schedules.removed(list(self._queues), [entry.name for entry in self._declared])
+        for name in sorted(await schedules.retire(removed, "no longer declared in the code")):
+            self.events.emit(ScheduleChanged(name, "retired"))
 
     async def _make_history_ready(self) -> None:
         """Today's partitions first: rows that come before them would stay in the catch-all."""

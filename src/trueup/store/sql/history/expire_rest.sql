@@ -2,7 +2,7 @@
 with gone as (
   delete from {schema}.{rest}
    where ctid = any(array(select ctid from {schema}.{rest}
-                           where finished_at < coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(keep)s::float8) limit 5000))
+                           where {column} < coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(keep)s::float8) limit 5000))
   returning 1
 )
 select count(*) from gone having count(*) > 0;

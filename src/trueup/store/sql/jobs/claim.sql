@@ -21,5 +21,5 @@ with me as materialized (
    where ctid = any(array(select slot from ready))
   returning *
 )
-select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at
+select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, schedule, due_at
   from claimed order by rank, id;

@@ -3,9 +3,9 @@
 with chosen as materialized (
   select * from {schema}.history where state = 'dead' and id = any(%(ids)s::bigint[]) for update
 ), fresh as (
-  insert into {schema}.jobs (id, kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, term, enqueued_at, errors)
+  insert into {schema}.jobs (id, kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, term, enqueued_at, errors, schedule, due_at)
   select id, kind, queue, lane, key, priority, t.now, t.now - make_interval(secs => priority * %(aging)s::float8),
-         args, unique_key, max_attempts, term, enqueued_at, errors
+         args, unique_key, max_attempts, term, enqueued_at, errors, schedule, due_at
     from chosen, (select coalesce(%(now)s::timestamptz, now()) as now) as t
   on conflict do nothing
   returning id, lane

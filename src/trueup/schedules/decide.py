@@ -1,0 +1,55 @@
+"""What should become of a schedule that is due: a verdict for each tick, and when it is due next. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from trueup.schedules import misfire, overlap
+from trueup.schedules.jitter import delay
+from trueup.schedules.misfire import Fire, Skip
+from trueup.schedules.overlap import Refuse, Replace, Runs
+from trueup.schedules.policy import SchedulePolicy
+from trueup.schedules.when import When
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One tick that is fired, to run at `run_at`; or `count` in a row that are skipped for a reason."""
+
+    due_at: datetime
+    last_due_at: datetime
+    count: int
+    run_at: datetime | None
+    reason: str | None
+
+    @property
+    def fired(self) -> bool:
+        return self.run_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    verdicts: tuple[Verdict, ...]
+    decided_until: datetime
+    next_due: datetime | None
+    stop_running: bool  # unfinished runs of earlier ticks are asked to stop
+
+
+def decide(name: str, when: When, policy: SchedulePolicy, decided_until: datetime, now: datetime, runs: Runs) -> Decision:
+    plan = misfire.plan(when, decided_until, now, policy.misfire)
+    verdicts: list[Verdict] = []
+    stop_running = False
+    for found in plan.verdicts:
+        match found:
+            case Skip(first, last, count, reason):
+                verdicts.append(Verdict(first, last, count, None, reason))
+            case Fire(due_at):
+                action = overlap.decide(policy.overlap, runs, policy.most_queued)
+                runs = overlap.after(action, runs)
+                stop_running = stop_running or isinstance(action, Replace)
+                if isinstance(action, Refuse):
+                    verdicts.append(Verdict(due_at, due_at, 1, None, action.reason))
+                else:
+                    verdicts.append(Verdict(due_at, due_at, 1, due_at + delay(name, due_at, policy.jitter), None))
+    return Decision(tuple(verdicts), plan.watermark, plan.next_due, stop_running)
