@@ -147,7 +147,13 @@ class App:
         The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have.
         """
         policy = SchedulePolicy.of(
-            missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, most_queued=most_queued, jitter=jitter, pause_after=pause_after
+            missed=missed,
+            catch_up=catch_up,
+            grace=grace,
+            overlap=overlap,
+            most_queued=most_queued,
+            jitter=jitter,
+            pause_after=pause_after,
         )
         return self._scheduled(Cron(expr, tz, dst), policy, name, queue, retry, timeout, priority)
 
@@ -171,21 +177,45 @@ class App:
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         """Run a function at even distances in real time, counted from `anchor`; otherwise as `cron`."""
         policy = SchedulePolicy.of(
-            missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, most_queued=most_queued, jitter=jitter, pause_after=pause_after
+            missed=missed,
+            catch_up=catch_up,
+            grace=grace,
+            overlap=overlap,
+            most_queued=most_queued,
+            jitter=jitter,
+            pause_after=pause_after,
         )
         return self._scheduled(Every(interval, anchor), policy, name, queue, retry, timeout, priority)
 
     def _scheduled(
-        self, spec: Spec, policy: SchedulePolicy, name: str | None, queue: str, retry: Retry | None, timeout: Duration | None, priority: int
+        self,
+        spec: Spec,
+        policy: SchedulePolicy,
+        name: str | None,
+        queue: str,
+        retry: Retry | None,
+        timeout: Duration | None,
+        priority: int,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         def declare(function: Callable[P, Any]) -> Job[P, Any]:
             # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
             limit = None if policy.overlap in ("allow", "skip") else 1
-            options = {"name": name, "queue": queue, "retry": retry or Retry(), "timeout": timeout, "priority": priority, "limit": limit}
+            options = {
+                "name": name,
+                "queue": queue,
+                "retry": retry or Retry(),
+                "timeout": timeout,
+                "priority": priority,
+                "limit": limit,
+            }
             job = cast(Job[P, Any], self._declare(function, options))
             if job.arguments.names:
-                raise ConfigError(f"schedule {job.kind!r}: its function takes a Tick and a Context at most, not {', '.join(job.arguments.names)}")
-            self._schedules[job.kind] = Entry(job.kind, "code", spec, policy, job.kind, job.queue, job.lane, job.retry.max_attempts, priority)
+                raise ConfigError(
+                    f"schedule {job.kind!r}: its function takes a Tick and a Context at most, not {', '.join(job.arguments.names)}"
+                )
+            self._schedules[job.kind] = Entry(
+                job.kind, "code", spec, policy, job.kind, job.queue, job.lane, job.retry.max_attempts, priority
+            )
             return job
 
         return declare
@@ -258,7 +288,15 @@ class App:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
-        return Worker(self.store, self.registry, self.settings, self.events, queues=queues, concurrency=concurrency, schedules=list(self._schedules.values()))
+        return Worker(
+            self.store,
+            self.registry,
+            self.settings,
+            self.events,
+            queues=queues,
+            concurrency=concurrency,
+            schedules=list(self._schedules.values()),
+        )
 
     @property
     def operations(self) -> Operations:

@@ -9,6 +9,8 @@ TrueupError
 ├── UnknownKind              no job of that name is registered
 ├── NotFound                 no such job
 ├── LostClaim                the claim was replaced; what was attempted changed nothing
+├── NotAcquired              a lease is held elsewhere, or its keeper cannot be reached
+├── LostLease                a lease passed to somebody else while it was used
 ├── JobFailed                raised to those who wait for a result
 │   └── JobCancelled
 ├── ResultTimeout            the job is not finished yet
@@ -61,6 +63,24 @@ class NotFound(TrueupError):
 
 class LostClaim(TrueupError):
     """The lease passed to another holder, so the attempted change was refused."""
+
+
+class NotAcquired(TrueupError):
+    """The lease is held elsewhere; or whoever keeps it could not be asked, which counts as held."""
+
+    def __init__(self, name: str, reason: str = "it is held elsewhere") -> None:
+        super().__init__(f"lease {name!r} was not acquired: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class LostLease(TrueupError):
+    """The lease passed, or went to somebody else, while it was being used."""
+
+    def __init__(self, name: str, term: int) -> None:
+        super().__init__(f"lease {name!r} of term {term} is lost")
+        self.name = name
+        self.term = term
 
 
 class JobFailed(TrueupError):

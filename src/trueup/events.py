@@ -307,6 +307,27 @@ class ListenRestored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseAcquired(Event):
+    """A lease of users' code was taken by this process."""
+
+    name = "lease.acquired"
+    lease: str
+    term: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost(Event):
+    """A lease of users' code passed, or went to somebody else, while this process used it."""
+
+    name = "lease.lost"
+    lease: str
+    term: int
+    holder: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TicksDecided(Event):
     """A pass of the planner: so many ticks were fired, so many skipped with a reason."""
 

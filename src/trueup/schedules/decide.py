@@ -36,7 +36,9 @@ class Decision:
     stop_running: bool  # unfinished runs of earlier ticks are asked to stop
 
 
-def decide(name: str, when: When, policy: SchedulePolicy, decided_until: datetime, now: datetime, runs: Runs) -> Decision:
+def decide(
+    name: str, when: When, policy: SchedulePolicy, decided_until: datetime, now: datetime, runs: Runs
+) -> Decision:
     plan = misfire.plan(when, decided_until, now, policy.misfire)
     verdicts: list[Verdict] = []
     stop_running = False

@@ -54,12 +54,26 @@ class SchedulePolicy:
         pause_after: int | None,
     ) -> SchedulePolicy:
         """From what people write: durations as text or timedelta."""
-        return cls(missed, parse_duration(catch_up), parse_duration(grace), overlap, most_queued, parse_duration(jitter), pause_after)
+        return cls(
+            missed,
+            parse_duration(catch_up),
+            parse_duration(grace),
+            overlap,
+            most_queued,
+            parse_duration(jitter),
+            pause_after,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Only what differs from the default, so that a new field does not change rows that do not use it."""
-        written = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) != field.default}
-        return {name: format_duration(value) if isinstance(value, timedelta) else value for name, value in written.items()}
+        written = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        return {
+            name: format_duration(value) if isinstance(value, timedelta) else value for name, value in written.items()
+        }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> SchedulePolicy:
@@ -69,6 +83,7 @@ class SchedulePolicy:
         if unknown:
             raise ConfigError(f"a schedule's policy {', '.join(unknown)} is not known to this release")
         read: dict[str, Any] = {
-            name: parse_duration(value) if isinstance(kinds[name], timedelta) else value for name, value in stored.items()
+            name: parse_duration(value) if isinstance(kinds[name], timedelta) else value
+            for name, value in stored.items()
         }
         return cls(**read)

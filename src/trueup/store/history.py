@@ -28,7 +28,12 @@ class Kept:
     ticks: timedelta
 
     def by_parent(self) -> Mapping[str, timedelta]:
-        return {"history_done": self.done, "history_cancelled": self.cancelled, "history_dead": self.dead, "ticks": self.ticks}
+        return {
+            "history_done": self.done,
+            "history_cancelled": self.cancelled,
+            "history_dead": self.dead,
+            "ticks": self.ticks,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,10 +132,16 @@ class Schedules:
             unreadable=tuple(broken),
         )
 
-    async def _write(self, connection: AsyncConnection[Any], decisions: list[tuple[tuple[Any, ...], Decision]], now: datetime) -> None:
+    async def _write(
+        self, connection: AsyncConnection[Any], decisions: list[tuple[tuple[Any, ...], Decision]], now: datetime
+    ) -> None:
         stopping = [row[0] for row, decision in decisions if decision.stop_running]
         if stopping:
-            await fetch(connection, self._statements["schedules/stop_runs"], {"now": now, "names": stopping, "channel": self._statements.channel})
+            await fetch(
+                connection,
+                self._statements["schedules/stop_runs"],
+                {"now": now, "names": stopping, "channel": self._statements.channel},
+            )
         verdicts = [(row[0], verdict) for row, decision in decisions for verdict in decision.verdicts]
         if verdicts:
             await self._fire(connection, verdicts_as_arrays(verdicts), now)
@@ -193,14 +199,23 @@ class Schedules:
     async def retire(self, names: Sequence[str], note: str) -> set[str]:
         return await self._set_state(names, "retired", ("active", "paused"), note)
 
-    async def _set_state(self, names: Sequence[str], state: State, from_states: Sequence[State], note: str | None) -> set[str]:
+    async def _set_state(
+        self, names: Sequence[str], state: State, from_states: Sequence[State], note: str | None
+    ) -> set[str]:
         changed: set[str] = set()
         for name in names:
             async with self._database.transaction() as connection:
                 now = await self._settle(connection, name)
                 stored = await self._get(connection, name)
                 next_due_at = None if stored is None else specs.from_json(stored.spec).next_after(now)
-                params = {"now": now, "names": [name], "state": state, "from_states": list(from_states), "note": note, "next_due_at": next_due_at}
+                params = {
+                    "now": now,
+                    "names": [name],
+                    "state": state,
+                    "from_states": list(from_states),
+                    "note": note,
+                    "next_due_at": next_due_at,
+                }
                 changed |= {row[0] for row in await fetch(connection, self._statements["schedules/set_state"], params)}
                 await self._changed(connection)
         return changed
@@ -216,7 +231,9 @@ class Schedules:
         return now
 
     async def _changed(self, connection: AsyncConnection[Any]) -> None:
-        await fetch(connection, self._statements["jobs/notify"], {"channel": self._statements.channel, "payload": "schedules"})
+        await fetch(
+            connection, self._statements["jobs/notify"], {"channel": self._statements.channel, "payload": "schedules"}
+        )
 
     async def delete(self, name: str) -> bool:
         """Forget a schedule that people made, or a retired one; its ledger stays."""
@@ -260,7 +277,12 @@ class Schedules:
 
     async def recent_runs(self, name: str, most: int) -> list[str]:
         """How the latest finished runs ended, newest first."""
-        return [row[0] for row in await self._database.fetch(self._statements["schedules/recent_runs"], {"name": name, "most": most})]
+        return [
+            row[0]
+            for row in await self._database.fetch(
+                self._statements["schedules/recent_runs"], {"name": name, "most": most}
+            )
+        ]
 
 
 def verdicts_as_arrays(verdicts: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
-from trueup.jobs.context import Context, Lost, RunPort
+from trueup.jobs.context import Context, RunPort
+from trueup.lost import Lost
 from trueup.jobs.decide import decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.failure import describe, type_name

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trueup.jobs.context import Lost
+from trueup.lost import Lost
 from trueup.jobs.job import ClaimedJob
 
 CancelReason = Literal["stop", "shutdown", "lost"]

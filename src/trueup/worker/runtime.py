@@ -21,7 +21,15 @@ from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.errors import ConfigError
 from trueup.dsn import mask
-from trueup.events import Events, ScheduleChanged, ServiceFailed, WorkerLeaseLost, WorkerStarted, WorkerStopped, WorkerStopping
+from trueup.events import (
+    Events,
+    ScheduleChanged,
+    ServiceFailed,
+    WorkerLeaseLost,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
 from trueup.jobs.failure import type_name
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
@@ -134,9 +142,7 @@ class Worker:
             Kept(settings.keep_done, settings.keep_cancelled, settings.keep_dead, settings.keep_ticks),
             settings.prune_every,
         )
-        self.ticker = Ticker(
-            Schedules(self._line("plan"), store.statements, store.clock, store.aging), self.events
-        )
+        self.ticker = Ticker(Schedules(self._line("plan"), store.statements, store.clock, store.aging), self.events)
         self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
         self.listener = Listener(
             store.ear(),

@@ -1,0 +1,29 @@
+"""What can keep a lease. All of it is synchronous: leases are renewed from threads, which an event loop cannot hold up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+
+class LeaseBackend(Protocol):
+    """Terms only grow; renewing and releasing name the term, and never touch another holder's lease."""
+
+    def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
+        """The new term; None when it is held elsewhere. Raises NotAcquired when that cannot be known, and it fails closed."""
+        ...
+
+    def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
+        """Extend it. False: it is lost. Raises when that cannot be known at the moment."""
+        ...
+
+    def release(self, name: str, holder: UUID, term: int) -> None:
+        """Give it back, if it is still ours."""
+        ...
+
+    def fence_name(self, name: str) -> str:
+        """Under which name PostgreSQL keeps the term."""
+        ...
+
+    def close(self) -> None: ...

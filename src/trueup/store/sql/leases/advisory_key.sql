@@ -1,0 +1,2 @@
+-- The advisory key of a name.
+select hashtextextended(%(name)s, 0);

@@ -1,0 +1,7 @@
+-- A new term for a lease that is kept elsewhere (Redis, an advisory lock): the fence is PostgreSQL's all the same. Index: leases_pkey.
+insert into {schema}.leases as l (name, holder, label, term, lease_until, acquired_at, renewed_at)
+select %(name)s, %(holder)s, %(label)s, greatest(1, {schema}.term_floor()), '-infinity', t.now, t.now
+  from (select coalesce(%(now)s::timestamptz, now()) as now) as t
+on conflict (name) do update
+   set holder = excluded.holder, label = excluded.label, term = greatest(l.term + 1, excluded.term), acquired_at = excluded.acquired_at, renewed_at = excluded.renewed_at
+returning term;
