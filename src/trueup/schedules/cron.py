@@ -20,20 +20,22 @@ from zoneinfo import ZoneInfo
 
 from trueup.errors import ConfigError
 from trueup.schedules.expression import Expression
-from trueup.schedules.offsets import MICROSECOND, first_showing, reached, stretches
+from trueup.schedules.offsets import EARLIEST, LAST_YEAR, MICROSECOND, first_showing, reached, stretches
 from trueup.schedules.when import When, in_utc
 from trueup.schedules.zones import zone
 
 Dst: TypeAlias = Literal["debian", "literal"]
 
 GIVEN_UP_AFTER = timedelta(days=36525)  # a hundred years without a tick: a time that always falls into the gap
-_TRIED_FROM = datetime(2026, 1, 1, tzinfo=UTC)  # fixed, so that what is accepted does not depend on the day it is declared
+# Fixed, so that what is accepted does not depend on the day on which it is declared.
+_TRIED_FROM = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Cron(When):
     """Ticks at the times a cron expression matches on the clocks of a zone. Equal when written the same way.
 
+    There are ticks from 1800 to 9998; moments before that are taken for its beginning.
     Raises ConfigError for an expression that is wrong (naming the field), that never comes, or for an unknown zone.
     """
 
@@ -54,7 +56,8 @@ class Cron(When):
             raise ConfigError(f"cron expression {self.expr!r} never comes in {self.tz}: clocks always skip its time")
 
     def __reduce__(self) -> tuple[type[Cron], tuple[str, str, Dst]]:
-        return Cron, (self.expr, self.tz, self.dst)  # a zone that was read from a file cannot be pickled
+        # A zone that was read from a file cannot be pickled.
+        return Cron, (self.expr, self.tz, self.dst)
 
     @property
     def fixed(self) -> bool:
@@ -70,7 +73,9 @@ class Cron(When):
         return self._zone
 
     def next_after(self, t: datetime) -> datetime | None:
-        t = in_utc(t, "t")
+        t = max(in_utc(t, "t"), EARLIEST)
+        if t.year > LAST_YEAR:
+            return None
         return self._next_fixed(t) if self.fixed else self._next_shown(t)
 
     def describe(self) -> str:
@@ -83,14 +88,15 @@ class Cron(When):
         return reading and first_showing(self._zone, reading)
 
     def _next_shown(self, t: datetime) -> datetime | None:
+        searched_from: datetime | None = None
         match: datetime | None = None
-        searched_from = datetime.max
         for stretch in stretches(self._zone, t):
             begin = max(stretch.begin, t + MICROSECOND)
             if begin - t > GIVEN_UP_AFTER:
                 return None
             reading = stretch.reading(begin)
-            if match is None or not searched_from <= reading <= match:
+            # A match that is still ahead need not be searched for again, unless clocks went back to before the search.
+            if searched_from is None or match is None or not searched_from <= reading <= match:
                 searched_from, match = reading, self._expression.first(reading)
             if match is None:
                 return None

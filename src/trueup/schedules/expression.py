@@ -81,7 +81,9 @@ class Expression:
         if self._matches(day) and (found := self._time_from(reading.hour, reading.minute, reading.second)):
             return datetime.combine(day, found)
         following = self._day_after(day)
-        return following and datetime.combine(following, time(self.hours[0], self.minutes[0], self.seconds[0]))
+        if following is None:
+            return None
+        return datetime.combine(following, time(self.hours[0], self.minutes[0], self.seconds[0]))
 
     def describe(self) -> str:
         """The expression in English, for people."""
@@ -157,25 +159,44 @@ def _why_not(shorthand: str) -> str:
 def _parse(text: str, fields: dict[str, str]) -> CronSim:
     terms = [(name, term) for name, field in fields.items() for term in field.split(",")]
     for name, term in terms:
-        if not (_STEPPED.fullmatch(term) or _SPECIAL.fullmatch(term)):
-            raise _refusal(text, name, term)
-        _check_step(text, name, term)
+        if fault := _misshapen(name, term):
+            raise _refusal(text, fields, name, term, fault)
     try:
-        return CronSim(" ".join(_settled(field) for field in fields.values()), _ANY_MOMENT)
+        return CronSim(" ".join(map(_settled, fields.values())), _ANY_MOMENT)
     except CronSimError:
+        # It names the field in prose only, and not the term, so each is tried alone.
         for name, term in terms:
             if not _readable(name, term):
-                raise _refusal(text, name, term) from None
+                raise _refusal(text, fields, name, term, _unreadable(name, term)) from None
         raise _never_comes(text, fields) from None
 
 
-def _check_step(text: str, name: str, term: str) -> None:
+def _misshapen(name: str, term: str) -> str | None:
+    """What is wrong with a term that cronsim might accept all the same, or None."""
     stepped = _STEPPED.fullmatch(term)
-    step = stepped and stepped["step"]
+    if not stepped:
+        return None if _SPECIAL.fullmatch(term) else _unreadable(name, term)
     size, _ = _FIELDS[name]
-    if step and not 1 <= int(step) <= size:
+    if stepped["step"] and not 1 <= int(stepped["step"]) <= size:
         # "*/90" in the minutes would mean once an hour, which nobody who writes it has in mind.
-        raise ConfigError(f"cron expression {text!r}: {name} {term!r} has a step of {int(step)}; it takes 1 to {size}")
+        return f"has a step of {int(stepped['step'])}; it takes 1 to {size}"
+    return None
+
+
+def _unreadable(name: str, term: str) -> str:
+    stepped = _STEPPED.fullmatch(term)
+    if stepped and stepped["last"] and _readable(name, stepped["first"]) and _readable(name, stepped["last"]):
+        return "runs backwards" + ("; at the end of a range Sunday is 7" if name == "day-of-week" else "")
+    _, allowed = _FIELDS[name]
+    return f"is not valid; it takes {allowed}, * for all, ranges (1-5), lists (1,3) and steps (*/2)"
+
+
+def _readable(name: str, term: str) -> bool:
+    try:
+        CronSim(" ".join(term if field == name else "*" for field in _FIELDS), _ANY_MOMENT)
+    except CronSimError:
+        return False
+    return True
 
 
 def _settled(field: str) -> str:
@@ -196,20 +217,9 @@ def _value(written: str) -> int | str:
     return int(written) if written.isdigit() else _NAMES.get(written, written)
 
 
-def _readable(name: str, term: str) -> bool:
-    try:
-        CronSim(" ".join(term if field == name else "*" for field in _FIELDS), _ANY_MOMENT)
-    except CronSimError:
-        return False
-    return True
-
-
-def _refusal(text: str, name: str, term: str) -> ConfigError:
-    _, allowed = _FIELDS[name]
-    return ConfigError(
-        f"cron expression {text!r}: {name} {term!r} is not valid; it takes {allowed}, also as * or in"
-        " ranges that do not run backwards (1-5), lists (1,3) and steps (*/2)"
-    )
+def _refusal(text: str, fields: dict[str, str], name: str, term: str, fault: str) -> ConfigError:
+    where = f"{name} {fields[name]!r}" + ("" if term == fields[name] else f": {term!r}")
+    return ConfigError(f"cron expression {text!r}: {where} {fault}")
 
 
 def _never_comes(text: str, fields: dict[str, str]) -> ConfigError:

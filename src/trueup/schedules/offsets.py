@@ -19,7 +19,7 @@ LAST_YEAR = 9998  # of the calendar: the year after it is needed to see where th
 
 MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
-_PROBE = timedelta(days=2)  # the shortest stretch of the tz database lasts 167 hours (Brazil in 2000, Gaza in 2040)
+_PROBE = timedelta(days=3)  # the shortest stretch of the tz database lasts 167 hours (Brazil in 2000, Gaza in 2040)
 _REACH = timedelta(days=2)  # no clock is further than a day from UTC, and none was ever moved by more than a day
 _YEARS_KEPT = 8192  # a few years of every zone
 
@@ -101,16 +101,17 @@ def first_showing(zone: ZoneInfo, reading: datetime) -> datetime | None:
 def _stretches_of(zone: ZoneInfo, year: int) -> tuple[Stretch, ...]:
     begin, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     found = []
-    probe = begin
+    probe, offset = begin, _offset(zone, begin)
     while probe < end:
         following = min(probe + _PROBE, end)
-        if _offset(zone, following) != _offset(zone, begin):
+        new_offset = _offset(zone, following)
+        if new_offset != offset:
             change = _change_between(zone, probe, following)
-            found.append(Stretch(begin, change, _offset(zone, begin)))
-            begin = change
+            found.append(Stretch(begin, change, offset))
+            begin, offset = change, new_offset
         probe = following
     if begin < end:
-        found.append(Stretch(begin, end, _offset(zone, begin)))
+        found.append(Stretch(begin, end, offset))
     return tuple(found)
 
 

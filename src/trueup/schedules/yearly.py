@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
@@ -34,7 +34,8 @@ class Yearly(When):
         object.__setattr__(self, "_zone", zone(self.tz))
 
     def __reduce__(self) -> tuple[type[Yearly], tuple[int, int, time, str, LeapDay]]:
-        return Yearly, (self.month, self.day, self.at, self.tz, self.leap_day)  # a zone read from a file cannot be pickled
+        # A zone that was read from a file cannot be pickled.
+        return Yearly, (self.month, self.day, self.at, self.tz, self.leap_day)
 
     def occurrence(self, year: int) -> datetime | None:
         """The moment in UTC at which the zone's clocks first show that time of that year's day, or first jump over it.
@@ -46,7 +47,7 @@ class Yearly(When):
         if not EARLIEST.year <= year <= LAST_YEAR:
             return None
         day = self._day_of(year)
-        return day and first_showing(self._zone, datetime.combine(day, self.at))
+        return None if day is None else first_showing(self._zone, datetime.combine(day, self.at))
 
     def next_after(self, t: datetime) -> datetime | None:
         t = in_utc(t, "t")

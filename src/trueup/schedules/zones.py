@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
-import tzdata
+import tzdata  # type: ignore[import-untyped]  # data, and a version
 
 from trueup.errors import ConfigError
 
@@ -39,7 +39,8 @@ def zone_names() -> frozenset[str]:
 
 def tz_version() -> str:
     """The release of the tz database in use, as IANA names it: "2026a"."""
-    return tzdata.IANA_VERSION
+    version: str = tzdata.IANA_VERSION
+    return version
 
 
 def zone(name: str) -> ZoneInfo:
@@ -90,14 +91,9 @@ def _in_place_of_an_offset(sign: str, hours: str) -> str:
 
 
 def _meant(name: str) -> str:
-    match = _same_but_for_case(name) or _same_city(name) or difflib.get_close_matches(name, sorted(zone_names()), n=1)
+    known = sorted(zone_names())
+    plain = name.strip().replace(" ", "_").lower()
+    same = [each for each in known if each.lower() == plain]
+    same_city = [each for each in known if each.lower().rpartition("/")[2] == plain]
+    match = same or same_city or difflib.get_close_matches(name, known, n=1)
     return f'; did you mean "{match[0]}"?' if match else ""
-
-
-def _same_but_for_case(name: str) -> list[str]:
-    return [known for known in sorted(zone_names()) if known.lower() == name.lower()]
-
-
-def _same_city(name: str) -> list[str]:
-    city = name.strip().replace(" ", "_").lower()
-    return [known for known in sorted(zone_names()) if known.lower().rpartition("/")[2] == city]

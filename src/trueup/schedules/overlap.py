@@ -1,0 +1,86 @@
+"""What becomes of a due tick while runs of earlier ticks of its schedule are not finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never, get_args
+
+from trueup.errors import ConfigError
+
+Overlap: TypeAlias = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
+
+MOST_QUEUED = 100  # runs waiting for one schedule; more means that it never catches up
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How many runs of a schedule are at work, and how many wait for their turn or their next attempt."""
+
+    running: int = 0
+    waiting: int = 0
+
+    @property
+    def any(self) -> bool:
+        return self.running + self.waiting > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Fire it; it may run at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Fire it; it runs when those before it have finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Ask the unfinished runs to stop, and fire it; it runs when they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Skip it, for this reason."""
+
+    reason: str
+
+
+Action: TypeAlias = Start | Queue | Replace | Refuse
+
+
+def decide(overlap: Overlap, runs: Runs, most_queued: int = MOST_QUEUED) -> Action:
+    """What to do with the next due tick, given the runs of those before it."""
+    if overlap == "allow" or not runs.any:
+        return Start()
+    match overlap:
+        case "skip":
+            return Refuse("still running" if runs.running else "still waiting to run")
+        case "queue_one":
+            return Queue() if not runs.waiting else Refuse("one is waiting already")
+        case "queue_all":
+            return Queue() if runs.waiting < most_queued else Refuse(f"{runs.waiting} are waiting already")
+        case "cancel_running":
+            return Replace()
+        case _:
+            assert_never(overlap)
+
+
+def after(action: Action, runs: Runs) -> Runs:
+    """The runs as the next of several ticks that are due together finds them."""
+    match action:
+        case Start() | Queue():
+            return Runs(runs.running, runs.waiting + 1)
+        case Replace():
+            return Runs(waiting=1)
+        case Refuse():
+            return runs
+
+
+def checked(overlap: str) -> Overlap:
+    """The policy of that name. Raises ConfigError when there is none."""
+    for known in get_args(Overlap):
+        if overlap == known:
+            policy: Overlap = known
+            return policy
+    raise ConfigError(f"overlap={overlap!r}: it is one of {', '.join(get_args(Overlap))}")

@@ -1,0 +1,66 @@
+"""What moved clocks do to a cron schedule in a year: each time they skip or repeat, what was chosen, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from trueup.errors import ConfigError
+from trueup.schedules.cron import Cron
+from trueup.schedules.offsets import EARLIEST, LAST_YEAR, Change, changes
+
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A matching time on the zone's clocks that they skip (a gap) or show twice (a fold).
+
+    `ticks` are the moments at which it is due all the same: none, one or two. Times in one gap share one tick.
+    """
+
+    reading: datetime
+    clocks: Literal["gap", "fold"]
+    changed_at: datetime
+    ticks: tuple[datetime, ...]
+    why: str
+
+
+def preview(cron: Cron, year: int) -> Iterator[Touched]:
+    """Everything that the changes of the zone's clocks in that year of UTC touch, in order.
+
+    Found as it is asked for: a schedule for every second has 3,600 of them at each change of an hour.
+    Raises ConfigError for a year without a calendar.
+    """
+    if not EARLIEST.year < year < LAST_YEAR:
+        raise ConfigError(f"year={year} is not from {EARLIEST.year + 1} to {LAST_YEAR - 1}")
+    return (touched for change in changes(cron.zone, year) for touched in _touched_by(cron, change))
+
+
+def _touched_by(cron: Cron, change: Change) -> Iterator[Touched]:
+    first, end = change.readings
+    reading = cron.expression.first(first)
+    while reading is not None and reading < end:
+        clocks: Literal["gap", "fold"] = "gap" if change.is_gap else "fold"
+        yield Touched(reading, clocks, change.at, _ticks(cron, change, reading), _why(cron, change))
+        reading = cron.expression.first(reading + _SECOND)
+
+
+def _ticks(cron: Cron, change: Change, reading: datetime) -> tuple[datetime, ...]:
+    if change.is_gap:
+        return (change.at,) if cron.fixed else ()
+    first, second = (reading.replace(tzinfo=UTC) - offset for offset in (change.before, change.after))
+    return (first,) if cron.fixed else (first, second)
+
+
+def _why(cron: Cron, change: Change) -> str:
+    if cron.fixed:
+        return (
+            "clocks skip it: due once, right after the gap"
+            if change.is_gap
+            else "clocks show it twice: due the first time"
+        )
+    rule = "literal" if cron.dst == "literal" else "a star in the minute or hour follows real time"
+    return f"clocks skip it: not due ({rule})" if change.is_gap else f"clocks show it twice: due both times ({rule})"
