@@ -7,10 +7,10 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from psycopg import AsyncConnection, Connection, errors
 
@@ -22,11 +22,12 @@ from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
-from trueup.jobs.definition import Job, UniqueKey
+from trueup.jobs.definition import Job, UniqueKey, checked_name
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.registry import Registry
+from trueup.leases.backend import LeaseBackend
 from trueup.observe.logs import attach_logs
 from trueup.operations import Operations
 from trueup.schedules.cron import Cron, Dst
@@ -35,8 +36,10 @@ from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import MOST_QUEUED, Overlap
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
+from trueup.store.leases import AdvisoryLeases, RowLeases
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
+from trueup.worker.lease import Holding
 from trueup.worker.runtime import Worker
 
 P = ParamSpec("P")
@@ -264,6 +267,7 @@ class App:
         store, self._store = self._store, None
         if store is not None:
             store.sync_pool.close()
+            store.terms.close()
         self._release()
 
     def _release(self) -> None:
@@ -297,6 +301,46 @@ class App:
             concurrency=concurrency,
             schedules=list(self._schedules.values()),
         )
+
+    def lease(
+        self,
+        name: str,
+        *,
+        ttl: Duration = "30s",
+        wait: Duration | None = None,
+        backend: Literal["postgres", "advisory", "redis"] = "postgres",
+        key: int | None = None,
+    ) -> Holding:
+        """The right to act on something: `async with app.lease("nightly") as lease: …`, or `with` in plain code.
+
+        Raises NotAcquired when it is held elsewhere; with `wait`, after waiting that long. `key` is the number of an
+        advisory lock that others know, too.
+        """
+        length = parse_duration(ttl)
+        if length < timedelta(seconds=1):
+            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
+        if key is not None and backend != "advisory":
+            raise ConfigError(f"lease {name!r}: key= is for backend='advisory'")
+        return Holding(
+            checked_name("lease", name),
+            lambda: self._lease_backend(backend, key),
+            self.store.terms,
+            self.events,
+            ttl=length,
+            wait=None if wait is None else parse_duration(wait),
+        )
+
+    lease_sync = lease
+
+    def _lease_backend(self, backend: str, key: int | None) -> LeaseBackend:
+        store = self.store
+        match backend:
+            case "postgres":
+                return RowLeases(store.terms)
+            case "advisory":
+                return AdvisoryLeases(store.connect_sync, store.statements, store.terms, key)
+            case _:
+                raise ConfigError(f"backend={backend!r}: 'postgres', 'advisory' or 'redis'")
 
     @property
     def operations(self) -> Operations:

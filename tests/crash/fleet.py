@@ -21,11 +21,12 @@ TABLES = """
 create schema effects;
 create table effects.written (job bigint not null, term bigint not null);
 create table effects.delivered (key text primary key, content text not null);
-create table effects.spans (job bigint not null, began timestamptz not null default clock_timestamp(), ended timestamptz);
+create table effects.spans (kind text not null, key text not null, began timestamptz not null default clock_timestamp(), ended timestamptz);
 """
-TRANSACTIONAL = frozenset({"transfer", "transfer_sync", "flaky"})
+TRANSACTIONAL = frozenset({"transfer", "transfer_sync", "flaky", "slow"})
 OUTSIDE = frozenset({"deliver"})
-LIMITS = {"limited": 2}
+LIMITS = {"limited": 2, "fair": 3}
+RATE = 20  # starts of `rated` per second
 
 # Enough for every crash and lost connection a test can bring; the delays stay short.
 PATIENT = Retry(max_attempts=100, first="50ms", factor=1.5, cap="500ms")
@@ -37,7 +38,10 @@ class Jobs:
     transfer: Job[..., Any]
     transfer_sync: Job[..., Any]
     flaky: Job[..., Any]
+    slow: Job[..., Any]
     deliver: Job[..., Any]
+    rated: Job[..., Any]
+    fair: Job[..., Any]
     limited: Job[..., Any]
     choosy: Job[..., Any]
     gated: Job[..., Any]
@@ -47,6 +51,15 @@ class Jobs:
 def declare(app: App, journal: Journal | None = None) -> Jobs:
     """The jobs of the crash tests. Only a worker needs the journal."""
     write = "insert into effects.written (job, term) values (%s, %s)"
+
+    async def span(ctx: Context, key: str) -> None:
+        async with app.store.pool.use() as connection:
+            began = await connection.execute(
+                b"insert into effects.spans (kind, key) values (%s, %s) returning began", [ctx.job.kind, key]
+            )
+            row = await began.fetchone()
+            await asyncio.sleep(0.01)
+            await connection.execute(b"update effects.spans set ended = clock_timestamp() where began = %s", row)
 
     @app.job(retry=PATIENT)
     async def quick(n: int) -> int:
@@ -70,6 +83,12 @@ def declare(app: App, journal: Journal | None = None) -> Jobs:
             await tx.execute(write, [ctx.job.id, ctx.term])
 
     @app.job(retry=PATIENT)
+    async def slow(n: int, *, ctx: Context) -> None:
+        await asyncio.sleep(0.3)
+        async with ctx.transaction() as tx:
+            await tx.execute(write, [ctx.job.id, ctx.term])
+
+    @app.job(retry=PATIENT)
     async def deliver(n: int, *, ctx: Context) -> None:
         assert journal is not None
         content = f"parcel {n}"
@@ -80,10 +99,14 @@ def declare(app: App, journal: Journal | None = None) -> Jobs:
 
     @app.job(retry=PATIENT, limit=LIMITS["limited"])
     async def limited(n: int, *, ctx: Context) -> None:
-        async with app.store.pool.use() as connection:
-            await connection.execute(b"insert into effects.spans (job) values (%s)", [ctx.job.id])
-            await asyncio.sleep(0.01)
-            await connection.execute(b"update effects.spans set ended = clock_timestamp() where job = %s", [ctx.job.id])
+        await span(ctx, "")
+
+    @app.job(retry=PATIENT, rate=f"{RATE}/s")
+    async def rated(n: int, *, ctx: Context) -> None: ...
+
+    @app.job(retry=PATIENT, fair_by="tenant", limit=LIMITS["fair"])
+    async def fair(tenant: str, *, ctx: Context) -> None:
+        await span(ctx, tenant)
 
     @app.job(retry=PATIENT)
     async def choosy(n: int, *, ctx: Context) -> int:
@@ -105,7 +128,7 @@ def declare(app: App, journal: Journal | None = None) -> Jobs:
     async def poison() -> None:
         os._exit(1)
 
-    return Jobs(quick, transfer, transfer_sync, flaky, deliver, limited, choosy, gated, poison)
+    return Jobs(quick, transfer, transfer_sync, flaky, slow, deliver, rated, fair, limited, choosy, gated, poison)
 
 
 async def work(app: App, journal: Journal, workers: list[Worker]) -> None:

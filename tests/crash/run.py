@@ -120,12 +120,12 @@ class Run:
 
 
 @contextmanager
-def run(url: str, directory: Path, **settings: str) -> Iterator[Run]:
-    """A run on this migrated database, which is recorded from here on."""
+def run(url: str, directory: Path, *, workers_url: str | None = None, **settings: str) -> Iterator[Run]:
+    """A run on this migrated database, which is recorded from here on. Workers may be given another way to it."""
     recorder.install(url)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(fleet.TABLES)
-    with Fleet("tests.crash.fleet", url, directory, **settings) as workers:
+    with Fleet("tests.crash.fleet", workers_url or url, directory, **settings) as workers:
         this = Run(url, workers)
         try:
             yield this

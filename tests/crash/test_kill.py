@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.run import Run
+from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -167,6 +171,29 @@ def test_a_job_that_kills_its_worker_each_time_is_buried_and_blocks_nobody(crash
     ((reason, errors),) = crash.query("select reason, errors from trueup.history where state = 'dead'")
     assert reason == "its worker died at the last attempt"
     assert [error["type"] for error in errors] == ["WorkerLost"] * 3
+
+
+ENQUEUE_MANY = """
+import asyncio, os
+from trueup import App
+from tests.crash.fleet import declare
+
+async def main() -> None:
+    await declare(App(os.environ["TRUEUP_DATABASE_URL"])).quick.enqueue_many((n,) for n in range(50_000))
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_killed_halfway_through_a_batch_has_enqueued_none_of_it(crash: Run) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", ENQUEUE_MANY],
+        env={**os.environ, "TRUEUP_DATABASE_URL": crash.url, "TRUEUP_FAULT": "mid_enqueue_many:kill:5"},
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert crash.states() == {}
 
 
 def test_five_workers_started_at_once_share_the_work(crash: Run) -> None:

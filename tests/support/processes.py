@@ -103,6 +103,12 @@ class Fleet:
     def alive(self) -> list[WorkerProcess]:
         return [worker for worker in self._workers if worker.status is None]
 
+    @property
+    def crashed(self) -> list[WorkerProcess]:
+        """Those that ended by themselves and not in order."""
+        ends = (None, 0, -signal.SIGTERM)
+        return [each for each in self._workers if each.pid not in self.killed and each.status not in ends]
+
     def launch(self, *, fault: str = "", base: Mapping[str, str] = os.environ, **settings: str) -> WorkerProcess:
         """Start a worker and return at once; `fault` is its TRUEUP_FAULT."""
         environment = {

@@ -150,7 +150,7 @@ async def test_a_worker_whose_sessions_are_all_ended_says_so_and_works_on(app: A
         for _ in range(5):
             async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as killer:
                 await killer.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
                     " where datname = current_database() and pid <> pg_backend_pid()"
                 )
             await (await noop.enqueue()).result(timeout="15s")

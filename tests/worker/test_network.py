@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,7 +28,7 @@ from trueup.events import (
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
-SHORT = {"lease_for": "2s", "rescue_every": "200ms", "poll_every": "500ms", "statement_timeout": "1s"}
+SHORT: dict[str, Any] = {"lease_for": "2s", "rescue_every": "200ms", "poll_every": "500ms", "statement_timeout": "1s"}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ LAST_YEAR = 9998  # of the calendar: the year after it is needed to see where th
 
 MICROSECOND = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
-_PROBE = timedelta(days=2)  # the shortest stretch of the tz database lasts 167 hours (Brazil in 2000, Gaza in 2040)
+_PROBE = timedelta(days=3)  # the shortest stretch of the tz database lasts 167 hours (Brazil in 2000, Gaza in 2040)
 _REACH = timedelta(days=2)  # no clock is further than a day from UTC, and none was ever moved by more than a day
 _YEARS_KEPT = 8192  # a few years of every zone
 

@@ -24,7 +24,6 @@ from trueup.errors import DatabaseUnavailable
 from trueup.store.connect import connection_settings, went_away
 from trueup.store.line import Rows, fetch, fetch_steered
 
-
 WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself

@@ -17,6 +17,7 @@ from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
+from trueup.store.leases import Terms
 from trueup.store.line import Line
 from trueup.store.listen import Ear
 from trueup.store.load import Statements
@@ -54,6 +55,7 @@ class Store:
         self.lanes = Lanes(self.pool, self.statements, clock)
         self.history = History(self.pool, self.statements, clock)
         self.schedules = Schedules(self.pool, self.statements, clock, aging)
+        self.terms = Terms(self.connect_sync, self.statements, clock)
         self.views = Views(self.pool, self.statements, clock)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 
@@ -67,6 +69,7 @@ class Store:
     async def close(self) -> None:
         await self.pool.close()
         self.sync_pool.close()
+        self.terms.close()
 
     def line(self, part: str) -> Line:
         """A connection of its own for a part of the worker."""

@@ -127,7 +127,7 @@ class Claimer(Service):
         life = self._life()
         if not life.trusted:
             return self._poll_without_listen
-        self._pace.measure(self._executor.started)
+        self._pace.measure(self._executor.ended)
         self._ahead = ahead(self._pace.per_second, self._prefetch)
         if elapsed() >= self._recover_at:
             await self._recover(life)

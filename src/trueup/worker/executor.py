@@ -23,7 +23,6 @@ from trueup.clock import elapsed
 from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
 from trueup.jobs.context import Context, RunPort
-from trueup.lost import Lost
 from trueup.jobs.decide import decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.failure import describe, type_name
@@ -31,9 +30,10 @@ from trueup.jobs.job import ClaimedJob
 from trueup.jobs.outcome import Finished, Interrupted, JobTimeout, Misplaced, Outcome, Raised, Returned, Stopped
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
-from trueup.worker.finisher import Finisher
+from trueup.lost import Lost
 from trueup.tick import Tick
 from trueup.worker.elsewhere import submit
+from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand, Run
 from trueup.worker.threads import Threads
 
@@ -67,7 +67,10 @@ class Executor:
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
         self._held = False
-        self.started = 0  # jobs begun since the start: the claimer derives the pace from it
+        self.started = 0  # jobs begun since the start
+        self.ended = (
+            0  # the claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer
+        )
 
     @property
     def threads_busy(self) -> int:
@@ -160,6 +163,7 @@ class Executor:
             outcome = Raised(error)
         finally:
             self._hand.ended(run)
+            self.ended += 1
             if run.lost is not None:
                 run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
         if faults.ARMED:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trueup.lost import Lost
 from trueup.jobs.job import ClaimedJob
+from trueup.lost import Lost
 
 CancelReason = Literal["stop", "shutdown", "lost"]
 CRASHES_TO_ISOLATE = (

@@ -54,6 +54,7 @@ class Listener(Service):
     async def stop(self) -> None:
         """Listening only ends when its connection does; one that is just being made is closed as soon as it is there."""
         self._stop.set()
+        self._wake.set()
         while self._task is not None and not self._task.done():
             await self._ear.close()
             await asyncio.wait({self._task}, timeout=0.02)

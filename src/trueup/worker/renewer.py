@@ -61,6 +61,7 @@ class Renewer:
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
         self._pulse: float | None = None
+        self._watched = False
         self._blocked = False
         self.stopping = False
 
@@ -75,11 +76,11 @@ class Renewer:
         self._life = life
         self._wake.set()
 
-    def pulse(self, at: float | None) -> None:
-        """The loop is alive at this moment; None: it is idle, and need not be watched."""
+    def pulse(self, at: float, *, watched: bool) -> None:
+        """The loop is alive at this moment. Watched closely while jobs run; otherwise looked at with each renewal."""
         self._pulse = at
-        if at is not None:
-            self._blocked = False
+        self._watched = watched
+        self._blocked = False
 
     def stop(self) -> None:
         """End the thread; waits a little, and then cuts its connection."""
@@ -102,7 +103,7 @@ class Renewer:
         due = elapsed() + self._renew_every
         try:
             while not self._stop.is_set():
-                pause = min(due - elapsed(), LOOK_EVERY) if self._pulse is not None else due - elapsed()
+                pause = min(due - elapsed(), LOOK_EVERY) if self._watched else due - elapsed()
                 if self._wake.wait(max(pause, 0.001)):
                     self._wake.clear()
                 if self._stop.is_set():

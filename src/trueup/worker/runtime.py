@@ -19,8 +19,8 @@ import psycopg
 
 from trueup.clock import elapsed
 from trueup.config import Settings
-from trueup.errors import ConfigError
 from trueup.dsn import mask
+from trueup.errors import ConfigError
 from trueup.events import (
     Events,
     ScheduleChanged,
@@ -194,8 +194,8 @@ class Worker:
         await self.store.open()
         await asyncio.to_thread(self.store.check_schema)
         await self._declare_schedules()
-        await self.begin_life()
         await self._make_history_ready()
+        await self.begin_life()
         self.renewer.start()
         for service in self._services:
             service.start()
@@ -221,16 +221,16 @@ class Worker:
             self.events.emit(ServiceFailed(self.pruner.name, type_name(error), mask(str(error).strip())))
 
     async def begin_life(self) -> None:
-        """Register as a new holder, and put lanes in order."""
-        sent = elapsed()
-        identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
-        await self._workers.register(identity, self.settings.lease_for)
+        """Put lanes in order, and register as a new holder; last, because the lease runs from there on."""
         controlled = [job.lane for job in self.registry if job.controls.any]
         if controlled:
             await self._housekeeping_lanes.register(controlled)
         await self._housekeeping_jobs.adopt(
             [f"{LANE_PREFIX}{job.kind}" for job in self.registry if not job.controls.any]
         )
+        sent = elapsed()
+        identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
+        await self._workers.register(identity, self.settings.lease_for)
         self._life = Life(identity, Trust(self.settings.lease_for, sent), self.store.clock)
         self.renewer.keep(self._life)
         self.events.emit(
@@ -271,7 +271,7 @@ class Worker:
         """Twice a second: show the renewer that the loop runs, and see whether the lease is still to be trusted."""
         assert self._loop is not None
         now = elapsed()
-        self.renewer.pulse(now if self.hand.running else None)
+        self.renewer.pulse(now, watched=bool(self.hand.running))
         life = self._life
         if life is not None and not life.over and life.trust.left(now) <= 0:
             self.renewer.cut()
@@ -345,6 +345,7 @@ class Worker:
             WorkerStopping(str(life.holder), len(self.hand.running), len(unstarted), drain.total_seconds())
         )
         self.renewer.stopping = True
+        await self.ticker.stop()
         await self.claimer.stop()
         unstarted += self.hand.take_all()
         self.finisher.put_unstarted(unstarted)

@@ -1,0 +1,16 @@
+"""Moments as tests write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+
+def utc(written: str) -> datetime:
+    """"2026-03-29T01:00" in UTC."""
+    return datetime.fromisoformat(written).replace(tzinfo=UTC)
+
+
+def written(moments: Iterable[datetime | None]) -> list[str]:
+    """Moments of UTC to the minute, or to the second where there are any."""
+    return [str(moment and moment.replace(tzinfo=None).isoformat(timespec="auto").removesuffix(":00")) for moment in moments]
