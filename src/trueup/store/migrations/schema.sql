@@ -30,6 +30,8 @@ create table {schema}.history (
   errors               jsonb not null,
   result               jsonb,
   reason               text,
+  schedule             text,
+  due_at               timestamptz,
   constraint history_state CHECK ((state = ANY (ARRAY['done'::text, 'dead'::text, 'cancelled'::text])))
 ) partition by LIST (state);
 CREATE INDEX history_finished_at ON {schema}.history USING brin (finished_at);
@@ -69,6 +71,8 @@ create table {schema}.jobs (
   cancel_requested_at  timestamptz,
   progress             jsonb,
   errors               jsonb not null default '[]'::jsonb,
+  schedule             text,
+  due_at               timestamptz,
   constraint jobs_pkey PRIMARY KEY (id),
   constraint jobs_attempt CHECK ((attempt >= 0)),
   constraint jobs_holder CHECK (((state = 'running'::text) = (holder IS NOT NULL))),
@@ -76,6 +80,7 @@ create table {schema}.jobs (
 ) with (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_insert_scale_factor=0.5, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX jobs_held ON {schema}.jobs USING btree (holder) WHERE (state = 'running'::text);
 CREATE INDEX jobs_in_lane ON {schema}.jobs USING btree (lane, key) WHERE ((state = 'running'::text) AND (lane <> queue));
+CREATE INDEX jobs_of_schedule ON {schema}.jobs USING btree (schedule) WHERE (schedule IS NOT NULL);
 CREATE INDEX jobs_ready ON {schema}.jobs USING btree (lane, rank, id) WHERE (state = 'queued'::text);
 CREATE INDEX jobs_stopping ON {schema}.jobs USING btree (holder) WHERE (cancel_requested_at IS NOT NULL);
 CREATE INDEX jobs_turns ON {schema}.jobs USING btree (lane, key, rank, id) WHERE ((state = 'queued'::text) AND (lane <> queue));
@@ -88,6 +93,17 @@ create table {schema}.lanes (
   constraint lanes_pkey PRIMARY KEY (lane)
 ) with (fillfactor=50);
 
+create table {schema}.leases (
+  name                 text not null,
+  holder               uuid,
+  label                text,
+  term                 bigint not null,
+  lease_until          timestamptz not null,
+  acquired_at          timestamptz not null,
+  renewed_at           timestamptz not null,
+  constraint leases_pkey PRIMARY KEY (name)
+) with (fillfactor=50);
+
 create table {schema}.migrations (
   number               integer not null,
   step                 text not null,
@@ -96,6 +112,55 @@ create table {schema}.migrations (
   constraint migrations_pkey PRIMARY KEY (number, step),
   constraint migrations_step_check CHECK ((step = ANY (ARRAY['only'::text, 'pre'::text, 'post'::text])))
 );
+
+create table {schema}.schedule_versions (
+  name                 text not null,
+  version              bigint not null,
+  since                timestamptz not null,
+  state                text not null,
+  spec                 jsonb not null,
+  constraint schedule_versions_pkey PRIMARY KEY (name, version)
+);
+
+create table {schema}.schedules (
+  name                 text not null,
+  origin               text not null,
+  state                text not null default 'active'::text,
+  spec                 jsonb not null,
+  policy               jsonb not null,
+  kind                 text not null,
+  queue                text not null,
+  lane                 text not null,
+  priority             integer not null default 0,
+  max_attempts         integer not null,
+  args                 jsonb not null default '{}'::jsonb,
+  version              bigint not null default 1,
+  next_due_at          timestamptz,
+  decided_until        timestamptz not null,
+  note                 text,
+  created_at           timestamptz not null,
+  changed_at           timestamptz not null,
+  constraint schedules_pkey PRIMARY KEY (name),
+  constraint schedules_origin CHECK ((origin = ANY (ARRAY['code'::text, 'people'::text]))),
+  constraint schedules_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text, 'retired'::text])))
+) with (fillfactor=70);
+CREATE INDEX schedules_due ON {schema}.schedules USING btree (next_due_at) WHERE (state = 'active'::text);
+
+create table {schema}.ticks (
+  schedule             text not null,
+  due_at               timestamptz not null,
+  last_due_at          timestamptz not null,
+  count                integer not null default 1,
+  outcome              text not null,
+  reason               text,
+  job_id               bigint,
+  version              bigint not null,
+  decided_at           timestamptz not null,
+  constraint ticks_pkey PRIMARY KEY (schedule, due_at),
+  constraint ticks_outcome CHECK ((outcome = ANY (ARRAY['fired'::text, 'skipped'::text])))
+) partition by RANGE (due_at);
+
+create table {schema}.ticks_rest partition of {schema}.ticks DEFAULT;
 
 create table {schema}.unique_windows (
   kind                 text not null,
