@@ -23,7 +23,9 @@ WARM_UP = timedelta(days=2)  # long enough to have seen the first pass of any fo
 class Oracle:
     def __init__(self, expr: str, zone: tzinfo, dst: str = "debian") -> None:
         parts = expr.upper().split()
-        self.second, self.minute, self.hour, self.day, self.month, self.weekday = parts if len(parts) == 6 else ["0", *parts]
+        self.second, self.minute, self.hour, self.day, self.month, self.weekday = (
+            parts if len(parts) == 6 else ["0", *parts]
+        )
         self.step = timedelta(seconds=1) if len(parts) == 6 else timedelta(minutes=1)
         self.zone = zone
         self.days: dict[date, bool] = {}
@@ -42,7 +44,9 @@ class Oracle:
         seen: set[datetime] = set()
         while moment <= end:
             shown = self.clock(moment)
-            step = timedelta(seconds=1) if shown.second else self.step  # odd offsets: clocks turn their minute at another time
+            step = (
+                timedelta(seconds=1) if shown.second else self.step
+            )  # odd offsets: clocks turn their minute at another time
             if not self.at_fixed_times:
                 if self.matches(shown):
                     yield moment

@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import islice
 from typing import Any
 
@@ -33,7 +33,9 @@ def test_a_nightly_time_that_autumn_repeats_runs_the_first_time_only() -> None:
     assert found == ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"]
 
 
-@pytest.mark.parametrize("t", ["2026-10-25T00:30", "2026-10-25T01:00", "2026-10-25T01:10", "2026-10-25T01:30", "2026-10-25T01:59"])
+@pytest.mark.parametrize(
+    "t", ["2026-10-25T00:30", "2026-10-25T01:00", "2026-10-25T01:10", "2026-10-25T01:30", "2026-10-25T01:59"]
+)
 def test_from_inside_a_repeated_hour_the_next_is_never_in_the_past(t: str) -> None:
     assert written([Cron("30 2 * * *", BERLIN).next_after(utc(t))]) == ["2026-10-26T01:30"]
 
@@ -100,7 +102,13 @@ def test_zones_with_odd_changes(expr: str, tz: str, start: str, end: str, expect
 def test_casablanca_stays_on_its_wall_clock_through_ramadan() -> None:
     found = list(Cron("30 2 * * *", "Africa/Casablanca").between(utc("2025-02-01T00:00"), utc("2025-05-01T00:00")))
     assert len(found) == 89, "one for each day, those of the changes included"
-    assert set(written(found)) >= {"2025-02-22T01:30", "2025-02-23T01:30", "2025-02-24T02:30", "2025-04-06T02:00", "2025-04-07T01:30"}
+    assert set(written(found)) >= {
+        "2025-02-22T01:30",
+        "2025-02-23T01:30",
+        "2025-02-24T02:30",
+        "2025-04-06T02:00",
+        "2025-04-07T01:30",
+    }
 
 
 def test_next_after_is_strictly_after_to_the_microsecond() -> None:
@@ -137,23 +145,27 @@ def test_between_leaves_out_its_start_includes_its_end_and_stops_at_its_limit() 
 @pytest.mark.parametrize("tz", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
 def test_the_ends_of_the_calendar_are_no_trouble(expr: str, tz: str) -> None:
     cron = Cron(expr, tz)
-    first = cron.next_after(datetime.min.replace(tzinfo=timezone.utc))
+    first = cron.next_after(datetime.min.replace(tzinfo=UTC))
     assert first is not None
     assert first.year in (1800, 1801)
-    assert cron.next_after(datetime.max.replace(tzinfo=timezone.utc)) is None
+    assert cron.next_after(datetime.max.replace(tzinfo=UTC)) is None
     assert cron.next_after(utc("9998-12-31T23:59:59")) is None
 
 
 def test_a_time_that_clocks_always_skip_is_refused_when_taken_literally() -> None:
     with pytest.raises(ConfigError, match="never comes in Europe/Berlin: clocks always skip its time"):
         Cron("30 2 * 3 0L", BERLIN, dst="literal")
-    assert written(islice(Cron("30 2 * 3 0L", BERLIN).between(utc("2026-01-01T00:00"), utc("2030-01-01T00:00")), 2)) == [
+    assert written(
+        islice(Cron("30 2 * 3 0L", BERLIN).between(utc("2026-01-01T00:00"), utc("2030-01-01T00:00")), 2)
+    ) == [
         "2026-03-29T01:00",
         "2027-03-28T01:00",
     ]
 
 
-@pytest.mark.parametrize(("tz", "dst"), [("Europe/Berlni", "debian"), ("../../etc/passwd", "debian"), ("UTC", "vixie"), ("UTC", None)])
+@pytest.mark.parametrize(
+    ("tz", "dst"), [("Europe/Berlni", "debian"), ("../../etc/passwd", "debian"), ("UTC", "vixie"), ("UTC", None)]
+)
 def test_a_bad_zone_or_rule_is_refused_when_declared(tz: str, dst: Any) -> None:
     with pytest.raises(ConfigError, match=r"time zone|dst="):
         Cron("0 0 * * *", tz, dst)
@@ -162,7 +174,11 @@ def test_a_bad_zone_or_rule_is_refused_when_declared(tz: str, dst: Any) -> None:
 def test_equal_when_written_the_same_but_for_blanks() -> None:
     assert Cron("0 2 * * *", BERLIN) == Cron(" 0  2 * * * ", BERLIN)
     assert hash(Cron("0 2 * * *", BERLIN)) == hash(Cron("0  2 * * *", BERLIN))
-    different: list[tuple[str, str, Dst]] = [("1 2 * * *", BERLIN, "debian"), ("0 2 * * *", "UTC", "debian"), ("0 2 * * *", BERLIN, "literal")]
+    different: list[tuple[str, str, Dst]] = [
+        ("1 2 * * *", BERLIN, "debian"),
+        ("0 2 * * *", "UTC", "debian"),
+        ("0 2 * * *", BERLIN, "literal"),
+    ]
     assert all(Cron("0 2 * * *", BERLIN) != Cron(*other) for other in different)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,7 +40,9 @@ MINUTES = numbers(0, 59)
 HOURS = st.one_of(numbers(0, 23), st.integers(0, 3).map(str))  # clocks are mostly moved in the small hours
 DATES = st.one_of(st.just("*"), numbers(1, 31), st.sampled_from(["L", "LW", "15,L"]))
 MONTHS = st.one_of(st.just("*"), numbers(1, 12), st.sampled_from(["MAR", "OCT-NOV", "JAN,JUL"]))
-WEEKDAYS = st.one_of(st.just("*"), numbers(0, 7), st.sampled_from(["SUN", "MON-FRI", "0L", "7L", "SUN#1", "7#2", "5#5", "1,3#1"]))
+WEEKDAYS = st.one_of(
+    st.just("*"), numbers(0, 7), st.sampled_from(["SUN", "MON-FRI", "0L", "7L", "SUN#1", "7#2", "5#5", "1,3#1"])
+)
 FIXED = st.tuples(st.integers(0, 59), st.integers(0, 3)).map(lambda drawn: f"{drawn[0]} {drawn[1]} * * *")
 DAILY = st.one_of(FIXED, st.tuples(MINUTES, HOURS).map(lambda fields: f"{fields[0]} {fields[1]} * * *"))
 ANY = st.tuples(MINUTES, HOURS, DATES, MONTHS, WEEKDAYS).map(" ".join)
@@ -65,7 +68,8 @@ def cron(expr: str, tz: str, dst: Dst) -> Cron | None:
     try:
         return Cron(expr, tz, dst)
     except ConfigError as error:
-        assert "never comes" in str(error), "all that is drawn is written rightly"
+        if "never comes" not in str(error):
+            raise
         return None
 
 
@@ -128,9 +132,9 @@ def test_a_daily_time_comes_once_for_each_date_whatever_clocks_do(expr: str, pla
     schedule = Cron(expr, name)
     start = t - timedelta(days=5)
     found = list(schedule.between(start, start + timedelta(days=10)))
-    # A day that is left out shares its tick with nothing, one that is lived twice has one: so gaps are a day and a shift long.
-    assert 9 <= len(found) <= 11
-    assert len(set(found)) == len(found)
+    assert 9 <= len(found) <= 11, "ten, but for where a day that was left out or lived twice meets the ends"
+    dates = [tick.astimezone(zone(name)).date() for tick in found]
+    assert all(later - earlier <= timedelta(days=1) for earlier, later in pairwise(dates))
 
 
 def test_the_scan_itself_keeps_to_the_examples_of_the_rule() -> None:

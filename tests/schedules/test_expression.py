@@ -89,7 +89,9 @@ def test_a_range_of_one_named_value_stays_one_value_whatever_its_step() -> None:
 def test_a_star_counts_wherever_it_is_in_a_list() -> None:
     assert Expression.parse("7,*/15 2 * * *").wildcard
     assert Expression.parse("*/15,7 2 * * *").wildcard
-    assert first("0 0 5,* * MON", "2026-01-01T00:00") == first("0 0 *,5 * MON", "2026-01-01T00:00") == "2026-01-05T00:00"
+    assert (
+        first("0 0 5,* * MON", "2026-01-01T00:00") == first("0 0 *,5 * MON", "2026-01-01T00:00") == "2026-01-05T00:00"
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,9 @@ def test_a_long_list_is_accepted() -> None:
 @pytest.mark.parametrize("expr", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 30 2 */2", "0 0 */31 * 1#5"])
 def test_a_day_that_never_comes_is_refused_at_once(expr: str) -> None:
     started = time.perf_counter()
-    with pytest.raises(ConfigError, match=r"never comes: no day has day-of-month '\S+', month '\S+', day-of-week '\S+'"):
+    with pytest.raises(
+        ConfigError, match=r"never comes: no day has day-of-month '\S+', month '\S+', day-of-week '\S+'"
+    ):
         Expression.parse(expr)
     assert time.perf_counter() - started < 2
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_next_is_later_and_constant_between_two_ticks(
 
 def test_it_counts_real_time_whatever_clocks_do() -> None:
     found = list(Every("24h").between(utc("2026-03-27T12:00"), utc("2026-03-31T12:00")))
-    assert {later - earlier for earlier, later in zip(found, found[1:], strict=False)} == {timedelta(days=1)}
+    assert {later - earlier for earlier, later in pairwise(found)} == {timedelta(days=1)}
 
 
 def test_the_calendar_ends_without_an_error() -> None:
@@ -54,7 +55,14 @@ def test_the_calendar_ends_without_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "why"),
-    [("0s", "too often"), ("999ms", "too often"), (timedelta(), "too often"), ("-5m", "duration"), (300, "no unit"), ("", "duration")],
+    [
+        ("0s", "too often"),
+        ("999ms", "too often"),
+        (timedelta(), "too often"),
+        ("-5m", "duration"),
+        (300, "no unit"),
+        ("", "duration"),
+    ],
 )
 def test_an_interval_that_is_none_is_refused(interval: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):

@@ -29,7 +29,9 @@ def recorded_changes(name: str) -> list[tuple[datetime, timedelta]]:
     _, _, _, times, types, _ = counts
     moments = struct.unpack(f">{times}q", data[start : start + 8 * times])
     kinds = data[start + 8 * times : start + 9 * times]
-    offsets = [struct.unpack(">l", data[at : at + 4])[0] for at in range(start + 9 * times, start + 9 * times + 6 * types, 6)]
+    offsets = [
+        struct.unpack(">l", data[at : at + 4])[0] for at in range(start + 9 * times, start + 9 * times + 6 * types, 6)
+    ]
     offset, found = offsets[0], []
     for moment, kind in zip(moments, kinds, strict=True):
         if offsets[kind] != offset:
@@ -40,7 +42,9 @@ def recorded_changes(name: str) -> list[tuple[datetime, timedelta]]:
 
 def distinct_zones() -> list[str]:
     """One name for each file that differs from the others."""
-    by_data = {files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes(): name for name in sorted(zone_names())}
+    by_data = {
+        files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes(): name for name in sorted(zone_names())
+    }
     return sorted(by_data.values())
 
 
@@ -53,7 +57,9 @@ def test_every_recorded_change_of_every_zone_is_found_to_the_second() -> None:
             assert [change for change in found if change[0] <= last] == list(expected), (name, year)
 
 
-@pytest.mark.parametrize("name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Europe/Dublin", "Africa/Casablanca"])
+@pytest.mark.parametrize(
+    "name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Europe/Dublin", "Africa/Casablanca"]
+)
 def test_stretches_follow_each_other_without_a_hole(name: str) -> None:
     found = []
     for stretch in stretches(zone(name), EARLIEST):
@@ -68,7 +74,9 @@ def test_stretches_follow_each_other_without_a_hole(name: str) -> None:
 
 
 def test_stretches_end_with_the_calendar() -> None:
-    assert [stretch.begin.year for stretch in stretches(zone("Europe/Berlin"), datetime(9998, 12, 1, tzinfo=UTC))] == [LAST_YEAR]
+    assert [stretch.begin.year for stretch in stretches(zone("Europe/Berlin"), datetime(9998, 12, 1, tzinfo=UTC))] == [
+        LAST_YEAR
+    ]
     assert list(stretches(zone("Europe/Berlin"), datetime(9999, 12, 1, tzinfo=UTC))) == []
 
 

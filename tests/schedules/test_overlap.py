@@ -56,5 +56,7 @@ def test_queue_one_lets_one_wait_behind_the_one_that_runs() -> None:
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     assert checked("queue_one") == "queue_one"
-    with pytest.raises(ConfigError, match="overlap='wait': it is one of skip, queue_one, queue_all, cancel_running, allow"):
+    with pytest.raises(
+        ConfigError, match="overlap='wait': it is one of skip, queue_one, queue_all, cancel_running, allow"
+    ):
         checked("wait")

@@ -45,7 +45,10 @@ def test_a_year_of_a_nightly_time_taken_literally() -> None:
         ("2026-03-29T02:30", "gap", []),
         ("2026-10-25T02:30", "fold", ["2026-10-25T00:30", "2026-10-25T01:30"]),
     ]
-    assert [each.why for each in found] == ["clocks skip it: not due (literal)", "clocks show it twice: due both times (literal)"]
+    assert [each.why for each in found] == [
+        "clocks skip it: not due (literal)",
+        "clocks show it twice: due both times (literal)",
+    ]
 
 
 def test_a_wildcard_says_that_it_follows_real_time() -> None:
@@ -56,7 +59,10 @@ def test_a_wildcard_says_that_it_follows_real_time() -> None:
 
 def test_times_in_one_gap_share_their_tick() -> None:
     found = told(preview(Cron("0,30 2 * 3 *", BERLIN), 2026))
-    assert found == [("2026-03-29T02:00", "gap", ["2026-03-29T01:00"]), ("2026-03-29T02:30", "gap", ["2026-03-29T01:00"])]
+    assert found == [
+        ("2026-03-29T02:00", "gap", ["2026-03-29T01:00"]),
+        ("2026-03-29T02:30", "gap", ["2026-03-29T01:00"]),
+    ]
 
 
 @pytest.mark.parametrize(("expr", "tz"), [("30 12 * * *", BERLIN), ("30 2 * * *", "UTC"), ("30 2 * * *", "Asia/Tokyo")])
@@ -71,7 +77,11 @@ def test_a_day_that_was_left_out_is_a_gap() -> None:
 
 def test_a_change_at_the_turn_of_the_year_belongs_to_one_year() -> None:
     cron = Cron("0 9 * * *", "Pacific/Kiritimati")  # left out 31 December 1994, at 10:00 of UTC
-    assert [told(preview(cron, year)) for year in (1993, 1994, 1995)] == [[], [("1994-12-31T09:00", "gap", ["1994-12-31T10:00"])], []]
+    assert [told(preview(cron, year)) for year in (1993, 1994, 1995)] == [
+        [],
+        [("1994-12-31T09:00", "gap", ["1994-12-31T10:00"])],
+        [],
+    ]
 
 
 def test_a_schedule_for_every_second_is_listed_as_it_is_asked_for() -> None:

@@ -20,7 +20,10 @@ MOMENTS = st.datetimes().map(lambda drawn: utc(drawn.isoformat()))
 @pytest.mark.parametrize(
     ("spec", "stored"),
     [
-        (Cron("30 2 * * *", "Europe/Berlin"), {"kind": "cron", "expr": "30 2 * * *", "tz": "Europe/Berlin", "dst": "debian"}),
+        (
+            Cron("30 2 * * *", "Europe/Berlin"),
+            {"kind": "cron", "expr": "30 2 * * *", "tz": "Europe/Berlin", "dst": "debian"},
+        ),
         (Cron("@daily", dst="literal"), {"kind": "cron", "expr": "@daily", "tz": "UTC", "dst": "literal"}),
         (Every("90s"), {"kind": "every", "interval": "1m30s", "anchor": "1970-01-01T00:00:00+00:00"}),
         (Once(utc("2026-06-01T12:00")), {"kind": "once", "at": "2026-06-01T12:00:00+00:00"}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tzdata
+import tzdata  # type: ignore[import-untyped]
 
 from tests.schedules.moments import utc
 from trueup.errors import ConfigError
@@ -38,7 +38,9 @@ def test_zones_come_from_the_package_even_when_the_system_has_others(tmp_path: P
         "print([datetime(2026, 7, 1, tzinfo=z('Europe/Berlin')).tzname() for z in (ZoneInfo, zone)])"
     )
     stale = {**os.environ, "PYTHONTZPATH": str(tmp_path)}
-    ran = subprocess.run([sys.executable, "-c", program], env=stale, capture_output=True, text=True, check=True, timeout=30)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=stale, capture_output=True, text=True, check=True, timeout=30
+    )
     assert ran.stdout.strip() == "['JST', 'CEST']"
 
 
