@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trueup.config import SETTINGS, Settings, describe, load_settings
+from trueup.config import SETTINGS, Settings, describe, load_settings, redis_urls
 from trueup.dsn import Secret
 from trueup.errors import ConfigError
 
@@ -116,6 +116,9 @@ def test_database_url_is_honoured_after_the_variable_of_our_own(project: Path) -
 VALUES: Iterable[tuple[str, object, object]] = [
     ("database_url", "host=db password='x 1'", Secret("host=db password='x 1'")),
     ("database_url", Secret(URL), Secret(URL)),
+    ("redis_url", "redis://:x1@a:6379/0", Secret("redis://:x1@a:6379/0")),
+    ("redis_url", "redis://a,rediss://b,unix:///run/c", Secret("redis://a,rediss://b,unix:///run/c")),
+    ("redis_unavailable", "OPEN", "open"),
     ("schema", "_jobs2", "_jobs2"),
     ("data_dir", Path("/var/pg"), Path("/var/pg")),
     ("app", "shop.jobs:app", "shop.jobs:app"),
@@ -148,6 +151,11 @@ def test_a_value_means_what_was_written(project: Path, name: str, written: objec
 BAD_VALUES: Iterable[tuple[str, object, str]] = [
     ("database_url", "mysql://ann:x1@db/shop", "is a mysql URL, not a postgresql one; write it like postgresql://"),
     ("database_url", 5, "neither a PostgreSQL URL"),
+    *(
+        ("redis_url", url, "is not a Redis URL")
+        for url in ("localhost:6379", "redis://", "redis://a b", "redis://a\n", 5)
+    ),
+    ("redis_unavailable", "maybe", "one of closed, open"),
     *(
         ("schema", name, "is not a schema name")
         for name in ("Jobs", "1jobs", "a-b", "a.b", "a" * 42, "pg_jobs", 'a"b', "a\n")
@@ -294,12 +302,20 @@ def test_no_password_shows_in_what_people_see(project: Path) -> None:
     assert "x1" not in str(loaded)
 
 
+def test_each_redis_server_is_shown_without_its_password(project: Path) -> None:
+    loaded = from_variables(project, TRUEUP_REDIS_URL="redis://:x,1@a:6379/0,rediss://ann:x2@b,redis://c")
+    shown = {row.name: row.value for row in describe(loaded)}
+    assert shown["redis_url"] == "redis://:***@a:6379/0,rediss://ann:***@b,redis://c"
+    assert redis_urls(Secret(loaded.redis_url.reveal()))[0] == "redis://:x,1@a:6379/0"  # type: ignore[union-attr]
+    assert "x,1" not in repr(loaded)
+
+
 @settings(deadline=None)
 @given(
     password=st.lists(st.sampled_from([*"@:/?#%='\"\\ \n"]), min_size=1, max_size=5)
     .map("Zq7".join)
     .map("Zq7{}Zq7".format),
-    name=st.sampled_from(["database_url", "concurrency", "schema", "queues", "lease_for", "unknown"]),
+    name=st.sampled_from(["database_url", "redis_url", "concurrency", "schema", "queues", "lease_for", "unknown"]),
 )
 def test_no_error_shows_a_password_even_of_a_url_in_the_wrong_place(
     empty_project: Path, password: str, name: str
@@ -337,6 +353,7 @@ def test_describing_shows_each_setting_the_way_it_is_written(project: Path) -> N
 def test_what_is_described_can_be_set_again(project: Path) -> None:
     environ = {
         "TRUEUP_DATABASE_URL": "dbname=shop",
+        "TRUEUP_REDIS_URL": "redis://a,redis://b,redis://c",
         "TRUEUP_QUEUES": "a,b=2",
         "TRUEUP_APP": "a:b",
         "TRUEUP_RELEASE": "1",

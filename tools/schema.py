@@ -54,6 +54,7 @@ def describe(connection: psycopg.Connection[Any], schema: str) -> str:
     functions = [f"{text.strip()};" for (text,) in connection.execute(FUNCTIONS, [schema])]
     tables = [_table(connection, *row) for row in connection.execute(TABLES, [schema]).fetchall()]
     text = "\n\n".join([*functions, *tables]).replace("timestamp with time zone", "timestamptz")
+    text = text.replace("'{}'", "'{{}}'")  # what is in single braces is filled in
     return text.replace(f"{schema}.", "{schema}.") + "\n"
 
 

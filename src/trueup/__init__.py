@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         JobCancelled,
         JobFailed,
         LostClaim,
+        LostLease,
+        NotAcquired,
         NotFound,
         ResultTimeout,
         SchemaMismatch,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from trueup.jobs.handle import Enqueued, Handle
     from trueup.jobs.limits import Limit
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
+    from trueup.tick import Tick
+    from trueup.worker.hold import Lease
     from trueup.worker.runtime import Worker
 
 __version__ = "0.1.0"
@@ -53,14 +57,18 @@ _HOME = {
     "JobCancelled": "trueup.errors",
     "JobFailed": "trueup.errors",
     "JobTimeout": "trueup.jobs.outcome",
+    "Lease": "trueup.worker.hold",
     "Limit": "trueup.jobs.limits",
     "LostClaim": "trueup.errors",
+    "LostLease": "trueup.errors",
+    "NotAcquired": "trueup.errors",
     "NotFound": "trueup.errors",
     "Rate": "trueup.durations",
     "ResultTimeout": "trueup.errors",
     "Retry": "trueup.backoff",
     "SchemaMismatch": "trueup.errors",
     "Snooze": "trueup.jobs.outcome",
+    "Tick": "trueup.tick",
     "TrueupError": "trueup.errors",
     "UnknownKind": "trueup.errors",
     "Worker": "trueup.worker.runtime",
@@ -83,14 +91,18 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobTimeout",
+    "Lease",
     "Limit",
     "LostClaim",
+    "LostLease",
+    "NotAcquired",
     "NotFound",
     "Rate",
     "ResultTimeout",
     "Retry",
     "SchemaMismatch",
     "Snooze",
+    "Tick",
     "TrueupError",
     "UnknownKind",
     "Worker",

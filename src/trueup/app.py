@@ -7,16 +7,17 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, get_args, overload
 
 from psycopg import AsyncConnection, Connection, errors
 
 from trueup.backoff import Retry
 from trueup.clock import Clock, DatabaseClock, elapsed
-from trueup.config import Settings, load_settings
+from trueup.config import Settings, load_settings, redis_urls
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
@@ -28,8 +29,10 @@ from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.registry import Registry
 from trueup.leases.backend import LeaseBackend
+from trueup.leases.length import SHORTEST
 from trueup.observe.logs import attach_logs
 from trueup.operations import Operations
+from trueup.schedule_operations import ScheduleOperations
 from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
 from trueup.schedules.misfire import Missed
@@ -39,6 +42,8 @@ from trueup.schedules.spec import Spec
 from trueup.store.leases import AdvisoryLeases, RowLeases
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
+from trueup.worker.exclusive import Backend, Exclusive, RunLease
+from trueup.worker.hold import Wish
 from trueup.worker.lease import Holding
 from trueup.worker.runtime import Worker
 
@@ -75,7 +80,7 @@ class App:
     def __init__(self, database_url: str | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
-        attach_logs(self.events)
+        self._logs = attach_logs(self.events)
         self.registry = Registry()
         self.clock: Clock = clock or DatabaseClock()
         self.payload_limit = self.settings.payload_limit
@@ -144,10 +149,15 @@ class App:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         priority: int = 0,
+        lease: Backend | None = None,
+        lease_ttl: Duration | None = None,
+        lease_key: int | None = None,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         """Run a function at the times of a cron expression in a time zone, once per tick for the whole fleet.
 
-        The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have.
+        The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have. With `lease` it runs under
+        the lease `cron:{name}`, or not at all while another instance has it: then the tick counts as skipped. It is held for
+        `lease_ttl` at most; unless given, for a little less than the time to the next tick.
         """
         policy = SchedulePolicy.of(
             missed=missed,
@@ -158,7 +168,8 @@ class App:
             jitter=jitter,
             pause_after=pause_after,
         )
-        return self._scheduled(Cron(expr, tz, dst), policy, name, queue, retry, timeout, priority)
+        run_lease = RunLease.of(lease, lease_ttl, lease_key)
+        return self._scheduled(Cron(expr, tz, dst), policy, name, queue, retry, timeout, priority, run_lease)
 
     def every(
         self,
@@ -177,6 +188,9 @@ class App:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         priority: int = 0,
+        lease: Backend | None = None,
+        lease_ttl: Duration | None = None,
+        lease_key: int | None = None,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         """Run a function at even distances in real time, counted from `anchor`; otherwise as `cron`."""
         policy = SchedulePolicy.of(
@@ -188,7 +202,8 @@ class App:
             jitter=jitter,
             pause_after=pause_after,
         )
-        return self._scheduled(Every(interval, anchor), policy, name, queue, retry, timeout, priority)
+        run_lease = RunLease.of(lease, lease_ttl, lease_key)
+        return self._scheduled(Every(interval, anchor), policy, name, queue, retry, timeout, priority, run_lease)
 
     def _scheduled(
         self,
@@ -199,8 +214,11 @@ class App:
         retry: Retry | None,
         timeout: Duration | None,
         priority: int,
+        lease: RunLease | None,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         def declare(function: Callable[P, Any]) -> Job[P, Any]:
+            if lease is not None:
+                function = Exclusive(self._holding, lambda: self.store, self.events).wrap(function, lease, spec)
             # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
             limit = None if policy.overlap in ("allow", "skip") else 1
             options = {
@@ -251,6 +269,7 @@ class App:
 
     async def open(self) -> Store:
         """Connect, without blocking the event loop while the embedded server starts."""
+        self._logs.refresh()  # logging may have been configured since the App was made
         store = await asyncio.to_thread(lambda: self.store)
         await store.open()
         return store
@@ -292,6 +311,7 @@ class App:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
+        self._logs.refresh()  # what happens before it has started is to be logged, too
         return Worker(
             self.store,
             self.registry,
@@ -308,7 +328,7 @@ class App:
         *,
         ttl: Duration = "30s",
         wait: Duration | None = None,
-        backend: Literal["postgres", "advisory", "redis"] = "postgres",
+        backend: Backend = "postgres",
         key: int | None = None,
     ) -> Holding:
         """The right to act on something: `async with app.lease("nightly") as lease: …`, or `with` in plain code.
@@ -317,35 +337,46 @@ class App:
         advisory lock that others know, too.
         """
         length = parse_duration(ttl)
-        if length < timedelta(seconds=1):
+        if length < SHORTEST:
             raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
+        checked_name("lease", name)
+        if backend == "postgres" and name.startswith(("advisory:", "redis:")):
+            raise ConfigError(f"lease {name!r}: under that name are the terms of a lease that is kept elsewhere")
+        if backend not in get_args(Backend):
+            raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
         if key is not None and backend != "advisory":
             raise ConfigError(f"lease {name!r}: key= is for backend='advisory'")
-        return Holding(
-            checked_name("lease", name),
-            lambda: self._lease_backend(backend, key),
-            self.store.terms,
-            self.events,
-            ttl=length,
-            wait=None if wait is None else parse_duration(wait),
-        )
+        return self._holding(Wish(name, length, None if wait is None else parse_duration(wait)), backend, key)
 
     lease_sync = lease
 
-    def _lease_backend(self, backend: str, key: int | None) -> LeaseBackend:
-        store = self.store
+    def _holding(self, wish: Wish, backend: Backend, key: int | None) -> Holding:
+        return Holding(wish, lambda: (self._lease_backend(backend, key), self.store.terms), self.events)
+
+    def _lease_backend(self, backend: Backend, key: int | None) -> LeaseBackend:
+        store, settings = self.store, self.settings
         match backend:
             case "postgres":
                 return RowLeases(store.terms)
             case "advisory":
-                return AdvisoryLeases(store.connect_sync, store.statements, store.terms, key)
-            case _:
-                raise ConfigError(f"backend={backend!r}: 'postgres', 'advisory' or 'redis'")
+                return AdvisoryLeases(store.terms, store.statements, key)
+            case "redis":
+                if settings.redis_url is None:
+                    raise ConfigError("backend='redis': no Redis is configured; set redis_url= or TRUEUP_REDIS_URL")
+                # By name: integrations are edges that App must not depend on, and this one needs a package few install.
+                redis: Any = import_module("trueup.integrations.redis")
+                urls = redis_urls(settings.redis_url)
+                return cast(LeaseBackend, redis.leases(urls, store.terms, settings.redis_unavailable))
 
     @property
     def operations(self) -> Operations:
         """What people do to jobs: cancel, hurry, revive, discard."""
         return Operations(self.store, self.events)
+
+    @property
+    def schedules(self) -> ScheduleOperations:
+        """What people do to schedules: create, edit, pause, resume, delete, trigger, backfill, preview, audit."""
+        return ScheduleOperations(self.store, self.registry, self.events, self.settings.keep_ticks)
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

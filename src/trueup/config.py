@@ -129,6 +129,24 @@ def _read_database_url(value: object) -> Secret:
     return secret
 
 
+_REDIS_URL = re.compile(r"(?:rediss?|unix)://[^\s\x00-\x1f\x7f]+")
+_NEXT_REDIS_URL = re.compile(r",(?=(?:rediss?|unix)://)")  # a comma elsewhere is part of a password
+
+
+def _read_redis_url(value: object) -> Secret:
+    secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
+    if not all(_REDIS_URL.fullmatch(url) for url in redis_urls(secret)):
+        raise ConfigError(
+            f"{str(secret)!r} is not a Redis URL; write it like redis://host:6379/0, or several with commas between"
+        )
+    return secret
+
+
+def redis_urls(secret: Secret) -> list[str]:
+    """The servers that `redis_url` names."""
+    return _NEXT_REDIS_URL.split(secret.reveal())
+
+
 def _read_path(value: object) -> Path:
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise _wrong(value, "a directory")
@@ -178,6 +196,7 @@ _SCHEMA = _text(
     "a schema name: up to 41 lower-case letters, digits and _, not starting with a digit or pg_",
     re.compile("(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}").fullmatch,
 )
+_REDIS_URLS = Kind(_read_redis_url, lambda secret: ",".join(str(Secret(url)) for url in redis_urls(secret)))
 _PATH = Kind(_read_path)
 _QUEUE_LIST = Kind(_read_queues, _show_queues)
 _APP = _text(
@@ -205,6 +224,12 @@ class Settings:
     )
     schema: str = setting("trueup", _SCHEMA, "the schema that holds trueup's tables")
     data_dir: Path = setting(".trueup", _PATH, "where the embedded PostgreSQL keeps its data")
+    redis_url: Secret | None = setting(
+        None, _REDIS_URLS, "the Redis for leases with backend='redis'; three or more, with commas between, are a quorum"
+    )
+    redis_unavailable: str = setting(
+        "closed", _choice("closed", "open"), "whether leases in a Redis that is away go to nobody or to everybody"
+    )
     app: str | None = setting(None, _APP, "the App the command line works with, as module:attribute")
     queues: Mapping[str, int | None] | None = setting(
         None, _QUEUE_LIST, "the queues a worker serves, each with its own concurrency if given; none: those of its jobs"

@@ -328,6 +328,27 @@ class LeaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseNotReleased(Event):
+    """A lease of users' code could not be given back; it ends by itself when its time has passed."""
+
+    name = "lease.not_released"
+    lease: str
+    term: int
+    holder: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunHandledElsewhere(Event):
+    """A run of a schedule with `lease=` found the lease taken: its tick counts as skipped."""
+
+    name = "tick.handled_elsewhere"
+    schedule: str
+    due_at: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TicksDecided(Event):
     """A pass of the planner: so many ticks were fired, so many skipped with a reason."""
 

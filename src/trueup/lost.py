@@ -17,11 +17,13 @@ class Lost:
         return self._flag.is_set()
 
     def set(self) -> None:
-        """Called on the worker's event loop."""
+        """May be called from any thread."""
         self._flag.set()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        for waiter in list(self._waiters):
+            try:
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+            except RuntimeError:  # its loop is closed: nobody waits any more
+                continue
 
     async def wait(self) -> None:
         if self._flag.is_set():
@@ -29,9 +31,15 @@ class Lost:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
-            await waiter
+            if not self._flag.is_set():  # set by another thread before it could see the waiter
+                await waiter
         finally:
             self._waiters.discard(waiter)
 
     def wait_sync(self, timeout: float | None = None) -> bool:
         return self._flag.wait(timeout)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trueup import events
+from trueup import App, events
 from trueup.events import Event, Events
 from trueup.observe.logs import ENTRIES, attach_logs
 
@@ -102,6 +102,21 @@ def test_a_level_set_after_attaching_counts_once_a_worker_starts(logger: logging
     hub.emit(events.WorkerStarted("a", "host", 1, ("default",), 10, 3))
     hub.emit(completed())
     assert [record.getMessage() for record in kept.records] == ["worker started", "job completed"]
+
+
+def test_a_level_set_after_the_app_was_made_counts_once_its_worker_is_made() -> None:
+    own = logging.getLogger("trueup")
+    app = App("postgresql://nowhere/x")
+    before = own.level
+    try:
+        own.setLevel(logging.ERROR)
+        app.worker()
+        assert not app.events.wants(events.ScheduleChanged)
+        own.setLevel(logging.INFO)
+        app.worker()
+        assert app.events.wants(events.ScheduleChanged)
+    finally:
+        own.setLevel(before)
 
 
 def test_a_level_set_on_the_logger_of_one_noun_counts(logger: logging.Logger) -> None:

@@ -14,7 +14,7 @@ from trueup.testing.clock import NOON, ManualClock
 
 DAY = timedelta(days=1)
 TODAY = NOON.date()
-KEPT = Kept(done=3 * DAY, cancelled=3 * DAY, dead=30 * DAY)
+KEPT = Kept(done=3 * DAY, cancelled=3 * DAY, dead=30 * DAY, ticks=90 * DAY)
 STATES = ("done", "dead", "cancelled")
 
 
@@ -79,7 +79,10 @@ async def partition_of(desk: Desk, job_id: int) -> str:
 @pytest.mark.asyncio
 async def test_the_coming_days_are_made_ahead_for_every_state_and_only_once(desk: Desk, store: Store) -> None:
     pruned = await store.history.prune(KEPT)
-    assert len(pruned.created) == len(STATES) * (AHEAD + 1)
+    assert len(pruned.created) == (len(STATES) + 1) * (AHEAD + 1)
+    assert {name for name in pruned.created if name.startswith("ticks")} == {
+        day_name("ticks", day) for day in days(0, AHEAD)
+    }
     assert pruned.dropped == []
     for state in STATES:
         assert await partitions(desk, state) == {*days(0, AHEAD), None}

@@ -31,10 +31,13 @@ with psycopg.connect(sys.argv[1], autocommit=True) as connection:
     print(len(Migrator(connection, "trueup", steps=[*all_steps(), *eval(sys.argv[2])]).migrate()))
 """
 
-PRE = Step(2, "pre", "add_tag", "alter table {schema}.jobs add column tag text;")
-POST = Step(2, "post", "drop_progress", "alter table {schema}.jobs drop column progress;")
+OURS = all_steps()
+KNOWN = OURS[-1].number
+NEXT = KNOWN + 1
+PRE = Step(NEXT, "pre", "add_tag", "alter table {schema}.jobs add column tag text;")
+POST = Step(NEXT, "post", "drop_progress", "alter table {schema}.jobs drop column progress;")
 CONCURRENTLY = Step(
-    2,
+    NEXT,
     "only",
     "index_kinds",
     "-- no transaction\n"
@@ -80,7 +83,11 @@ def test_each_applied_step_is_an_event(connection: psycopg.Connection) -> None:
     events, seen = Events(), list[Event]()
     events.subscribe(seen.append, MigrationApplied)
     Migrator(connection, "trueup", events).migrate()
-    assert [(event.number, event.step, event.title) for event in seen] == [(1, "only", "initial")]
+    assert [(event.number, event.step, event.title) for event in seen] == [
+        (1, "only", "initial"),
+        (2, "pre", "schedules"),
+        (3, "pre", "leases"),
+    ]
 
 
 @pytest.mark.slow
@@ -93,7 +100,7 @@ def test_of_five_processes_that_migrate_at_once_one_applies_and_all_succeed(
         processes = [start_migrating(empty_database_url) for _ in range(5)]
         wait_until(lambda: connection.execute(waiting).fetchone() == (True,), "all five wait for the lock", timeout=30)
     answers = [process.communicate(timeout=30) for process in processes]
-    assert sorted(answers) == [("0\n", "")] * 4 + [("1\n", "")]
+    assert sorted(answers) == [("0\n", "")] * 4 + [(f"{len(OURS)}\n", "")]
 
 
 @pytest.mark.slow
@@ -104,14 +111,14 @@ def test_a_migration_killed_halfway_leaves_nothing_and_the_next_run_completes_it
     killed.communicate(timeout=30)
     assert killed.returncode == -signal.SIGKILL
     assert "trueup" not in schemas(connection)
-    assert start_migrating(empty_database_url).communicate(timeout=30) == ("1\n", "")
+    assert start_migrating(empty_database_url).communicate(timeout=30) == (f"{len(OURS)}\n", "")
     Migrator(connection, "trueup").check()
 
 
 def test_a_step_that_fails_leaves_nothing_of_itself_and_the_steps_before_it_stay(
     connection: psycopg.Connection,
 ) -> None:
-    broken = Step(2, "only", "broken", "alter table {schema}.jobs add column tag text; select 1 / 0;")
+    broken = Step(NEXT, "only", "broken", "alter table {schema}.jobs add column tag text; select 1 / 0;")
     with pytest.raises(psycopg.errors.DivisionByZero):
         Migrator(connection, "trueup", steps=[*all_steps(), broken]).migrate()
     assert "tag" not in columns(connection)
@@ -130,7 +137,7 @@ def test_the_old_release_works_between_pre_and_post_and_is_refused_after_post(co
     new = Migrator(connection, "trueup", steps=[*all_steps(), PRE, POST])
     old.migrate()
 
-    with pytest.raises(SchemaMismatch, match=r"'trueup' lacks 0002_pre_add_tag; run `trueup migrate`"):
+    with pytest.raises(SchemaMismatch, match=rf"'trueup' lacks {NEXT:04}_pre_add_tag; run `trueup migrate`"):
         new.check()
     assert new.migrate(post=False) == [PRE]
     new.check()
@@ -140,12 +147,12 @@ def test_the_old_release_works_between_pre_and_post_and_is_refused_after_post(co
     assert new.migrate() == [POST]
     new.check()
     assert "progress" not in columns(connection)
-    with pytest.raises(SchemaMismatch, match=r"is at 0002, beyond what this release knows \(0001\); install the newer"):
+    with pytest.raises(SchemaMismatch, match=rf"is at {NEXT:04}, beyond what this release knows \({KNOWN:04}\)"):
         old.check()
 
 
 def test_a_database_without_the_schema_is_a_mismatch_that_says_what_to_run(connection: psycopg.Connection) -> None:
-    with pytest.raises(SchemaMismatch, match=r"'elsewhere' lacks 0001_initial; run `trueup migrate`"):
+    with pytest.raises(SchemaMismatch, match=r"'elsewhere' lacks 0001_initial.*; run `trueup migrate`"):
         Migrator(connection, "elsewhere").check()
 
 
@@ -176,7 +183,7 @@ def test_migrating_works_where_transactions_have_a_fixed_snapshot_by_default(con
     name = sql.Identifier(connection.info.dbname)
     connection.execute(sql.SQL("alter database {} set default_transaction_isolation = 'serializable'").format(name))
     with psycopg.connect(connection.info.dsn, autocommit=True, options="-c lock_timeout=5s") as other:
-        assert len(Migrator(other, "trueup", steps=[*all_steps(), CONCURRENTLY]).migrate()) == 2
+        assert len(Migrator(other, "trueup", steps=[*all_steps(), CONCURRENTLY]).migrate()) == len(OURS) + 1
 
 
 @pytest.mark.asyncio

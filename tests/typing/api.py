@@ -11,7 +11,24 @@ from typing import Any, assert_type
 
 from psycopg import AsyncConnection, Connection
 
-from trueup import App, Context, Discard, Enqueued, GiveUp, Handle, Job, Limit, Rate, Retry, Snooze, Worker, injected
+from trueup import (
+    App,
+    Context,
+    Discard,
+    Enqueued,
+    GiveUp,
+    Handle,
+    Job,
+    Lease,
+    Limit,
+    Rate,
+    Retry,
+    Snooze,
+    Tick,
+    Worker,
+    injected,
+)
+from trueup.schedules import Cron, Every, Once, yearly
 
 app = App()
 explicit = App("postgresql://localhost/shop", schema="jobs", lease_for="30s")
@@ -84,6 +101,40 @@ async def gives_up() -> None:
     raise GiveUp("no use")
 
 
+@app.cron("0 2 * * *", tz="UTC", missed="latest", overlap="skip", jitter="0s", catch_up="1d")
+async def partial_reconciliation(tick: Tick) -> None:
+    assert_type(tick.due_at, datetime)
+    assert_type(tick.lateness, timedelta)
+    assert_type(tick.schedule, str)
+    assert_type(tick.attempt, int)
+
+
+@app.every("5m", anchor=datetime(2026, 1, 1, tzinfo=UTC), pause_after=3)
+def heartbeat(tick: Tick, ctx: Context) -> None: ...
+
+
+async def scheduling(when: datetime) -> None:
+    assert_type(Cron("30 2 * * *", tz="Europe/Berlin", dst="debian").next_after(when), datetime | None)
+    assert_type(yearly(2, 29, "09:00", "Europe/Berlin", leap_day="mar1").occurrence(2027), datetime | None)
+    await app.schedules.create("reports", Cron("@daily"), send.call("a"), missed="all", catch_up="2d", overlap="allow")
+    await app.schedules.create("once", Once(when), add.call(1))
+    assert_type(await app.schedules.edit("reports", spec=Every("1h"), jitter=timedelta(seconds=5)), bool)
+    assert_type(await app.schedules.pause("reports", "not now"), bool)
+    assert_type(await app.schedules.resume("reports"), bool)
+    assert_type(await app.schedules.trigger("reports"), int)
+    assert_type(await app.schedules.backfill("reports", when, when, rate="10/s", progress=print), int)
+    assert_type((await app.schedules.audit("7d")).clean, bool)
+    await app.schedules.delete("reports")
+
+
+async def leasing() -> None:
+    async with app.lease("nightly", ttl="60s", wait=timedelta(seconds=5)) as lease:
+        assert_type(lease, Lease)
+        assert_type(lease.term, int)
+    with app.lease_sync("nightly", backend="advisory", key=738523901) as held:
+        assert_type(held, Lease)
+
+
 async def enqueueing(tx: AsyncConnection[Any], when: datetime) -> None:
     assert_type(await add.enqueue(1), Handle[int])
     assert_type(await add.enqueue(1, b=3), Handle[int])
@@ -140,5 +191,10 @@ async def mistakes() -> None:
     add.enqueue_sync(text)  # type: ignore[arg-type]
     add.call("1")  # type: ignore[arg-type]
     leading_in_a_thread.call()  # type: ignore[call-arg]
+    app.cron("* * * * *", missed="some")  # type: ignore[arg-type]
+    app.every(5)  # type: ignore[arg-type]
+    await app.schedules.create("x", "0 0 * * *", add.call(1))  # type: ignore[arg-type]
+    await app.schedules.create("x", Once(datetime.now(UTC)), add.call(1), retries=3)  # type: ignore[call-arg]
+    await app.schedules.create("x", yearly(1, 1, "09:00", "UTC"), add.call(1))  # type: ignore[arg-type]
     app.job(queue=3)  # type: ignore[call-overload]
     app.job(timeouts="5m")  # type: ignore[call-overload]

@@ -16,21 +16,24 @@ from trueup.errors import InvalidArguments
 if TYPE_CHECKING:
     from trueup.jobs.definition import Request
 
+Document = Annotated[
+    str | None,
+    typer.Argument(metavar="JSON", show_default=False, help='Arguments: {"name": value, …} or [value, …].'),
+]
+Items = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg", "-a", metavar="NAME=VALUE", help="An argument as text, or as JSON with :=. May be given again."
+    ),
+]
+
 
 @with_session
 def enqueue(
     session: Session,
     kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False, help="The job's name.")],
-    arguments: Annotated[
-        str | None,
-        typer.Argument(metavar="JSON", show_default=False, help='Arguments: {"name": value, …} or [value, …].'),
-    ] = None,
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arg", "-a", metavar="NAME=VALUE", help="An argument as text, or as JSON with :=. May be given again."
-        ),
-    ] = None,
+    arguments: Document = None,
+    arg: Items = None,
     delay: Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Not before, such as 10m.")] = None,
     priority: Annotated[int | None, typer.Option("--priority", metavar="N", help="Larger is sooner.")] = None,
     unique: Annotated[
@@ -43,7 +46,7 @@ def enqueue(
     ] = None,
 ) -> None:
     """Enqueue a job of your App."""
-    positional, named = _arguments(arguments, arg or [])
+    positional, named = read_arguments(arguments, arg or [])
     if timeout is not None and not wait:
         raise WrongUsage("--timeout goes with --wait")
     app = session.app_with_jobs()
@@ -70,7 +73,7 @@ async def _enqueue(
         output.write_json({"id": job.id, "created": job.created})
 
 
-def _arguments(document: str | None, items: list[str]) -> tuple[list[Any], dict[str, Any]]:
+def read_arguments(document: str | None, items: list[str]) -> tuple[list[Any], dict[str, Any]]:
     """Positional and named arguments. Raises InvalidArguments when the text cannot be read."""
     given = _parse("the arguments", document) if document is not None else {}
     if not isinstance(given, dict | list):

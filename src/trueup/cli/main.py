@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trueup.cli import dead, jobs, postgres
+from trueup.cli import dead, jobs, postgres, schedules
+from trueup.cli.audit import audit
 from trueup.cli.config import config
 from trueup.cli.demo import demo
 from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
@@ -27,6 +28,8 @@ app.command()(worker)
 app.command()(status)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(dead.group, name="dead")
+app.add_typer(schedules.group, name="schedules")
+app.command()(audit)
 app.command()(migrate)
 app.add_typer(postgres.group, name="postgres")
 app.command()(config)

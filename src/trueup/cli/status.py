@@ -1,4 +1,4 @@
-"""`trueup status`: what waits, what runs, who works, and how jobs ended lately."""
+"""`trueup status`: what waits, what runs, who works, how jobs ended lately, and when the next tick is due."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often to look.")] = "2s",
 ) -> None:
-    """Show queues, workers, and how jobs ended in the last hour."""
+    """Show queues, workers, how jobs ended in the last hour, and schedules."""
     from trueup.durations import parse_duration
 
     pause = max(SHORTEST_PAUSE, parse_duration(every).total_seconds())
@@ -54,11 +54,15 @@ async def look(views: Views) -> dict[str, Any]:
         "workers": await views.workers(),
         "ended_last_hour": await views.ended(LATELY),
         "dead": await views.count(state="dead"),
+        "schedules": await views.planning(),
     }
 
 
 def tables(seen: dict[str, Any]) -> list[Table]:
-    return [_queues(seen["queues"]), _workers(seen["workers"]), _ended(seen["ended_last_hour"], seen["dead"])]
+    shown = [_queues(seen["queues"]), _workers(seen["workers"]), _ended(seen["ended_last_hour"], seen["dead"])]
+    states = seen["schedules"]
+    any_schedule = states["active"] or states["paused"] or states["retired"]
+    return [*shown, _schedules(states)] if any_schedule else shown
 
 
 def _queues(records: list[dict[str, Any]]) -> Table:
@@ -118,6 +122,19 @@ def _ended(records: list[dict[str, Any]], dead: int) -> Table:
     for kind, by_state in counts.items():
         table.rows.append((kind, *(f"{by_state.get(state, 0):,}" for state in states)))
     return table
+
+
+def _schedules(states: dict[str, Any]) -> Table:
+    names = ("active", "paused", "retired")
+    table = Table("Schedules", [*(Column(name, right=True) for name in names), Column("next tick")])
+    table.rows.append((*(f"{states[name]:,}" for name in names), _next_tick(states["next_in_s"])))
+    return table
+
+
+def _next_tick(seconds: float | None) -> str:
+    if seconds is None:
+        return "none"
+    return f"in {span(seconds)}" if seconds >= 0 else f"late by {span(-seconds)}"
 
 
 async def _watch(session: Session, app: App, pause: float) -> None:

@@ -22,6 +22,10 @@ class LeaseBackend(Protocol):
         """Give it back, if it is still ours."""
         ...
 
+    def renew_every(self, ttl: timedelta) -> float:
+        """Seconds between renewals."""
+        ...
+
     def fence_name(self, name: str) -> str:
         """Under which name PostgreSQL keeps the term."""
         ...

@@ -58,6 +58,13 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.DatabaseRestored: Entry(INFO, "database restored"),
         events.ListenUnavailable: Entry(WARNING, "listen unavailable"),
         events.ListenRestored: Entry(INFO, "listen restored"),
+        events.LeaseAcquired: Entry(DEBUG, "lease acquired"),
+        events.LeaseLost: Entry(WARNING, "lease lost"),
+        events.LeaseNotReleased: Entry(WARNING, "lease not given back"),
+        events.RunHandledElsewhere: Entry(INFO, "another instance is handling it"),
+        events.TicksDecided: Entry(DEBUG, "ticks decided"),
+        events.ScheduleChanged: Entry(INFO, "schedule changed"),
+        events.ScheduleUnreadable: Entry(WARNING, "schedule unreadable"),
         events.ServiceFailed: Entry(ERROR, "service failed"),
         events.HistoryDayCreated: Entry(DEBUG, "history day created"),
         events.HistoryDayDropped: Entry(INFO, "history day dropped"),
@@ -72,8 +79,8 @@ class Logs:
     """The subscription of a logger; `attach_logs` makes it.
 
     Only classes whose level is enabled are subscribed to, so that nobody builds an event per job for a log that drops it.
-    `logging` does not tell when a level is changed, so it is looked at again by `set_level`, by `refresh`, and whenever a
-    worker starts: an application may configure logging after its App was made.
+    `logging` does not tell when a level is changed, so it is looked at again by `set_level`, by `refresh`, and whenever the
+    App is opened or a worker is made or starts: an application may configure logging after its App was made.
     """
 
     def __init__(self, events: Events, logger: logging.Logger) -> None:

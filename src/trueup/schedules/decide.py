@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from trueup.schedules import misfire, overlap
 from trueup.schedules.jitter import delay
-from trueup.schedules.misfire import Fire, Skip
+from trueup.schedules.misfire import Fire, Pause, Skip
 from trueup.schedules.overlap import Refuse, Replace, Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.when import When
+
+REPLACED = "replaced by the next tick"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,18 @@ class Decision:
 
 
 def decide(
-    name: str, when: When, policy: SchedulePolicy, decided_until: datetime, now: datetime, runs: Runs
+    name: str,
+    when: When,
+    policy: SchedulePolicy,
+    decided_until: datetime,
+    now: datetime,
+    runs: Runs,
+    *,
+    failing: bool = False,
 ) -> Decision:
-    plan = misfire.plan(when, decided_until, now, policy.misfire)
+    """The verdicts on everything due. When the schedule is `failing`, and so about to be paused, all of it is skipped."""
+    pauses = (Pause(decided_until),) if failing else ()
+    plan = misfire.plan(when, decided_until, now, policy.misfire, pauses)
     verdicts: list[Verdict] = []
     stop_running = False
     for found in plan.verdicts:
@@ -49,9 +60,16 @@ def decide(
             case Fire(due_at):
                 action = overlap.decide(policy.overlap, runs, policy.most_queued)
                 runs = overlap.after(action, runs)
-                stop_running = stop_running or isinstance(action, Replace)
+                if isinstance(action, Replace):
+                    stop_running = True
+                    verdicts = [_replaced(verdict) for verdict in verdicts]
                 if isinstance(action, Refuse):
                     verdicts.append(Verdict(due_at, due_at, 1, None, action.reason))
                 else:
                     verdicts.append(Verdict(due_at, due_at, 1, due_at + delay(name, due_at, policy.jitter), None))
     return Decision(tuple(verdicts), plan.watermark, plan.next_due, stop_running)
+
+
+def _replaced(verdict: Verdict) -> Verdict:
+    """A tick that would be fired, were not a later one due together with it that stops its run."""
+    return replace(verdict, run_at=None, reason=REPLACED) if verdict.fired else verdict

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Literal
 
 from trueup.errors import ConfigError
 from trueup.schedules.cron import Cron
 from trueup.schedules.offsets import EARLIEST, LAST_YEAR, Change, changes
+from trueup.schedules.spec import Spec
 
 _SECOND = timedelta(seconds=1)
 
@@ -34,8 +36,7 @@ def preview(cron: Cron, year: int) -> Iterator[Touched]:
     Found as it is asked for: a schedule for every second has 3,600 of them at each change of an hour.
     Raises ConfigError for a year without a calendar.
     """
-    if not EARLIEST.year < year < LAST_YEAR:
-        raise ConfigError(f"year={year} is not from {EARLIEST.year + 1} to {LAST_YEAR - 1}")
+    _check_calendar(year)
     return (touched for change in changes(cron.zone, year) for touched in _touched_by(cron, change))
 
 
@@ -64,3 +65,31 @@ def _why(cron: Cron, change: Change) -> str:
         )
     rule = "literal" if cron.dst == "literal" else "a star in the minute or hour follows real time"
     return f"clocks skip it: not due ({rule})" if change.is_gap else f"clocks show it twice: due both times ({rule})"
+
+
+@dataclass(frozen=True, slots=True)
+class Year:
+    """A schedule in a year of UTC: its first ticks, and what moved clocks do to it. `more` when not all of that is here."""
+
+    spec: Spec
+    year: int
+    first: tuple[datetime, ...]
+    touched: tuple[Touched, ...]
+    more: bool
+
+
+def in_year(spec: Spec, year: int, *, first: int = 5, most: int = 1_000) -> Year:
+    """The first ticks of any schedule in that year, and at most so many times that the zone's clocks skip or repeat.
+
+    Only cron schedules look at clocks. Raises ConfigError for a year without a calendar.
+    """
+    _check_calendar(year)
+    begin, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+    ticks = tuple(spec.between(begin - timedelta.resolution, end - timedelta.resolution, first))
+    touched = tuple(islice(preview(spec, year), most + 1)) if isinstance(spec, Cron) else ()
+    return Year(spec, year, ticks, touched[:most], len(touched) > most)
+
+
+def _check_calendar(year: int) -> None:
+    if not EARLIEST.year < year < LAST_YEAR:
+        raise ConfigError(f"year={year} is not from {EARLIEST.year + 1} to {LAST_YEAR - 1}")

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, Connection, errors
 
 from trueup.clock import Clock
-from trueup.errors import ConfigError, LostLease
+from trueup.errors import ConfigError, DatabaseUnavailable, LostLease
 from trueup.store.connect import RETRYABLE
 from trueup.store.line import Rows, fetch
 from trueup.store.load import Statements
 from trueup.store.pool import fetch_sync
+from trueup.store.wire import Connect, Wire
 
-Connect = Callable[[str], Connection[Any]]
+# Statements about leases touch one row. One that takes longer than this is stuck, and renewals queue up behind it.
+MOST_SECONDS = 5.0
+ADVISORY_LOOK = 1.0  # seconds between looks at an advisory lock: it ends with its connection, whatever the ttl
 
 
 def label() -> str:
@@ -31,29 +33,44 @@ def label() -> str:
 
 
 class Terms:
-    """Terms and their fence, on a connection that is opened when needed and kept."""
+    """Terms and their fence, and the connections that leases of this process share.
 
-    def __init__(self, connect: Connect, statements: Statements, clock: Clock) -> None:
+    Renewals have a connection of their own: they must not wait for somebody who tries to acquire.
+    """
+
+    def __init__(self, connect: Connect, statements: Statements, clock: Clock, timeout: timedelta) -> None:
         self._connect = connect
         self._statements = statements
         self._clock = clock
-        self._lock = threading.Lock()
-        self._connection: Connection[Any] | None = None
+        self._seconds = min(timeout.total_seconds(), MOST_SECONDS)
+        self._acquiring = self.wire("lease")
+        self._renewing = self.wire("lease renewal")
+        self._at_close: list[Callable[[], None]] = []
+        self._closed = False
+
+    def wire(self, part: str) -> Wire:
+        return Wire(self._connect, part, self._seconds)
+
+    def acquire(self, statement: str, **params: Any) -> Rows:
+        """Run a statement that gives a lease to somebody. No rows also when a fenced transaction of its holder is open."""
+        self._check_open()
+        with self._acquiring.use() as connection:
+            try:
+                with connection.transaction():
+                    fetch_sync(connection, self._statements["leases/patience"])
+                    return fetch_sync(connection, self._statements[statement], self._at(params))
+            except errors.LockNotAvailable:
+                return []
 
     def run(self, statement: str, **params: Any) -> Rows:
-        with self._lock:
-            try:
-                if self._connection is None:
-                    self._connection = self._connect("lease")
-                return fetch_sync(self._connection, self._statements[statement], {"now": self._clock.now(), **params})
-            except RETRYABLE:
-                self._drop()
-                raise
+        self._check_open()
+        with self._renewing.use() as connection:
+            return fetch_sync(connection, self._statements[statement], self._at(params))
 
-    def mint(self, name: str, holder: UUID) -> int:
-        """A new term, larger than every earlier one of this name."""
-        ((term,),) = self.run("leases/mint", name=name, holder=holder, label=label())
-        return int(term)
+    def mint(self, name: str, holder: UUID) -> int | None:
+        """A new term, larger than every earlier one of this name; None while a transaction fenced by an earlier one is open."""
+        rows = self.acquire("leases/mint", name=name, holder=holder, label=label())
+        return int(rows[0][0]) if rows else None
 
     async def fence(self, name: str, term: int, tx: AsyncConnection[Any]) -> None:
         """Raise LostLease unless this is the newest term; it stays so until the caller's transaction ends."""
@@ -64,14 +81,30 @@ class Terms:
         if not fetch_sync(tx, self._statements["leases/fence"], {"name": name, "term": term}):
             raise LostLease(name, term)
 
-    def close(self) -> None:
-        with self._lock:
-            self._drop()
+    def at_close(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call this before the connections are closed. Returns what takes it back."""
+        self._at_close.append(call)
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        def forget() -> None:
+            if call in self._at_close:
+                self._at_close.remove(call)
+
+        return forget
+
+    def close(self) -> None:
+        """Whoever holds a lease is told that it is lost: nothing renews it from here on."""
+        self._closed = True
+        for call in list(self._at_close):
+            call()
+        self._acquiring.close()
+        self._renewing.close()
+
+    def _check_open(self) -> None:
+        if self._closed:  # a connection opened now would never be closed
+            raise DatabaseUnavailable("the App was closed")
+
+    def _at(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"now": self._clock.now(), **params}
 
 
 class RowLeases:
@@ -81,7 +114,7 @@ class RowLeases:
         self._terms = terms
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
-        rows = self._terms.run("leases/acquire", name=name, holder=holder, label=label(), ttl=ttl.total_seconds())
+        rows = self._terms.acquire("leases/acquire", name=name, holder=holder, label=label(), ttl=ttl.total_seconds())
         return int(rows[0][0]) if rows else None
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
@@ -90,68 +123,78 @@ class RowLeases:
     def release(self, name: str, holder: UUID, term: int) -> None:
         self._terms.run("leases/release", name=name, holder=holder, term=term)
 
+    def renew_every(self, ttl: timedelta) -> float:
+        return ttl.total_seconds() / 3
+
     def fence_name(self, name: str) -> str:
         return name
 
     def close(self) -> None:
-        """The connection belongs to the terms."""
+        """The connections belong to the terms."""
 
 
 class AdvisoryLeases:
     """A session-level advisory lock on a connection of its own, which is open exactly as long as the lease is held.
 
-    It ends with the connection and so with the process; `ttl` only says how often it is looked after.
+    It ends with the connection and so with the process; `ttl` only says after how long without an answer it counts as lost.
+    One object keeps one lease.
     """
 
-    def __init__(self, connect: Connect, statements: Statements, terms: Terms, key: int | None) -> None:
-        self._connect = connect
-        self._statements = statements
+    def __init__(self, terms: Terms, statements: Statements, key: int | None) -> None:
         self._terms = terms
+        self._statements = statements
         self._key = key
-        self._connection: Connection[Any] | None = None
+        self._wire = terms.wire("advisory lease")
         self._taken: dict[str, int] = {}
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
-        connection = self._connect("advisory lease")
+        if not self._lock(name):
+            return None  # the connection is kept for the next try
+        term = None
         try:
-            key = (
-                self._key
-                if self._key is not None
-                else fetch_sync(connection, self._statements["leases/advisory_key"], {"name": name})[0][0]
-            )
-            ((locked, backend),) = fetch_sync(connection, self._statements["leases/advisory_lock"], {"key": key})
-            if not locked:
-                return None
-            self._taken = {"key": key, "backend": backend}
-            self._connection = connection
-            if not self._held():
-                raise ConfigError(
-                    f"lease {name!r}: an advisory lock needs a connection straight to PostgreSQL; this one goes through a pooler in transaction mode, which may give its session to others. Use backend='postgres'"
-                )
-            return self._terms.mint(self.fence_name(name), holder)
+            term = self._terms.mint(self.fence_name(name), holder)
         finally:
-            if self._connection is not connection or not self._taken:
-                connection.close()
+            if term is None:
+                self._wire.close()  # with it goes the lock
+        return term
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
+        if not self._taken:
+            return False
         try:
-            return self._held()
-        except RETRYABLE:
+            with self._wire.use() as connection:
+                return bool(fetch_sync(connection, self._statements["leases/advisory_held"], self._taken)[0][0])
+        except (*RETRYABLE, DatabaseUnavailable):
             return False  # the lock went with the connection
 
     def release(self, name: str, holder: UUID, term: int) -> None:
-        self.close()
+        taken, self._taken = self._taken, {}
+        if taken:
+            with self._wire.use() as connection:
+                fetch_sync(connection, self._statements["leases/advisory_unlock"], taken)
+
+    def renew_every(self, ttl: timedelta) -> float:
+        return min(ttl.total_seconds() / 3, ADVISORY_LOOK)
 
     def fence_name(self, name: str) -> str:
         return f"advisory:{name if self._key is None else self._key}"
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._wire.close()
 
-    def _held(self) -> bool:
-        connection = self._connection
-        return connection is not None and bool(
-            fetch_sync(connection, self._statements["leases/advisory_held"], self._taken)[0][0]
-        )
+    def _lock(self, name: str) -> bool:
+        with self._wire.use() as connection:
+            # Two schemas of one database are two installations: their leases of the same name are different ones.
+            text = f"trueup lease {self._statements.schema} {name}"
+            ((hashed, backend),) = fetch_sync(connection, self._statements["leases/advisory_key"], {"name": text})
+            if backend != connection.info.backend_pid:
+                # A pooler numbers its clients itself. Found out before locking: the lock would stay with its session.
+                raise ConfigError(
+                    f"lease {name!r}: an advisory lock needs a connection straight to PostgreSQL; this one goes through a "
+                    "pooler, which may lend the session that has the lock to others. Use backend='postgres'"
+                )
+            key = hashed if self._key is None else self._key
+            ((locked,),) = fetch_sync(connection, self._statements["leases/advisory_lock"], {"key": key})
+            if locked:
+                self._taken = {"key": key, "backend": backend}
+            return bool(locked)

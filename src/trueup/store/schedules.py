@@ -2,8 +2,12 @@
 
 A pass of the planner is one transaction: take the fleet's planning lock without waiting, read what is due, decide in Python
 from each row's own spec, record the ticks and enqueue their jobs, advance the rows by compare-and-set. A crash anywhere
-leaves all of it or nothing. Whoever changes a schedule settles first, in the same transaction, what was due under the old
-version, so that no tick falls between two versions.
+leaves all of it or nothing.
+
+Whoever changes a schedule locks its row, and only then looks at the clock; what was due by then is settled under the old
+version, and the new one begins at that moment, so no tick falls between two versions and none belongs to both. A planner
+passes over rows that are locked: one that is being changed is settled by whoever changes it, and a process frozen halfway
+keeps one schedule waiting and not the fleet. One row is all that a change ever locks, so the two cannot wait in a circle.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import orjson
 from psycopg import AsyncConnection
 
 from trueup import faults
-from trueup.clock import Clock
+from trueup.clock import Clock, elapsed
 from trueup.errors import ConfigError, NotFound
 from trueup.schedules import spec as specs
 from trueup.schedules.decide import Decision, decide
@@ -25,13 +29,21 @@ from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.jobs import Database
-from trueup.store.line import Rows, fetch
+from trueup.store.line import NOT_FOR_EVER, Rows, fetch
 from trueup.store.load import Statements
 
 MOST_AT_ONCE = 1_000  # schedules planned in one transaction
+MOST_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
+DECIDE_FOR = (
+    0.1  # seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s
+)
 MOST_PASSES = 1_000  # settling one schedule may take several plans after a long downtime
 
 State = Literal["active", "paused", "retired"]
+
+
+class StaleSchedule(RuntimeError):
+    """A pass was undone because a row that it had decided about was not the same any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +86,24 @@ class StoredSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A version of a schedule that this release cannot read."""
+
+    name: str
+    version: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """What a pass did. `held` is False when another planner was at it."""
+    """What a pass did. `held` is False when another planner was at it; `more`: something is due still."""
 
     held: bool = True
     fired: int = 0
     skipped: int = 0
     more: bool = False
-    unreadable: tuple[tuple[str, str], ...] = ()
+    paused: tuple[str, ...] = ()  # because their runs keep dying
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class Schedules:
@@ -93,44 +115,85 @@ class Schedules:
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
-    async def next_in(self) -> float | None:
-        """Seconds until the next tick of anything, by the database's clock; None when nothing is planned."""
-        rows = await self._database.fetch(self._statements["schedules/now"], {"now": self._clock.now()})
-        return None if rows[0][1] is None else float(rows[0][1])
+    async def next_in(self, unreadable: Iterable[Unreadable] = ()) -> float | None:
+        """Seconds until the next tick of anything but these, by the database's clock; None when nothing is planned."""
+        params = {"now": self._clock.now(), **_names_and_versions(unreadable)}
+        ((seconds,),) = await self._database.fetch(self._statements["schedules/next"], params)
+        return None if seconds is None else float(seconds)
 
-    async def plan(self, unreadable: Iterable[str] = ()) -> Planned:
-        """One pass over what is due. Does nothing while another planner holds the lock."""
+    async def plan(self, unreadable: Iterable[Unreadable] = ()) -> Planned:
+        """One pass over what is due, except these. Does nothing while another planner holds the lock."""
         async with self._database.transaction() as connection:
             lock = {"name": f"trueup planner {self._statements.schema}"}
             ((mine,),) = await fetch(connection, self._statements["schedules/lock"], lock)
             if not mine:
                 return Planned(held=False)
-            return await self._plan(connection, None, list(unreadable))
+            return await self._plan(connection, await self._now(connection), None, unreadable)
 
-    async def _plan(self, connection: AsyncConnection[Any], names: list[str] | None, unreadable: list[str]) -> Planned:
-        ((now, _),) = await fetch(connection, self._statements["schedules/now"], {"now": self._clock.now()})
-        due = {"now": now, "unreadable": unreadable, "names": names, "most": MOST_AT_ONCE}
+    async def _plan(
+        self,
+        connection: AsyncConnection[Any],
+        now: datetime,
+        names: list[str] | None,
+        unreadable: Iterable[Unreadable] = (),
+    ) -> Planned:
+        due = {"now": now, "names": names, "most": MOST_AT_ONCE, **_names_and_versions(unreadable)}
         rows = await fetch(connection, self._statements["schedules/due"], due)
+        failing = await self._failing(connection, rows)
         decisions: list[tuple[tuple[Any, ...], Decision]] = []
-        broken: list[tuple[str, str]] = []
+        broken: list[Unreadable] = []
+        ticks, until = 0, elapsed() + DECIDE_FOR
         for row in rows:
-            name, spec, policy, _, _, decided_until, _, running, waiting = row
+            if decisions and (ticks >= MOST_TICKS or elapsed() > until):
+                break
+            name, spec, policy, version, _, decided_until, _, running, waiting = row
             try:
                 when, how = specs.from_json(spec), SchedulePolicy.from_json(policy)
             except ConfigError as error:  # written by a newer release: its planners will see to it
-                broken.append((name, str(error)))
+                broken.append(Unreadable(name, version, str(error)))
                 continue
-            decisions.append((row, decide(name, when, how, decided_until, now, Runs(running, waiting))))
-        if faults.ARMED:
-            faults.hit("mid_tick")
+            runs = Runs(running, waiting)
+            decision = decide(name, when, how, decided_until, now, runs, failing=name in failing)
+            decisions.append((row, decision))
+            ticks += len(decision.verdicts)
         await self._write(connection, decisions, now)
+        # Not before all that was due has its verdict: nobody looks at a paused schedule again.
+        paused = [row[0] for row, d in decisions if row[0] in failing and (d.next_due is None or d.next_due > now)]
+        for name in paused:
+            await self._pause_failing(connection, name, failing[name], now)
         verdicts = [verdict for _, decision in decisions for verdict in decision.verdicts]
+        left_over = len(decisions) + len(broken) < len(rows) or len(rows) == MOST_AT_ONCE
         return Planned(
             fired=sum(verdict.fired for verdict in verdicts),
             skipped=sum(verdict.count for verdict in verdicts if not verdict.fired),
-            more=len(rows) == MOST_AT_ONCE or any(d.next_due is not None and d.next_due <= now for _, d in decisions),
+            more=left_over or any(d.next_due is not None and d.next_due <= now for _, d in decisions),
+            paused=tuple(paused),
             unreadable=tuple(broken),
         )
+
+    async def _now(self, connection: AsyncConnection[Any]) -> datetime:
+        ((now,),) = await fetch(connection, self._statements["schedules/now"], {"now": self._clock.now()})
+        assert isinstance(now, datetime)
+        return now
+
+    async def _failing(self, connection: AsyncConnection[Any], rows: Rows) -> dict[str, int]:
+        """Schedules whose latest runs are all dead, as many of them as `pause_after` in their policy says."""
+        asked = {row[0]: row[2]["pause_after"] for row in rows if isinstance(row[2].get("pause_after"), int)}
+        if not asked:
+            return {}
+        params = {"names": list(asked), "mosts": list(asked.values())}
+        return {name: asked[name] for (name,) in await fetch(connection, self._statements["schedules/failing"], params)}
+
+    async def _pause_failing(self, connection: AsyncConnection[Any], name: str, dead: int, now: datetime) -> None:
+        params = {
+            "now": now,
+            "names": [name],
+            "state": "paused",
+            "from_states": ["active"],
+            "note": f"the last {dead} {'run is' if dead == 1 else 'runs are'} dead",
+            "next_due_at": None,
+        }
+        await fetch(connection, self._statements["schedules/set_state"], params)
 
     async def _write(
         self, connection: AsyncConnection[Any], decisions: list[tuple[tuple[Any, ...], Decision]], now: datetime
@@ -146,7 +209,9 @@ class Schedules:
         if verdicts:
             await self._fire(connection, verdicts_as_arrays(verdicts), now)
         if decisions:
-            await fetch(
+            if faults.ARMED:
+                faults.hit("mid_tick")
+            advanced = await fetch(
                 connection,
                 self._statements["schedules/advance"],
                 {
@@ -157,6 +222,8 @@ class Schedules:
                     "decided_untils": [decision.decided_until for _, decision in decisions],
                 },
             )
+            if len(advanced) < len(decisions):  # not what we decided about: nothing of this pass may stay
+                raise StaleSchedule("a schedule was changed after it was read; nothing was planned")
 
     async def _fire(self, connection: AsyncConnection[Any], arrays: Mapping[str, Any], now: datetime) -> Rows:
         params = {"now": now, "aging": self._aging, "channel": self._statements.channel, **arrays}
@@ -164,8 +231,13 @@ class Schedules:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    async def put(self, entry: Entry) -> bool:
-        """Store a schedule; what was due under its old version is settled first. False when nothing changed."""
+    async def put(self, entry: Entry, expected: int | None = None) -> bool:
+        """Store a schedule; what was due under its old version is settled first. False when nothing changed.
+
+        With `expected`, nothing changes unless that is its version; 0: unless there is none of this name.
+        When two releases declare one name differently, the row follows whoever started last, and every planner follows the
+        row: each start is a new version, and no tick is lost or fired twice between them.
+        """
         async with self._database.transaction() as connection:
             now = await self._settle(connection, entry.name)
             rows = await fetch(
@@ -173,6 +245,7 @@ class Schedules:
                 self._statements["schedules/put"],
                 {
                     "name": entry.name,
+                    "expected": expected,
                     "origin": entry.origin,
                     "spec": orjson.dumps(specs.to_json(entry.spec)).decode(),
                     "policy": orjson.dumps(entry.policy.to_json()).decode(),
@@ -186,7 +259,8 @@ class Schedules:
                     "next_due_at": entry.spec.next_after(now),
                 },
             )
-            await self._changed(connection)
+            if rows:
+                await self._changed(connection)
         return bool(rows)
 
     async def pause(self, names: Sequence[str], note: str) -> set[str]:
@@ -206,29 +280,39 @@ class Schedules:
         for name in names:
             async with self._database.transaction() as connection:
                 now = await self._settle(connection, name)
-                stored = await self._get(connection, name)
-                next_due_at = None if stored is None else specs.from_json(stored.spec).next_after(now)
                 params = {
                     "now": now,
                     "names": [name],
                     "state": state,
                     "from_states": list(from_states),
                     "note": note,
-                    "next_due_at": next_due_at,
+                    # Only to resume: one that this release cannot read can still be paused.
+                    "next_due_at": await self._next_due(connection, name, now) if state == "active" else None,
                 }
-                changed |= {row[0] for row in await fetch(connection, self._statements["schedules/set_state"], params)}
-                await self._changed(connection)
+                rows = await fetch(connection, self._statements["schedules/set_state"], params)
+                if rows:
+                    await self._changed(connection)
+                changed |= {row[0] for row in rows}
         return changed
 
+    async def _next_due(self, connection: AsyncConnection[Any], name: str, now: datetime) -> datetime | None:
+        stored = await self._get(connection, name)
+        return None if stored is None else specs.from_json(stored.spec).next_after(now)
+
     async def _settle(self, connection: AsyncConnection[Any], name: str) -> datetime:
-        """Decide about everything that is due for one schedule, whose row stays locked. Returns the moment taken for now."""
+        """Lock one schedule's row and decide about everything that is due for it. Returns the moment taken for now."""
+        now = await self._hold(connection, name)
         for _ in range(MOST_PASSES):
-            planned = await self._plan(connection, [name], [])
+            planned = await self._plan(connection, now, [name])
             if not planned.more:
                 break
-        ((now, _),) = await fetch(connection, self._statements["schedules/now"], {"now": self._clock.now()})
-        assert isinstance(now, datetime)
         return now
+
+    async def _hold(self, connection: AsyncConnection[Any], name: str) -> datetime:
+        """Lock one schedule's row, if there is one, and only then look at the clock."""
+        await connection.execute(NOT_FOR_EVER)
+        await fetch(connection, self._statements["schedules/hold"], {"name": name})
+        return await self._now(connection)
 
     async def _changed(self, connection: AsyncConnection[Any]) -> None:
         await fetch(
@@ -236,8 +320,13 @@ class Schedules:
         )
 
     async def delete(self, name: str) -> bool:
-        """Forget a schedule that people made, or a retired one; its ledger stays."""
-        return bool(await self._database.fetch(self._statements["schedules/delete"], {"name": name}))
+        """Forget a schedule that people made, or a retired one; what was due is settled first, and its ledger stays."""
+        async with self._database.transaction() as connection:
+            now = await self._settle(connection, name)
+            rows = await fetch(connection, self._statements["schedules/delete"], {"name": name, "at": now})
+            if rows:
+                await self._changed(connection)
+        return bool(rows)
 
     async def removed(self, queues: Sequence[str], declared: Sequence[str]) -> list[str]:
         """Names that code had declared for these queues and declares no more."""
@@ -247,17 +336,26 @@ class Schedules:
     async def trigger(self, name: str) -> int | None:
         """Fire once now, whatever the schedule says. Returns the job's id; None when a tick of this very moment exists."""
         async with self._database.transaction() as connection:
+            now = await self._hold(connection, name)
             if await self._get(connection, name) is None:
                 raise NotFound(f"no schedule is called {name!r}")
-            ((now, _),) = await fetch(connection, self._statements["schedules/now"], {"now": self._clock.now()})
-            rows = await self._fire(connection, arrays([name], [now], reason="triggered"), now)
+            rows = await self._fire(connection, arrays(name, [now], run_at=now, reason="triggered"), now)
         return int(rows[0][2]) if rows else None
 
     async def backfill(self, name: str, moments: Sequence[datetime]) -> int:
-        """Fire these ticks unless they have their verdict. Returns how many were fired."""
+        """Fire these past ticks unless they were fired, all of them or none. Returns how many were.
+
+        What is due is settled first, so that the planner does not decide about the same ticks afterwards. Raises ConfigError
+        when one of them is still to come: that one is the planner's.
+        """
         async with self._database.transaction() as connection:
-            ((now, _),) = await fetch(connection, self._statements["schedules/now"], {"now": self._clock.now()})
-            return len(await self._fire(connection, arrays([name] * len(moments), moments, reason="backfill"), now))
+            now = await self._settle(connection, name)
+            if moments and max(moments) > now:
+                raise ConfigError(
+                    f"schedule {name!r}: {max(moments).isoformat()} is still to come; backfill what is past"
+                )
+            # Due now and not then: they queue up behind what waits already, oldest first.
+            return len(await self._fire(connection, arrays(name, moments, run_at=now, reason="backfill"), now))
 
     async def skip_tick(self, name: str, due_at: datetime, reason: str) -> bool:
         params = {"name": name, "due_at": due_at, "reason": reason}
@@ -275,14 +373,29 @@ class Schedules:
         rows = await fetch(connection, self._statements["schedules/get"], {"name": name})
         return StoredSchedule(*rows[0]) if rows else None
 
-    async def recent_runs(self, name: str, most: int) -> list[str]:
-        """How the latest finished runs ended, newest first."""
-        return [
-            row[0]
-            for row in await self._database.fetch(
-                self._statements["schedules/recent_runs"], {"name": name, "most": most}
-            )
-        ]
+    async def now(self) -> datetime:
+        """The database's time."""
+        ((now,),) = await self._database.fetch(self._statements["schedules/now"], {"now": self._clock.now()})
+        assert isinstance(now, datetime)
+        return now
+
+    async def versions(self, since: datetime) -> Rows:
+        """(name, since, state, spec, watermark) of every version that matters since then, oldest first per schedule."""
+        return await self._database.fetch(self._statements["schedules/versions"], {"since": since})
+
+    async def ledger(self, name: str, since: datetime, until: datetime) -> Rows:
+        """(due_at, last_due_at, count, outcome, reason, job_id) after `since` up to `until`; see `schedules/ledger.sql`."""
+        params = {"name": name, "since": since, "until": until}
+        return await self._database.fetch(self._statements["schedules/ledger"], params)
+
+    async def runs_astray(self, since: datetime) -> Rows:
+        """(schedule, due_at, job id, the job id in the ledger or None) of runs that the ledger does not account for."""
+        return await self._database.fetch(self._statements["schedules/runs_astray"], {"since": since})
+
+
+def _names_and_versions(unreadable: Iterable[Unreadable]) -> dict[str, Any]:
+    known = list(unreadable)
+    return {"unreadable_names": [one.name for one in known], "unreadable_versions": [one.version for one in known]}
 
 
 def verdicts_as_arrays(verdicts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -297,15 +410,15 @@ def verdicts_as_arrays(verdicts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     }
 
 
-def arrays(names: Sequence[str], moments: Sequence[datetime], *, reason: str) -> dict[str, Any]:
+def arrays(name: str, moments: Sequence[datetime], *, run_at: datetime, reason: str) -> dict[str, Any]:
     """Ticks that people ask for: fired, with the reason why."""
     count = len(moments)
     return {
-        "names": list(names),
+        "names": [name] * count,
         "due_ats": list(moments),
         "last_due_ats": list(moments),
         "counts": [1] * count,
         "outcomes": ["fired"] * count,
         "reasons": [reason] * count,
-        "run_ats": list(moments),
+        "run_ats": [run_at] * count,
     }

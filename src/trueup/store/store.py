@@ -55,7 +55,7 @@ class Store:
         self.lanes = Lanes(self.pool, self.statements, clock)
         self.history = History(self.pool, self.statements, clock)
         self.schedules = Schedules(self.pool, self.statements, clock, aging)
-        self.terms = Terms(self.connect_sync, self.statements, clock)
+        self.terms = Terms(self.connect_sync, self.statements, clock, statement_timeout)
         self.views = Views(self.pool, self.statements, clock)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 

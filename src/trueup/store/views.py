@@ -103,6 +103,33 @@ class Views:
         records = await self._records("views/job", columns, id=job_id)
         return records[0] if records else None
 
+    async def schedules(self) -> list[Record]:
+        """All schedules by name, each with its last tick."""
+        columns = (
+            *("name", "origin", "state", "spec", "policy", "kind", "queue", "version", "next_due_at", "decided_until"),
+            *("note", "last_due_at", "last_outcome", "last_reason", "unfinished"),
+        )
+        return await self._records("schedules/list", columns)
+
+    async def schedule(self, name: str) -> Record | None:
+        """Everything about one schedule."""
+        columns = (
+            *("name", "origin", "state", "spec", "policy", "kind", "queue", "lane", "priority", "max_attempts", "args"),
+            *("version", "next_due_at", "decided_until", "note", "created_at", "changed_at"),
+        )
+        records = await self._records("schedules/get", columns, name=name)
+        return records[0] if records else None
+
+    async def ticks(self, name: str, limit: int) -> list[Record]:
+        """The latest ticks of a schedule, newest first."""
+        columns = ("due_at", "last_due_at", "count", "outcome", "reason", "job_id", "version", "decided_at", "run")
+        return await self._records("schedules/ticks", columns, name=name, limit=limit)
+
+    async def planning(self) -> Record:
+        """How many schedules are active and paused, and in how many seconds the next tick is due; negative when it is late."""
+        (record,) = await self._records("views/planning", ("active", "paused", "retired", "next_in_s"))
+        return record
+
     async def ids(self, *, state: str, kind: str | None, after_id: int, limit: int, failed: bool = False) -> list[int]:
         """Ids in a state, oldest first, a page at a time: for commands over many jobs.
 

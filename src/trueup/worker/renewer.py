@@ -121,7 +121,7 @@ class Renewer:
             return True
         if faults.ARMED:
             faults.hit("before_renew")
-        sent = elapsed()
+        sent = life.clock.elapsed()
         params = self._store.workers.renewal(life.holder, self._lease_for, stopping=self.stopping)
         try:
             if self._connection is None:
@@ -130,7 +130,9 @@ class Renewer:
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
             self._events.emit(
-                RenewalFailed(str(life.holder), mask(str(error).strip()), round(life.trust.left(elapsed()), 1))
+                RenewalFailed(
+                    str(life.holder), mask(str(error).strip()), round(life.trust.left(life.clock.elapsed()), 1)
+                )
             )
             return False
         if rows:

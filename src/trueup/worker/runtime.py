@@ -228,7 +228,7 @@ class Worker:
         await self._housekeeping_jobs.adopt(
             [f"{LANE_PREFIX}{job.kind}" for job in self.registry if not job.controls.any]
         )
-        sent = elapsed()
+        sent = self.store.clock.elapsed()
         identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
         await self._workers.register(identity, self.settings.lease_for)
         self._life = Life(identity, Trust(self.settings.lease_for, sent), self.store.clock)
@@ -273,7 +273,7 @@ class Worker:
         now = elapsed()
         self.renewer.pulse(now, watched=bool(self.hand.running))
         life = self._life
-        if life is not None and not life.over and life.trust.left(now) <= 0:
+        if life is not None and not life.over and not life.trusted:
             self.renewer.cut()
             self._lost(life, "it could not be renewed in time")
         self._pulse = self._loop.call_later(0.5, self._beat)
@@ -324,6 +324,7 @@ class Worker:
         self.claimer.listening = listening
         if listening:
             self.claimer.wake()  # something may have been said while nobody heard
+            self.ticker.wake()
 
     def _handlers(self) -> dict[CodeType, str]:
         return {

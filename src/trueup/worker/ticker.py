@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 
-from trueup.events import Events, ScheduleUnreadable, TicksDecided
-from trueup.store.schedules import Planned, Schedules
+from trueup.events import Events, ScheduleChanged, ScheduleUnreadable, TicksDecided
+from trueup.store.schedules import Planned, Schedules, Unreadable
 from trueup.worker.service import Service
 
 LONGEST = 10.0  # seconds between looks when nothing is due sooner; changes are heard of, this is for when they are not
 SPREAD = 0.03  # seconds
+AGAIN = 0.1  # seconds until the next look while somebody is changing what is due; they say so when they are done
 
 
 class Ticker(Service):
@@ -22,26 +23,33 @@ class Ticker(Service):
     def __init__(self, schedules: Schedules, events: Events) -> None:
         super().__init__(events)
         self._schedules = schedules
-        self._unreadable: set[str] = set()
+        self._unreadable: dict[str, Unreadable] = {}
 
     async def run_once(self) -> float:
-        next_in = await self._schedules.next_in()
+        next_in = await self._next_in()
         if next_in is not None and next_in <= 0:
             planned = await self.plan()
             if planned.more:
                 return 0.0
             if not planned.held:
                 return SPREAD  # another planner is at it: see whether it left something
-            next_in = await self._schedules.next_in()
+            next_in = await self._next_in()
+            if next_in is not None and next_in <= 0 and not planned.fired and not planned.skipped:
+                return AGAIN
         pause = LONGEST if next_in is None else min(max(next_in, 0.0), LONGEST)
         return pause + random.uniform(0.001, SPREAD)  # noqa: S311
 
+    async def _next_in(self) -> float | None:
+        return await self._schedules.next_in(self._unreadable.values())
+
     async def plan(self) -> Planned:
         """One pass of planning."""
-        planned = await self._schedules.plan(self._unreadable)
-        for name, error in planned.unreadable:
-            self._unreadable.add(name)
-            self.events.emit(ScheduleUnreadable(name, error))
+        planned = await self._schedules.plan(self._unreadable.values())
+        for found in planned.unreadable:
+            self._unreadable[found.name] = found
+            self.events.emit(ScheduleUnreadable(found.name, found.error))
+        for name in planned.paused:
+            self.events.emit(ScheduleChanged(name, "paused: its runs keep dying"))
         if planned.fired or planned.skipped:
             self.events.emit(TicksDecided(planned.fired, planned.skipped))
         return planned

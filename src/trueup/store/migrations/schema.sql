@@ -133,7 +133,7 @@ create table {schema}.schedules (
   lane                 text not null,
   priority             integer not null default 0,
   max_attempts         integer not null,
-  args                 jsonb not null default '{}'::jsonb,
+  args                 jsonb not null default '{{}}'::jsonb,
   version              bigint not null default 1,
   next_due_at          timestamptz,
   decided_until        timestamptz not null,

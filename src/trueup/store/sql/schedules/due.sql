@@ -1,10 +1,13 @@
--- Schedules with a tick that is due, and how many of their runs have not finished. Index: schedules_due, jobs_of_schedule.
+-- Schedules with a tick that is due, and how many of their runs have not finished. Those that somebody is changing are passed
+-- over: whoever does settles what is due. Index: schedules_due, jobs_of_schedule.
 select s.name, s.spec, s.policy, s.version, s.next_due_at, s.decided_until, s.lane, runs.running, runs.waiting
   from {schema}.schedules as s,
        lateral (select count(*) filter (where j.state = 'running') as running, count(*) filter (where j.state = 'queued') as waiting
                   from {schema}.jobs as j where j.schedule = s.name) as runs
- where s.state = 'active' and s.next_due_at <= coalesce(%(now)s::timestamptz, now()) and s.name <> all(%(unreadable)s::text[])
+ where s.state = 'active' and s.next_due_at <= %(now)s::timestamptz
    and (%(names)s::text[] is null or s.name = any(%(names)s::text[]))
+   and not exists (select from unnest(%(unreadable_names)s::text[], %(unreadable_versions)s::bigint[]) as u(name, version)
+                    where u.name = s.name and u.version = s.version)
  order by s.next_due_at, s.name
  limit %(most)s
-   for update of s;
+   for update of s skip locked;

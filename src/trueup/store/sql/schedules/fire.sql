@@ -1,15 +1,18 @@
 -- Records ticks, and enqueues a job for each that is fired, all or nothing. A tick that has its verdict already keeps it and
--- makes no second job: the ledger's primary key decides.
+-- makes no second job: the ledger's primary key decides. Only a backfill turns a skipped tick into a fired one; when its row
+-- stands for several in a row, the others stay skipped.
 with given as materialized (
   select g.*, case when g.outcome = 'fired' then nextval('{schema}.jobs_id_seq') end as job_id
     from unnest(%(names)s::text[], %(due_ats)s::timestamptz[], %(last_due_ats)s::timestamptz[], %(counts)s::int[],
                 %(outcomes)s::text[], %(reasons)s::text[], %(run_ats)s::timestamptz[])
          as g(schedule, due_at, last_due_at, count, outcome, reason, run_at)
 ), ledger as (
-  insert into {schema}.ticks (schedule, due_at, last_due_at, count, outcome, reason, job_id, version, decided_at)
+  insert into {schema}.ticks as t (schedule, due_at, last_due_at, count, outcome, reason, job_id, version, decided_at)
   select g.schedule, g.due_at, g.last_due_at, g.count, g.outcome, g.reason, g.job_id, s.version, coalesce(%(now)s::timestamptz, now())
     from given as g join {schema}.schedules as s on s.name = g.schedule
-  on conflict (schedule, due_at) do nothing
+  on conflict (schedule, due_at) do update
+     set outcome = 'fired', reason = excluded.reason || ' (was ' || t.reason || ')', job_id = excluded.job_id, decided_at = excluded.decided_at
+   where t.outcome = 'skipped' and excluded.reason = 'backfill'
   returning schedule, due_at, job_id
 ), made as (
   insert into {schema}.jobs (id, kind, queue, lane, priority, run_at, rank, args, max_attempts, enqueued_at, schedule, due_at)

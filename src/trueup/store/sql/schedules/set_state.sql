@@ -6,8 +6,8 @@ with changed as (
          decided_until = case when %(state)s = 'active' then greatest(decided_until, t.now) else decided_until end
     from (select coalesce(%(now)s::timestamptz, now()) as now) as t
    where name = any(%(names)s::text[]) and state = any(%(from_states)s::text[])
-  returning name, version, changed_at, state, spec
+  returning name, version, greatest(changed_at, decided_until) as since, state, spec
 )
 insert into {schema}.schedule_versions (name, version, since, state, spec)
-select name, version, changed_at, state, spec from changed
+select name, version, since, state, spec from changed
 returning name;

@@ -1,5 +1,7 @@
--- How a schedule was, one version after another, as far as it matters since a moment.
-select version, since, state, spec from {schema}.schedule_versions
- where name = %(name)s
-   and since >= coalesce((select max(since) from {schema}.schedule_versions where name = %(name)s and since <= %(since)s), '-infinity')
- order by version;
+-- How each schedule was, one version after another, as far as it matters since a moment; deleted ones too. `decided_until` is
+-- null for those. Index: schedule_versions_pkey.
+select v.name, v.since, v.state, v.spec, s.decided_until
+  from {schema}.schedule_versions as v
+  left join {schema}.schedules as s on s.name = v.name
+ where v.since >= coalesce((select max(since) from {schema}.schedule_versions as before where before.name = v.name and before.since <= %(since)s), '-infinity')
+ order by v.name, v.version;

@@ -1,0 +1,106 @@
+"""`trueup audit`: whether every tick that was due is in the ledger, once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.errors import WRONG
+from trueup.cli.options import with_session
+from trueup.cli.output import Column, Table
+from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.schedule_audit import Audit
+    from trueup.schedules.audit import Findings, Span
+
+MOST_LISTED = 20  # of each kind and schedule, for people
+
+
+@with_session
+def audit(
+    session: Session,
+    since: Annotated[str, typer.Option("--since", metavar="DURATION", help="How far back, such as 7d or 12h.")] = "7d",
+) -> None:
+    """Compare the ticks that were expected with the ledger.
+
+    Lists gaps (passed over), overdue ticks (nobody has decided yet), unexpected ones, and runs without a tick of their own. Exits with 1 if there is any.
+    """
+    found = session.run(lambda app: app.schedules.audit(since))
+    if session.json:
+        output.write_json(_document(found))
+    else:
+        _show(found)
+    if not found.clean:
+        raise typer.Exit(WRONG)
+
+
+def _document(found: Audit) -> dict[str, Any]:
+    return {
+        "since": found.since,
+        "until": found.until,
+        "clean": found.clean,
+        "schedules": [_record(findings) for findings in found.schedules],
+    }
+
+
+def _record(findings: Findings) -> dict[str, Any]:
+    record = dataclasses.asdict(findings)
+    return {name: value for name, value in record.items() if not name.startswith("_")}
+
+
+def _show(found: Audit) -> None:
+    counts = ("expected", "fired", "skipped")
+    faults = ("gaps", "overdue", "unexpected", "astray")
+    columns = [Column("schedule", wide=True), *(Column(name, right=True) for name in (*counts, *faults))]
+    table = Table("Schedules", columns, empty="no schedule was there")
+    for each in found.schedules:
+        numbers = [getattr(each, name) for name in counts]
+        numbers += [_ticks(each.gaps), _ticks(each.overdue), len(each.unexpected), len(each.astray)]
+        table.rows.append((each.name, *(f"{number:,}" for number in numbers)))
+    output.show(table)
+    for findings in found.schedules:
+        for line in _lines(findings):
+            output.say(f"{findings.name}: {line}")
+    verdict = "every tick is accounted for" if found.clean else "not every tick is accounted for"
+    output.note(f"{verdict}, from {_moment(found.since)} to {_moment(found.until)}")
+
+
+def _lines(findings: Findings) -> Iterator[str]:
+    yield from _few(f"gap: {_span(span)}" for span in findings.gaps)
+    yield from _few(f"overdue: {_span(span)}; does a worker run?" for span in findings.overdue)
+    yield from _few(f"unexpected: {_moment(due_at)}" for due_at in findings.unexpected)
+    yield from _few(
+        f"astray: job {each.job_id} for {_moment(each.due_at)}, "
+        + (f"whose run is job {each.recorded}" if each.recorded is not None else "which is no tick of the ledger")
+        for each in findings.astray
+    )
+    if findings.unreadable is not None:
+        yield f"not judged: {findings.unreadable}"
+
+
+def _few(lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if number == MOST_LISTED:
+            yield "and more (--json lists all)"
+            return
+        yield line
+
+
+def _ticks(spans: Sequence[Span]) -> int:
+    return sum(span.count for span in spans)
+
+
+def _span(span: Span) -> str:
+    if span.count == 1:
+        return _moment(span.first)
+    return f"{_moment(span.first)} to {_moment(span.last)}, {span.count:,} ticks"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"

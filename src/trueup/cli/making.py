@@ -1,0 +1,135 @@
+"""`trueup schedules create` and `edit`: schedules that people make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import output, specs
+from trueup.cli.enqueue import Document, Items, read_arguments
+from trueup.cli.errors import WrongUsage
+from trueup.cli.options import with_session
+from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.jobs.job import Draft
+
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+MissedOption = Annotated[
+    str | None, typer.Option("--missed", metavar="POLICY", help="What was missed: latest, all or skip.")
+]
+CatchUpOption = Annotated[
+    str | None, typer.Option("--catch-up", metavar="DURATION", help="With --missed all: how far back.")
+]
+GraceOption = Annotated[str | None, typer.Option("--grace", metavar="DURATION", help="Later than this is missed.")]
+OverlapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--overlap",
+        metavar="POLICY",
+        help="While a run is not finished: skip, queue_one, queue_all, cancel_running or allow.",
+    ),
+]
+JitterOption = Annotated[
+    str | None, typer.Option("--jitter", metavar="DURATION", help="Spread the runs over so much time.")
+]
+PauseAfterOption = Annotated[
+    int | None, typer.Option("--pause-after", metavar="N", min=1, help="Pause after so many dead runs in a row.")
+]
+
+
+@with_session
+def create(
+    session: Session,
+    name: Name,
+    kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False, help="The job to run.")],
+    arguments: Document = None,
+    arg: Items = None,
+    cron: specs.CronOption = None,
+    tz: specs.TzOption = None,
+    dst: specs.DstOption = None,
+    every: specs.EveryOption = None,
+    at: specs.AtOption = None,
+    missed: MissedOption = None,
+    catch_up: CatchUpOption = None,
+    grace: GraceOption = None,
+    overlap: OverlapOption = None,
+    jitter: JitterOption = None,
+    pause_after: PauseAfterOption = None,
+) -> None:
+    """Make a schedule for a job of your App."""
+    spec = specs.chosen(cron, tz, dst, every, at)
+    if spec is None:
+        raise WrongUsage("say when: --cron, --every or --at")
+    policy = _given(missed, catch_up, grace, overlap, jitter, pause_after)
+    app = session.app_with_jobs()
+    call = _call(app, kind, arguments, arg)
+    session.run_on(app, lambda app: app.schedules.create(name, spec, call, **policy))
+    _report(session, name, "created")
+
+
+@with_session
+def edit(
+    session: Session,
+    name: Name,
+    kind: Annotated[
+        str | None, typer.Option("--job", metavar="KIND", help="Another job, with the arguments of --arg.")
+    ] = None,
+    arg: Items = None,
+    cron: specs.CronOption = None,
+    tz: specs.TzOption = None,
+    dst: specs.DstOption = None,
+    every: specs.EveryOption = None,
+    at: specs.AtOption = None,
+    missed: MissedOption = None,
+    catch_up: CatchUpOption = None,
+    grace: GraceOption = None,
+    overlap: OverlapOption = None,
+    jitter: JitterOption = None,
+    pause_after: PauseAfterOption = None,
+) -> None:
+    """Change a schedule that people made; what is not given stays.
+
+    Ticks that were due are settled first, by the old rule.
+    """
+    if arg and kind is None:
+        raise WrongUsage("--arg goes with --job")
+    spec = specs.chosen(cron, tz, dst, every, at)
+    policy = _given(missed, catch_up, grace, overlap, jitter, pause_after)
+    app = session.app_with_jobs()
+    call = _call(app, kind, None, arg) if kind is not None else None
+    changed = session.run_on(app, lambda app: app.schedules.edit(name, spec=spec, call=call, **policy))
+    _report(session, name, "edited" if changed else "unchanged")
+
+
+def _call(app: App, kind: str, arguments: str | None, items: list[str] | None) -> Draft:
+    positional, named = read_arguments(arguments, items or [])
+    return app.registry[kind].call(*positional, **named)
+
+
+def _given(
+    missed: str | None,
+    catch_up: str | None,
+    grace: str | None,
+    overlap: str | None,
+    jitter: str | None,
+    pause_after: int | None,
+) -> dict[str, Any]:
+    options = {
+        "missed": missed,
+        "catch_up": catch_up,
+        "grace": grace,
+        "overlap": overlap,
+        "jitter": jitter,
+        "pause_after": pause_after,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _report(session: Session, name: str, what: str) -> None:
+    if session.json:
+        output.write_json({"schedule": name, what: True})
+    else:
+        output.say(f"{what} schedule {name}")

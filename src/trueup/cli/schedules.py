@@ -1,0 +1,207 @@
+"""`trueup schedules …`: looking at schedules, making and pausing them, firing ticks by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import many, output, specs
+from trueup.cli.ages import ago, written
+from trueup.cli.errors import WRONG
+from trueup.cli.making import Name, create, edit
+from trueup.cli.options import YesOption, with_session
+from trueup.cli.output import Column, Table
+from trueup.cli.preview import preview
+from trueup.cli.session import Session
+from trueup.observe.printable import printable
+
+if TYPE_CHECKING:
+    from trueup.app import App
+
+group = typer.Typer(help="Look at schedules, make, pause, trigger or backfill them.", no_args_is_help=True)
+
+COLUMNS = (
+    Column("schedule", wide=True),
+    Column("when", wide=True),
+    Column("state"),
+    Column("next tick"),
+    Column("last tick"),
+    Column("outcome", wide=True),
+    Column("unfinished", right=True),
+)
+
+
+@group.command("list")
+@with_session
+def list_all(session: Session) -> None:
+    """List schedules, with their next and last ticks."""
+    schedules = session.run(lambda app: app.schedules.list())
+    if session.json:
+        output.write_json(schedules)
+    else:
+        output.show(Table("Schedules", COLUMNS, [_row(each) for each in schedules], empty="no schedules"))
+
+
+def _row(schedule: dict[str, Any]) -> tuple[object, ...]:
+    due = schedule["next_due_at"] if schedule["state"] == "active" else None
+    return (
+        schedule["name"],
+        specs.text(schedule["spec"]),
+        schedule["state"],
+        ago(due) if due is not None else "",
+        ago(schedule["last_due_at"]) if schedule["last_due_at"] is not None else "",
+        _outcome(schedule["last_outcome"], schedule["last_reason"]) if schedule["last_outcome"] else "",
+        schedule["unfinished"] or "",
+    )
+
+
+@group.command("show")
+@with_session
+def show(
+    session: Session,
+    name: Name,
+    ticks: Annotated[int, typer.Option("--ticks", metavar="N", min=1, max=10_000, help="So many of the latest.")] = 20,
+) -> None:
+    """Show everything about a schedule, and its latest ticks with what became of their runs."""
+    schedule = session.run(lambda app: app.schedules.show(name, ticks))
+    if session.json:
+        output.write_json(schedule)
+        return
+    output.write_block(_facts(schedule))
+    output.say("")
+    columns = (
+        Column("due at"),
+        Column("ticks", right=True),
+        Column("outcome", wide=True),
+        Column("job"),
+        Column("run"),
+    )
+    output.show(Table("Ticks", columns, [_tick(each) for each in schedule["ticks"]], empty="no tick yet"))
+
+
+def _facts(schedule: dict[str, Any]) -> list[tuple[str, str]]:
+    policy = ", ".join(f"{name}={value}" for name, value in schedule["policy"].items())
+    due: datetime | None = schedule["next_due_at"] if schedule["state"] == "active" else None
+    facts = [
+        ("schedule", schedule["name"]),
+        ("when", specs.text(schedule["spec"])),
+        ("state", schedule["state"]),
+        ("note", schedule["note"]),
+        ("made by", "code" if schedule["origin"] == "code" else "people"),
+        ("job", schedule["kind"]),
+        ("queue", schedule["queue"]),
+        ("policy", policy),
+        ("next tick", written(due) if due is not None else None),
+        ("decided", f"up to {written(schedule['decided_until'])}"),
+        ("changed", f"{written(schedule['changed_at'])}, version {schedule['version']}"),
+    ]
+    return [(label, printable(text)) for label, text in facts if text]
+
+
+def _tick(tick: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        f"{tick['due_at']:%Y-%m-%d %H:%M:%SZ}",
+        f"{tick['count']:,}",
+        _outcome(tick["outcome"], tick["reason"]),
+        tick["job_id"] or "",
+        tick["run"] or "",
+    )
+
+
+def _outcome(outcome: str, reason: str | None) -> str:
+    return f"{outcome}: {reason}" if reason else outcome
+
+
+group.command("preview")(preview)
+group.command("create")(create)
+group.command("edit")(edit)
+
+
+@group.command("pause")
+@with_session
+def pause(
+    session: Session,
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a note.")] = "paused by a person",
+) -> None:
+    """Fire no ticks of a schedule until it is resumed."""
+    _move(session, name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
+
+
+@group.command("resume")
+@with_session
+def resume(session: Session, name: Name) -> None:
+    """Fire ticks again from now on; those of the pause are not made up for."""
+    _move(session, name, "resumed", "it is not paused", lambda app: app.schedules.resume(name))
+
+
+@group.command("delete")
+@with_session
+def delete(session: Session, name: Name, yes: YesOption = False) -> None:
+    """Forget a schedule that people made, or one that code declares no more.
+
+    Its ledger stays, and runs that wait are run.
+    """
+    many.confirm(f"Delete schedule {name}?", yes)
+    session.run(lambda app: app.schedules.delete(name))
+    _say(session, name, "deleted", True)
+
+
+@group.command("trigger")
+@with_session
+def trigger(session: Session, name: Name) -> None:
+    """Fire once now, whatever the schedule says."""
+    job_id = session.run(lambda app: app.schedules.trigger(name))
+    if session.json:
+        output.write_json({"schedule": name, "job_id": job_id})
+    else:
+        output.say(f"triggered schedule {name}: job {job_id}")
+
+
+@group.command("backfill")
+@with_session
+def backfill(
+    session: Session,
+    name: Name,
+    start: Annotated[str, typer.Option("--start", metavar="MOMENT", help="The first, such as 2031-01-01T00:00Z.")],
+    end: Annotated[str, typer.Option("--end", metavar="MOMENT", help="The last; it must be past.")],
+    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="At most so fast, such as 10/s.")] = "100/s",
+    yes: YesOption = False,
+) -> None:
+    """Fire the past ticks of a range that were not fired.
+
+    May be stopped and started again: what was fired is not fired twice.
+    """
+    first, last = specs.moment("--start", start), specs.moment("--end", end)
+
+    async def run(app: App) -> int:
+        total = len(await app.schedules.ticks_between(name, first, last))
+        if not total:
+            return 0
+        many.confirm(f"Fire up to {total:,} ticks of schedule {name}?", yes)
+        with many.progress("backfill", total) as note:
+            return await app.schedules.backfill(name, first, last, rate=rate, progress=note)
+
+    fired = session.run(run)
+    if session.json:
+        output.write_json({"schedule": name, "fired": fired})
+    else:
+        output.say(f"fired {fired:,} {'tick' if fired == 1 else 'ticks'} of schedule {name}")
+
+
+def _move(session: Session, name: str, what: str, why_not: str, move: Callable[[App], Awaitable[bool]]) -> None:
+    done = session.run(move)
+    _say(session, name, what, done)
+    if not done:
+        output.note(f"unchanged: {why_not}")
+        raise typer.Exit(WRONG)
+
+
+def _say(session: Session, name: str, what: str, done: bool) -> None:
+    if session.json:
+        output.write_json({"schedule": name, what: done})
+    elif done:
+        output.say(f"{what} schedule {name}")

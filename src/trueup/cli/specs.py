@@ -1,0 +1,68 @@
+"""A schedule's rule on the command line: as options, and as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trueup.cli.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from trueup.schedules.spec import Spec
+
+CronOption = Annotated[
+    str | None, typer.Option("--cron", metavar="EXPR", help='At the times of an expression, such as "30 2 * * *".')
+]
+TzOption = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="With --cron: whose clocks; UTC if not given.")
+]
+DstOption = Annotated[
+    str | None,
+    typer.Option("--dst", metavar="RULE", help="With --cron: debian (skipped times are made up for) or literal."),
+]
+EveryOption = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At even distances, such as 5m.")]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="MOMENT", help="Once, at a moment such as 2031-01-01T09:00Z.")
+]
+
+
+def chosen(cron: str | None, tz: str | None, dst: str | None, every: str | None, at: str | None) -> Spec | None:
+    """The rule that the options give; None without any. Raises a usage error for more than one."""
+    from trueup.schedules import Cron, Every, Once
+
+    if sum(option is not None for option in (cron, every, at)) > 1:
+        raise WrongUsage("give one of --cron, --every and --at")
+    if cron is None and (tz is not None or dst is not None):
+        raise WrongUsage("--tz and --dst go with --cron")
+    if cron is not None:
+        return Cron(cron, tz or "UTC", dst or "debian")  # type: ignore[arg-type]  # it refuses what is neither
+    if every is not None:
+        return Every(every)
+    return None if at is None else Once(moment("--at", at))
+
+
+def moment(option: str, text: str) -> datetime:
+    """A moment with its time zone. Raises a usage error otherwise."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUsage(f"{option} {text}: write it like 2031-01-01T09:00Z") from None
+    if found.tzinfo is None:
+        raise WrongUsage(f"{option} {text} has no time zone; write it like {text}Z or {text}+01:00")
+    return found
+
+
+def text(spec: Mapping[str, str]) -> str:
+    """A stored rule as people write it."""
+    match spec.get("kind"):
+        case "cron":
+            return f"{spec['expr']} {spec['tz']}" + (" (literal)" if spec["dst"] == "literal" else "")
+        case "every":
+            return f"every {spec['interval']}"
+        case "once":
+            return f"once at {spec['at']}"
+        case other:
+            return f"{other} (of another release)"

@@ -1,0 +1,145 @@
+"""Ticks that were expected, against the ledger of those that were decided. Pure.
+
+What is expected of a schedule at a moment is what its version of that moment says: each version counts after it was made up
+to and including the moment of the next. While it is paused, retired or deleted nothing is expected.
+
+A row of the ledger accounts for its tick, or for all ticks from its first to its last when it stands for several. Whether a
+tick was fired by the planner, by a backfill, or skipped for a reason makes no difference: it is accounted for. What people
+fired besides (triggered, or backfilled at times that no version expected) is neither missing nor too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from trueup.schedules.when import When
+
+PATIENCE = timedelta(seconds=60)  # how long a planner may take before a tick without a verdict counts as overdue
+BY_PEOPLE = ("triggered", "backfill")  # reasons of ticks that need not be expected
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """What holds after `since` up to and including `until`; without a `when` nothing is expected."""
+
+    since: datetime
+    until: datetime
+    when: When | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the ledger. Field order is that of `schedules/ledger.sql`."""
+
+    due_at: datetime
+    last_due_at: datetime
+    count: int
+    outcome: str
+    reason: str | None
+    job_id: int | None
+
+    @property
+    def by_people(self) -> bool:
+        return self.reason in BY_PEOPLE
+
+
+@dataclass(slots=True)
+class Span:
+    """So many expected ticks in a row."""
+
+    first: datetime
+    last: datetime
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Astray:
+    """A run that the ledger does not account for: its tick has another job, or there is no such tick."""
+
+    due_at: datetime
+    job_id: int
+    recorded: int | None
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found about one schedule. `gaps` are ticks that were passed over, `overdue` ones that nobody has decided
+    about yet, `unexpected` ones that no version asked for, `astray` runs without a tick of their own."""
+
+    name: str
+    expected: int = 0
+    fired: int = 0
+    skipped: int = 0
+    gaps: list[Span] = field(default_factory=list)
+    overdue: list[Span] = field(default_factory=list)
+    unexpected: list[datetime] = field(default_factory=list)
+    astray: list[Astray] = field(default_factory=list)
+    unreadable: str | None = None  # why it could not be judged
+    _open: Span | None = field(default=None, repr=False)
+
+    @property
+    def clean(self) -> bool:
+        return not (self.gaps or self.overdue or self.unexpected or self.astray or self.unreadable)
+
+    def compare(
+        self, ticks: Sequence[datetime], rows: Sequence[Row], after: datetime, watermark: datetime, now: datetime
+    ) -> None:
+        """Judge the ticks, all that are expected after `after` up to some moment, by the ledger's rows of that time.
+
+        Called once for each stretch of time, in order.
+        """
+        self._count(ticks, [row for row in rows if row.due_at > after])
+        for tick, decided in _looked_up(ticks, rows):
+            if decided:
+                self._open = None
+            elif tick <= watermark:
+                self._add(self.gaps, tick)
+            elif now - tick > PATIENCE:
+                self._add(self.overdue, tick)
+
+    def _count(self, ticks: Sequence[datetime], rows: Iterable[Row]) -> None:
+        wanted = set(ticks)
+        self.expected += len(wanted)
+        for row in rows:
+            fired = row.outcome == "fired"
+            self.fired += fired
+            self.skipped += row.count - fired
+            if row.due_at not in wanted and not row.by_people:
+                self.unexpected.append(row.due_at)
+
+    def _add(self, spans: list[Span], tick: datetime) -> None:
+        if self._open is not None and spans and spans[-1] is self._open:
+            self._open.last = tick
+            self._open.count += 1
+        else:
+            self._open = Span(tick, tick)
+            spans.append(self._open)
+
+
+def reigns(versions: Sequence[tuple[datetime, When | None]], end: datetime) -> list[Reign]:
+    """Versions, each with the moment it was made, as the stretches of time they reign over."""
+    bounds = pairwise([*(since for since, _ in versions), end])
+    return [Reign(since, until, when) for (since, until), (_, when) in zip(bounds, versions, strict=True)]
+
+
+def expected(reigns: Iterable[Reign], start: datetime, end: datetime) -> Iterator[datetime]:
+    """The ticks after `start` up to and including `end`, oldest first; found as they are asked for."""
+    for reign in reigns:
+        since, until = max(reign.since, start), min(reign.until, end)
+        if reign.when is not None and since < until:
+            yield from reign.when.between(since, until)
+
+
+def _looked_up(ticks: Iterable[datetime], rows: Iterable[Row]) -> Iterator[tuple[datetime, bool]]:
+    """Each tick, and whether some row accounts for it. Both are in order."""
+    ahead = iter(rows)
+    row = next(ahead, None)
+    reach: datetime | None = None  # how far the rows that began up to now extend
+    for tick in ticks:
+        while row is not None and row.due_at <= tick:
+            reach = row.last_due_at if reach is None else max(reach, row.last_due_at)
+            row = next(ahead, None)
+        yield tick, reach is not None and tick <= reach

@@ -1,0 +1,9 @@
+-- The ledger of a schedule after one moment up to another, oldest first. It begins with the planner's last row before them, which
+-- may stand for a range that reaches in; what people asked for stands for one tick each. Index: ticks_pkey.
+select due_at, last_due_at, count, outcome, reason, job_id
+  from {schema}.ticks
+ where schedule = %(name)s and due_at <= %(until)s
+   and due_at >= coalesce((select max(due_at) from {schema}.ticks
+                            where schedule = %(name)s and due_at <= %(since)s and (count > 1 or reason is null or reason not in ('backfill', 'triggered'))),
+                          '-infinity')
+ order by due_at;

@@ -1,0 +1,76 @@
+"""A connection for threads: opened when first needed, reopened after it broke. What `Line` is for the event loop.
+
+A statement that takes too long has its socket shut: a server that accepts bytes and answers nothing would otherwise keep
+the thread for ever, and with it everybody who waits for this connection.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from psycopg import Connection
+
+from trueup.errors import DatabaseUnavailable
+from trueup.store.connect import RETRYABLE, abort, went_away
+
+Connect = Callable[[str], Connection[Any]]
+
+
+class Wire:
+    def __init__(self, connect: Connect, part: str, timeout: float) -> None:
+        self._connect = connect
+        self._part = part
+        self._timeout = timeout
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._connection: Connection[Any] | None = None
+
+    @contextmanager
+    def use(self) -> Iterator[Connection[Any]]:
+        """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
+        if self._process != os.getpid():
+            self._start()  # after a fork the connection is the parent's, and its lock may be held by a thread of the parent
+        if not self._lock.acquire(timeout=2 * self._timeout):
+            raise DatabaseUnavailable(f"the connection for the {self._part} has been busy for {2 * self._timeout:g} s")
+        try:
+            if self._connection is None or went_away(self._connection):
+                self._drop()
+                self._connection = self._connect(self._part)
+            connection = self._connection
+            timer = threading.Timer(self._timeout, abort, [connection])
+            timer.daemon = True
+            timer.start()
+            try:
+                yield connection
+            except RETRYABLE:
+                self._drop()
+                raise
+            finally:
+                timer.cancel()
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Close the connection. One that is in use fails for its user, at once."""
+        if self._process != os.getpid():
+            return
+        connection = self._connection
+        if connection is not None and not self._lock.acquire(blocking=False):
+            abort(connection)
+            self._lock.acquire()
+        elif connection is None:
+            return
+        self._drop()
+        self._lock.release()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.support.waiting import wait_until
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def create(cli: Cli, name: str = "sums", *options: str) -> None:
+    result = cli("schedules", "create", name, "add", '{"a": 1}', *(options or ("--every", "1h")))
+    assert (result.code, result.out) == (0, f"created schedule {name}\n"), result
+
+
+def show(cli: Cli, name: str = "sums") -> dict[str, Any]:
+    return dict(cli("schedules", "show", name, "--json").json)
+
+
+def test_without_schedules_the_list_says_so(cli: Cli) -> None:
+    assert cli("schedules", "list").out == "no schedules\n"
+    assert cli("schedules", "list", "--json").json == []
+
+
+def test_a_schedule_is_made_listed_and_shown(cli: Cli) -> None:
+    create(cli, "sums", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--missed", "all", "--catch-up", "2h")
+    (listed,) = cli("schedules", "list", "--json").json
+    assert (listed["name"], listed["state"], listed["origin"]) == ("sums", "active", "people")
+    assert listed["spec"] == {"kind": "cron", "expr": "30 2 * * *", "tz": "Europe/Berlin", "dst": "debian"}
+    line = cli("schedules", "list").out.splitlines()[1]
+    assert line.startswith("sums      30 2 * * * Europe/Berlin  active  in ")
+    shown = cli("schedules", "show", "sums").out
+    assert "missed=all, catch_up=2h" in shown
+    assert "no tick yet" in shown
+    assert show(cli)["args"] == {"a": 1}
+
+
+def test_arguments_that_do_not_fit_the_job_are_refused(cli: Cli) -> None:
+    result = cli("schedules", "create", "sums", "add", '{"a": "one"}', "--every", "1h")
+    assert result.code == 2
+    assert cli("schedules", "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "say when: --cron, --every or --at"),
+        (("--cron", "60 * * * *"), "minute"),
+        (("--cron", "* * * * *", "--tz", "../../etc/passwd"), "zone"),
+        (("--cron", "* * * * *", "--dst", "odd"), 'it is "debian" or "literal"'),
+        (("--every", "1h", "--at", "2031-01-01T00:00Z"), "give one of"),
+        (("--every", "1h", "--tz", "UTC"), "--tz and --dst go with --cron"),
+        (("--at", "tomorrow"), "write it like 2031-01-01T09:00Z"),
+        (("--at", "2031-01-01T00:00"), "has no time zone"),
+        (("--every", "1h", "--missed", "some"), 'it is "latest", "all" or "skip"'),
+        (("--every", "1h", "--overlap", "queue_one"), "with limit=1"),
+    ],
+)
+def test_what_is_wrong_with_a_new_schedule_is_said(cli: Cli, options: tuple[str, ...], said: str) -> None:
+    result = cli("schedules", "create", "sums", "add", "[1]", *options)
+    assert result.code == 2
+    assert said in result.err
+
+
+def test_a_name_that_is_taken_is_refused(cli: Cli) -> None:
+    create(cli)
+    result = cli("schedules", "create", "sums", "add", "[2]", "--every", "5m")
+    assert (result.code, result.out) == (2, "")
+    assert "a schedule is called 'sums' already" in result.err
+
+
+def test_an_edit_changes_what_is_given(cli: Cli) -> None:
+    create(cli, "sums", "--every", "1h", "--jitter", "5m")
+    assert (
+        cli("schedules", "edit", "sums", "--every", "2h", "--job", "add", "--arg", "a:=7").out
+        == "edited schedule sums\n"
+    )
+    assert cli("schedules", "edit", "sums", "--every", "2h", "--json").json == {"schedule": "sums", "unchanged": True}
+    shown = show(cli)
+    assert (shown["spec"]["interval"], shown["policy"], shown["args"]) == ("2h", {"jitter": "5m"}, {"a": 7})
+    assert cli("schedules", "edit", "sums", "--arg", "a:=8").code == 2
+
+
+def test_pausing_and_resuming_say_when_nothing_changed(cli: Cli) -> None:
+    create(cli)
+    assert cli("schedules", "pause", "sums", "--reason", "not now").out == "paused schedule sums\n"
+    assert "not now" in cli("schedules", "show", "sums").out
+    again = cli("schedules", "pause", "sums", "--json")
+    assert (again.code, again.json) == (1, {"schedule": "sums", "paused": False})
+    assert cli("schedules", "resume", "sums", "--json").json == {"schedule": "sums", "resumed": True}
+    assert cli("schedules", "resume", "sums").err == "unchanged: it is not paused\n"
+
+
+@pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger", "edit", "preview"])
+def test_a_name_that_is_none_is_not_found(cli: Cli, verb: str) -> None:
+    result = cli("schedules", verb, "nothing")
+    assert result.code == 1
+    assert result.err == "error: no schedule is called 'nothing'\n"
+
+
+def test_a_deleted_schedule_is_gone(cli: Cli) -> None:
+    create(cli)
+    assert cli("schedules", "delete", "sums").out == "deleted schedule sums\n"
+    assert cli("schedules", "list", "--json").json == []
+
+
+def test_a_triggered_run_is_a_job_with_the_arguments_of_the_schedule(cli: Cli, run_due: Callable[[], int]) -> None:
+    create(cli)
+    job_id = cli("schedules", "trigger", "sums", "--json").json["job_id"]
+    assert run_due() == 1
+    assert cli("jobs", "show", job_id, "--json").json["result"] == 3
+    (tick,) = show(cli)["ticks"]
+    assert (tick["outcome"], tick["reason"], tick["run"]) == ("fired", "triggered", "done")
+    assert "fired: triggered" in cli("schedules", "list").out
+
+
+def test_a_backfill_fires_a_range_once(cli: Cli) -> None:
+    create(cli)
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    span = ("--start", (now - timedelta(hours=3)).isoformat(), "--end", now.isoformat())
+    assert cli("schedules", "backfill", "sums", *span).out == "fired 4 ticks of schedule sums\n"
+    assert cli("schedules", "backfill", "sums", *span, "--json").json == {"schedule": "sums", "fired": 0}
+    assert len(cli("jobs", "list", "--json").json) == 4
+    future = ("--start", now.isoformat(), "--end", (now + timedelta(hours=5)).isoformat())
+    result = cli("schedules", "backfill", "sums", *future)
+    assert result.code == 2
+    assert "is still to come" in result.err
+
+
+def test_a_preview_of_a_rule_needs_no_database(bare_cli: Cli) -> None:
+    result = bare_cli("schedules", "preview", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--year", "2027")
+    assert result.code == 0
+    assert (
+        "2027-03-28 02:30:00  gap     2027-03-28 01:00:00Z  clocks skip it: due once, right after the gap" in result.out
+    )
+    assert "2027-10-31 02:30:00  fold    2027-10-31 00:30:00Z  clocks show it twice: due the first time" in result.out
+    assert "2027-01-01 01:30:00Z  Fri 2027-01-01 02:30:00 CET" in result.out
+    assert "tzdata 20" in result.err
+
+
+def test_a_preview_as_json_and_of_what_clocks_do_not_touch(cli: Cli) -> None:
+    literal = cli(
+        "schedules",
+        "preview",
+        "--cron",
+        "30 2 * * *",
+        "--tz",
+        "Europe/Berlin",
+        "--dst",
+        "literal",
+        "--year",
+        "2027",
+        "--json",
+    )
+    assert [(each["clocks"], len(each["ticks"])) for each in literal.json["touched"]] == [("gap", 0), ("fold", 2)]
+    create(cli)
+    stored = cli("schedules", "preview", "sums", "--year", "2027", "--json").json
+    assert (stored["spec"]["kind"], stored["first"][0], stored["touched"]) == ("every", "2027-01-01T00:00:00+00:00", [])
+    assert "moved clocks do not touch it" in cli("schedules", "preview", "--cron", "0 12 * * *", "--year", "2027").out
+    assert "no tick in 2027" in cli("schedules", "preview", "--at", "2031-01-01T00:00Z", "--year", "2027").out
+
+
+def test_a_preview_takes_a_name_or_a_rule_and_a_year_of_the_calendar(cli: Cli) -> None:
+    assert cli("schedules", "preview").code == 2
+    assert cli("schedules", "preview", "sums", "--every", "1h").code == 2
+    assert "is not from" in cli("schedules", "preview", "--every", "1h", "--year", "0").err
+
+
+def test_the_status_tells_of_schedules_once_there_are_any(cli: Cli) -> None:
+    assert "Schedules" not in cli("status").out
+    create(cli)
+    create(cli, "other", "--every", "2h")
+    cli("schedules", "pause", "other")
+    seen = cli("status", "--json").json["schedules"]
+    assert (seen["active"], seen["paused"], seen["retired"]) == (1, 1, 0)
+    assert 0 < seen["next_in_s"] <= 3600
+    assert "# Schedules" in cli("status").out
+
+
+@pytest.mark.slow
+def test_a_worker_follows_a_schedule_that_was_made_while_it_ran(cli: Cli, start: Start) -> None:
+    worker = start("worker", TRUEUP_LOG_FORMAT="json")
+    assert worker.stderr is not None
+    for line in worker.stderr:
+        if "worker started" in line:
+            break
+    create(cli, "sums", "--every", "1s")
+    wait_until(lambda: any(tick["run"] == "done" for tick in show(cli)["ticks"]), "a tick was run", timeout=30)
+    worker.terminate()
+    worker.communicate(timeout=30)
+    assert cli("audit").code == 0
