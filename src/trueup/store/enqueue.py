@@ -102,14 +102,14 @@ class Enqueue:
     async def _savepoint(self, tx: AsyncConnection[Any]) -> AsyncIterator[None]:
         """All or nothing inside the caller's transaction. It is begun first: psycopg commits one that a block had to begin."""
         if tx.info.transaction_status == TransactionStatus.IDLE:
-            await fetch(tx, self._statements["jobs/now"], {"now": None})
+            await fetch(tx, self._statements["session/now"], {"now": None})
         async with tx.transaction():
             yield
 
     @contextmanager
     def _savepoint_sync(self, tx: Connection[Any]) -> Iterator[None]:
         if tx.info.transaction_status == TransactionStatus.IDLE:
-            fetch_sync(tx, self._statements["jobs/now"], {"now": None})
+            fetch_sync(tx, self._statements["session/now"], {"now": None})
         with tx.transaction():
             yield
 
@@ -118,7 +118,7 @@ class Enqueue:
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return await drive(self._batches(template, drafts), connection)
-        ((now,),) = await fetch(connection, self._statements["jobs/now"], {"now": self._clock.now()})
+        ((now,),) = await fetch(connection, self._statements["session/now"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging)
         async with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
@@ -134,7 +134,7 @@ class Enqueue:
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._batches(template, drafts), connection)
-        ((now,),) = fetch_sync(connection, self._statements["jobs/now"], {"now": self._clock.now()})
+        ((now,),) = fetch_sync(connection, self._statements["session/now"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging)
         with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):

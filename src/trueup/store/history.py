@@ -66,7 +66,7 @@ class History:
         Several at once would lock several partitions, and readers of the whole history lock them in another order.
         """
         pruned = Pruned([], [])
-        ((now,),) = await self._database.fetch(self._statements["jobs/now"], {"now": self._clock.now()})
+        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
         rows = await self._database.fetch(self._statements["history/partitions"], {"schema": self._statements.schema})
         for parent, keep in kept.by_parent().items():
             days = {day for row in rows if row[0] == parent and (day := day_of(row[1]))}

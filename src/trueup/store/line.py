@@ -19,11 +19,13 @@ from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.events import DatabaseLost, DatabaseRestored, Events
 from trueup.store.connect import RETRYABLE, abort, connection_settings
+from trueup.store.load import source
 
 Rows = list[tuple[Any, ...]]
 
+BOUND = source("session/bound").encode()
 # A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
-NOT_FOR_EVER = b"set local idle_in_transaction_session_timeout = '2s'"
+SILENT_FOR = timedelta(seconds=2)
 
 
 class Line:
@@ -50,7 +52,7 @@ class Line:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
-            await connection.execute(NOT_FOR_EVER)
+            await connection.execute(BOUND, milliseconds(SILENT_FOR))
             yield connection
 
     @asynccontextmanager
@@ -101,6 +103,11 @@ class Line:
             connection, self._connection = self._connection, None
             if connection is not None:
                 await connection.close()
+
+
+def milliseconds(duration: timedelta) -> dict[str, int]:
+    """The parameter of BOUND."""
+    return {"milliseconds": round(duration.total_seconds() * 1000)}
 
 
 async def fetch_steered(
