@@ -64,7 +64,7 @@ class App:
     def __init__(self, database_url: str | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
-        attach_logs(self.events)
+        self.logs = attach_logs(self.events)  # `logs.refresh()` after logging was configured anew
         self.registry = Registry()
         self.clock: Clock = clock or DatabaseClock()
         self.payload_limit = self.settings.payload_limit
