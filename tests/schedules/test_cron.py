@@ -92,7 +92,7 @@ def test_a_seconds_field_changes_nothing_about_skipped_and_repeated_times() -> N
         # an offset of -00:44:30 until 1972
         ("0 12 * * *", "Africa/Monrovia", "1972-01-05T00:00", "1972-01-09T00:00", ["1972-01-05T12:44:30", "1972-01-06T12:44:30", "1972-01-07T12:00", "1972-01-08T12:00"]),
         ("* * * * *", "Africa/Monrovia", "1972-01-06T12:00", "1972-01-06T12:02", ["1972-01-06T12:00:30", "1972-01-06T12:01:30"]),
-        # clocks that go back in spring: Dublin's summer is its standard time
+        # summer is Dublin's standard time, and winter the one that is moved
         ("30 1 * * *", "Europe/Dublin", "2026-03-28T12:00", "2026-03-30T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
     ],
 )  # fmt: skip
