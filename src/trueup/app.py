@@ -129,6 +129,7 @@ class App:
                 pool_size=self.settings.pool_size,
                 connect_timeout=self.settings.connect_timeout,
                 statement_timeout=self.settings.statement_timeout,
+                prepare=self.settings.prepare,
             )
             if self._embedded is not None:
                 self._store.migrate()  # nobody else looks after a server that is ours

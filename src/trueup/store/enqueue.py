@@ -186,7 +186,7 @@ class Enqueue:
 
     def _insert_or_find(self, draft: Draft) -> Steps[Stored]:
         for _ in range(TRIES):
-            rows = yield self._insert([draft])
+            rows = yield self._insert_one(draft)
             if rows:
                 return Stored(rows[0][0], created=True)
             assert draft.unique_key is not None
@@ -241,6 +241,23 @@ class Enqueue:
                 rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
                 job_id, state = rows[0] if rows else (0, "finished")
                 raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
+
+    def _insert_one(self, draft: Draft) -> Ask:
+        return self._ask(
+            "jobs/enqueue_one",
+            channel=self._statements.channel,
+            kind=draft.kind,
+            queue=draft.queue,
+            lane=draft.lane,
+            key=draft.key,
+            priority=draft.priority,
+            head_start=draft.priority * self._aging.total_seconds(),
+            at=draft.run_at,
+            delay=draft.delay.total_seconds(),
+            args=draft.args,
+            unique_key=draft.unique_key,
+            max_attempts=draft.max_attempts,
+        )
 
     def _insert(self, batch: Sequence[Draft]) -> Ask:
         return self._ask(

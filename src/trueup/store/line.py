@@ -29,9 +29,18 @@ SILENT_FOR = timedelta(seconds=2)
 
 
 class Line:
-    def __init__(self, url: str, part: str, events: Events, connect_timeout: timedelta, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        url: str,
+        part: str,
+        events: Events,
+        connect_timeout: timedelta,
+        timeout: timedelta,
+        *,
+        prepare: bool = False,
+    ) -> None:
         self.part = part
-        self._settings = connection_settings(url, part, connect_timeout)
+        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare)
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
         self._events = events
