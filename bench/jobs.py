@@ -26,7 +26,6 @@ from bench.server import server
 from trueup import App
 from trueup.embedded.cluster import Cluster
 
-
 WORK = ("drain", "bulk enqueue", "one-by-one enqueue", "one-by-one, prepare=true")
 
 
