@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test test-fast lint format types docs bench chaos lock clean
+.PHONY: help setup demo test test-fast lint format types docs reference bench chaos lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -45,6 +45,10 @@ bench: setup ## throughput and latency as ratios against the raw-SQL limit of th
 
 chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
 	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}
+
+reference: setup ## write anew what is generated: schema.sql and the reference pages
+	@$(BIN)/python -m tools.schema
+	@$(BIN)/python -m tools.reference
 
 lock: setup ## resolve the dependencies anew into requirements.lock
 	@tools/lock.sh

@@ -26,9 +26,11 @@ from bench.server import server
 from trueup import App
 from trueup.embedded.cluster import Cluster
 
+WORK = ("drain", "bulk enqueue", "one-by-one enqueue", "one-by-one, prepare=true")
 
-def make_app(url: str) -> tuple[App, Any]:
-    app = App(url, schema="bench")
+
+def make_app(url: str, **settings: Any) -> tuple[App, Any]:
+    app = App(url, schema="bench", **settings)
 
     @app.job
     async def noop(n: int) -> None:
@@ -56,9 +58,9 @@ def bulk_enqueue(url: str, count: int) -> float:
     return float(run(measure))
 
 
-def enqueue_one_by_one(url: str, count: int) -> float:
+def enqueue_one_by_one(url: str, count: int, *, prepare: bool = False) -> float:
     async def measure() -> float:
-        app, noop = make_app(url)
+        app, noop = make_app(url, prepare=prepare)
         async with app:
             started = time.perf_counter()
             for number in range(count):
@@ -164,9 +166,7 @@ def measure_all(cluster: Cluster, jobs: int, rounds: int, say: Callable[[str], N
     url = cluster.url()
     raw.prepare(url)
     App(url, schema="bench").store.migrate()
-    figures: dict[str, dict[str, list[float]]] = {
-        name: {"trueup": [], "raw": []} for name in ("bulk enqueue", "drain", "one-by-one enqueue")
-    }
+    figures: dict[str, dict[str, list[float]]] = {name: {"trueup": [], "raw": []} for name in WORK}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         figures["bulk enqueue"]["raw"].append(raw.bulk_enqueue(url, jobs))
@@ -175,8 +175,10 @@ def measure_all(cluster: Cluster, jobs: int, rounds: int, say: Callable[[str], N
         figures["drain"]["trueup"].append(drain(url, jobs))
         figures["one-by-one enqueue"]["raw"].append(raw.enqueue_one_by_one(url, 1000))
         figures["one-by-one enqueue"]["trueup"].append(enqueue_one_by_one(url, 1000))
+        figures["one-by-one, prepare=true"]["raw"].append(figures["one-by-one enqueue"]["raw"][-1])
+        figures["one-by-one, prepare=true"]["trueup"].append(enqueue_one_by_one(url, 1000, prepare=True))
         raw.drain(url)
-        drain(url, 1000)
+        drain(url, 2000)
     result: dict[str, Any] = {}
     for name, sides in figures.items():
         ours, limit = statistics.median(sides["trueup"]), statistics.median(sides["raw"])
@@ -203,7 +205,7 @@ def measure_all(cluster: Cluster, jobs: int, rounds: int, say: Callable[[str], N
 
 def show(result: dict[str, Any], console: Console) -> None:
     table = Table("work", "trueup /s", "raw SQL /s", "ratio")
-    for name in ("drain", "bulk enqueue", "one-by-one enqueue"):
+    for name in WORK:
         row = result[name]
         table.add_row(name, f"{row['trueup_per_s']:,}", f"{row['raw_per_s']:,}", f"{row['ratio']:.2f}")
     console.print(table)

@@ -80,7 +80,7 @@ class App:
     def __init__(self, database_url: str | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
-        self._logs = attach_logs(self.events)
+        self.logs = attach_logs(self.events)  # `logs.refresh()` after logging was configured anew
         self.registry = Registry()
         self.clock: Clock = clock or DatabaseClock()
         self.payload_limit = self.settings.payload_limit
@@ -256,6 +256,7 @@ class App:
                 pool_size=self.settings.pool_size,
                 connect_timeout=self.settings.connect_timeout,
                 statement_timeout=self.settings.statement_timeout,
+                prepare=self.settings.prepare,
             )
             if self._embedded is not None:
                 self._store.migrate()  # nobody else looks after a server that is ours
@@ -269,7 +270,7 @@ class App:
 
     async def open(self) -> Store:
         """Connect, without blocking the event loop while the embedded server starts."""
-        self._logs.refresh()  # logging may have been configured since the App was made
+        self.logs.refresh()  # logging may have been configured since the App was made
         store = await asyncio.to_thread(lambda: self.store)
         await store.open()
         return store
@@ -311,7 +312,7 @@ class App:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
-        self._logs.refresh()  # what happens before it has started is to be logged, too
+        self.logs.refresh()  # what happens before it has started is to be logged, too
         return Worker(
             self.store,
             self.registry,

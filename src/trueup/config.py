@@ -259,6 +259,9 @@ class Settings:
     statement_timeout: timedelta = setting(
         "30s", _duration("100ms", "1d"), "how long one of trueup's statements may take"
     )
+    prepare: bool = setting(
+        "false", _BOOL, "prepare statements on the server: faster, but not behind a pooler in transaction mode"
+    )
     blocked_after: timedelta = setting(
         "1s", _duration("10ms", "1h"), "when a handler that blocks the event loop is named"
     )

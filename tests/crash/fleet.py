@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support.journal import VARIABLE, Journal
-from trueup import App, Context, Discard, GiveUp, Job, Retry, Snooze, Worker
+from trueup import App, Context, DatabaseUnavailable, Discard, GiveUp, Job, Retry, Snooze, Worker
 from trueup.clock import elapsed
+
+RESTARTS = 50  # while the server is away
 
 TABLES = """
 create schema effects;
@@ -137,8 +140,10 @@ async def work(app: App, journal: Journal, workers: list[Worker]) -> None:
     app.events.subscribe(journal)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.request_stop)
-    await worker.run()
-    await app.close()
+    try:
+        await worker.run()
+    finally:
+        await app.close()
 
 
 def main() -> None:
@@ -151,7 +156,13 @@ def main() -> None:
     journal = Journal(Path(os.environ[VARIABLE]), trust_left)
     app = App()
     declare(app, journal)
-    asyncio.run(work(app, journal, workers))
+    for _ in range(RESTARTS):  # as whatever looks after the process would
+        try:
+            asyncio.run(work(app, journal, workers))
+            break
+        except DatabaseUnavailable:
+            workers.clear()
+            time.sleep(0.2)
     journal.close()
 
 

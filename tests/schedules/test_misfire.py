@@ -212,9 +212,19 @@ def test_every_due_tick_gets_one_verdict_however_the_work_is_cut(
         assert len(late) <= 1
 
 
+def test_a_policy_is_declared_in_words() -> None:
+    assert Policy.parse() == Policy("latest", timedelta(days=1), timedelta(minutes=1))
+    assert Policy.parse("all", catch_up="1h", grace=timedelta(seconds=5)) == Policy("all", HOUR, timedelta(seconds=5))
+
+
 @pytest.mark.parametrize(
-    "arguments", [{"missed": "some"}, {"grace": timedelta(seconds=-1)}, {"catch_up": timedelta(seconds=-1)}]
+    ("declared", "why"),
+    [
+        ({"missed": "some"}, "missed='some'"),
+        ({"grace": "-1s"}, "grace: "),
+        ({"catch_up": 60}, "catch_up: 60 has no unit"),
+    ],
 )
-def test_a_policy_that_cannot_be_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"missed=|grace|catch_up"):
-        Policy(**arguments)
+def test_a_policy_that_cannot_be_is_refused(declared: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Policy.parse(**declared)

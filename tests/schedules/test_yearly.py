@@ -30,6 +30,11 @@ def test_the_day_may_be_another_one_in_utc() -> None:
     assert written([birthday.next_after(utc("2025-12-31T19:00"))]) == ["2026-12-31T19:00"]
 
 
+def test_the_year_on_the_wall_may_be_behind_that_of_utc() -> None:
+    midnight = yearly(12, 31, "23:00", "Etc/GMT+12")
+    assert written([midnight.next_after(utc("2026-01-01T05:00"))]) == ["2026-01-01T11:00"]
+
+
 def test_a_time_that_clocks_skip_comes_at_the_first_moment_after_the_gap() -> None:
     assert written([yearly(3, 29, "02:30", "Europe/Berlin").occurrence(2026)]) == ["2026-03-29T01:00"]
 

@@ -266,3 +266,21 @@ async def test_queued_jobs_of_a_kind_that_gains_or_loses_its_limit_are_all_run(
     await worker.end()
     await old.close()
     await new.close()
+
+
+async def test_a_job_that_was_asked_to_stop_and_failed_first_is_not_run_again(still: App, worker: ManualWorker) -> None:
+    runs: list[int] = []
+
+    @still.job(retry=Retry(max_attempts=5, first="0s"))
+    async def send(n: int) -> None:
+        runs.append(n)
+        raise RuntimeError("no")
+
+    job = await send.enqueue(1)
+    await worker.claim()
+    assert (await still.operations.cancel([job])).asked == {job}
+    await worker.run_one()
+    await worker.finish()
+    await worker.run_pending()
+    assert runs == [1]
+    assert (await still.store.views.job(job) or {})["state"] == "cancelled"

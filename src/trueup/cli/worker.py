@@ -52,6 +52,7 @@ def worker(
     app = session.app_with_jobs()
     queues = _queues(queue)
     configure_logging(dataclasses.replace(app.settings, log_format="json") if session.json else app.settings)
+    app.logs.refresh()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_work(app, queues, concurrency, migrate))
 

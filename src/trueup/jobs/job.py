@@ -53,6 +53,7 @@ class ClaimedJob:
     claimed_at: datetime
     schedule: str | None = None  # the schedule whose tick this job is, and when that was due
     due_at: datetime | None = None
+    asked_to_stop: bool = False  # while it ran before: it failed or was handed back before it could be stopped
 
     @property
     def lateness(self) -> timedelta:

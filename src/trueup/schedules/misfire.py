@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, TypeAlias, get_args
 
+from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.schedules.offsets import MICROSECOND
 from trueup.schedules.when import When, in_utc
@@ -40,16 +41,25 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
+    """What becomes of missed ticks; see the top of this module."""
+
     missed: Missed = "latest"
     catch_up: timedelta = timedelta(days=1)
     grace: timedelta = timedelta(seconds=60)
 
-    def __post_init__(self) -> None:
-        if self.missed not in get_args(Missed):
-            raise ConfigError(f'missed={self.missed!r}: it is "latest", "all" or "skip"')
-        for name in ("catch_up", "grace"):
-            if getattr(self, name) < timedelta():
-                raise ConfigError(f"{name} is negative")
+    @classmethod
+    def parse(cls, missed: Missed = "latest", catch_up: Duration = "1d", grace: Duration = "60s") -> Policy:
+        """The policy as it is declared. Raises ConfigError naming the part that cannot be."""
+        if missed not in get_args(Missed):
+            raise ConfigError(f'missed={missed!r}: it is "latest", "all" or "skip"')
+        return cls(missed, _duration("catch_up", catch_up), _duration("grace", grace))
+
+
+def _duration(name: str, written: Duration) -> timedelta:
+    try:
+        return parse_duration(written)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

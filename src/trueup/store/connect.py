@@ -28,6 +28,8 @@ RETRYABLE = (
     TimeoutError,
 )
 
+PREPARE_AFTER = 3  # times that a statement was sent on a connection
+
 KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -37,8 +39,12 @@ KEEPALIVE: dict[str, Any] = {
 }
 
 
-def connection_settings(url: str, part: str, connect_timeout: timedelta) -> dict[str, Any]:
-    """Keyword arguments for psycopg's connect; what the URL says itself wins."""
+def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prepare: bool = False) -> dict[str, Any]:
+    """Keyword arguments for psycopg's connect; what the URL says itself wins.
+
+    With `prepare`, statements that come again are prepared on the server. Behind a pooler in transaction mode that knows
+    nothing of it, a name may mean another client's statement, so it is for those who know that there is none.
+    """
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:
@@ -48,7 +54,7 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta) -> dict
         "application_name": f"trueup {part}",
         "connect_timeout": max(1, round(connect_timeout.total_seconds())),
     }
-    return {**defaults, **given, "autocommit": True, "prepare_threshold": None}
+    return {**defaults, **given, "autocommit": True, "prepare_threshold": PREPARE_AFTER if prepare else None}
 
 
 def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

@@ -102,14 +102,14 @@ class Enqueue:
     async def _savepoint(self, tx: AsyncConnection[Any]) -> AsyncIterator[None]:
         """All or nothing inside the caller's transaction. It is begun first: psycopg commits one that a block had to begin."""
         if tx.info.transaction_status == TransactionStatus.IDLE:
-            await fetch(tx, self._statements["jobs/now"], {"now": None})
+            await fetch(tx, self._statements["session/now"], {"now": None})
         async with tx.transaction():
             yield
 
     @contextmanager
     def _savepoint_sync(self, tx: Connection[Any]) -> Iterator[None]:
         if tx.info.transaction_status == TransactionStatus.IDLE:
-            fetch_sync(tx, self._statements["jobs/now"], {"now": None})
+            fetch_sync(tx, self._statements["session/now"], {"now": None})
         with tx.transaction():
             yield
 
@@ -118,7 +118,7 @@ class Enqueue:
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return await drive(self._batches(template, drafts), connection)
-        ((now,),) = await fetch(connection, self._statements["jobs/now"], {"now": self._clock.now()})
+        ((now,),) = await fetch(connection, self._statements["session/now"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging)
         async with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
@@ -134,7 +134,7 @@ class Enqueue:
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._batches(template, drafts), connection)
-        ((now,),) = fetch_sync(connection, self._statements["jobs/now"], {"now": self._clock.now()})
+        ((now,),) = fetch_sync(connection, self._statements["session/now"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging)
         with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
@@ -186,7 +186,7 @@ class Enqueue:
 
     def _insert_or_find(self, draft: Draft) -> Steps[Stored]:
         for _ in range(TRIES):
-            rows = yield self._insert([draft])
+            rows = yield self._insert_one(draft)
             if rows:
                 return Stored(rows[0][0], created=True)
             assert draft.unique_key is not None
@@ -241,6 +241,23 @@ class Enqueue:
                 rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
                 job_id, state = rows[0] if rows else (0, "finished")
                 raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
+
+    def _insert_one(self, draft: Draft) -> Ask:
+        return self._ask(
+            "jobs/enqueue_one",
+            channel=self._statements.channel,
+            kind=draft.kind,
+            queue=draft.queue,
+            lane=draft.lane,
+            key=draft.key,
+            priority=draft.priority,
+            head_start=draft.priority * self._aging.total_seconds(),
+            at=draft.run_at,
+            delay=draft.delay.total_seconds(),
+            args=draft.args,
+            unique_key=draft.unique_key,
+            max_attempts=draft.max_attempts,
+        )
 
     def _insert(self, batch: Sequence[Draft]) -> Ask:
         return self._ask(

@@ -52,10 +52,10 @@ def day_of(name: str) -> date | None:
     return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date() if found else None
 
 
-def plan(now: datetime, keep: timedelta, existing: set[date]) -> tuple[list[date], list[date]]:
+def plan(now: datetime, keep: timedelta, existing: set[date], ahead: int = AHEAD) -> tuple[list[date], list[date]]:
     """Which days to make, and which to drop because all of each is past its time. Pure."""
     today = now.astimezone(UTC).date()
-    wanted = [today + timedelta(days=ahead) for ahead in range(AHEAD + 1)]
+    wanted = [today + timedelta(days=days) for days in range(ahead + 1)]
     oldest = (now - keep).astimezone(UTC).date()
     return [day for day in wanted if day not in existing], sorted(day for day in existing if day < oldest)
 
@@ -66,17 +66,17 @@ class History:
         self._statements = statements
         self._clock = clock
 
-    async def prune(self, kept: Kept) -> Pruned:
+    async def prune(self, kept: Kept, ahead: int = AHEAD) -> Pruned:
         """Make the coming days and drop the past ones, each in a transaction of its own.
 
         Several at once would lock several partitions, and readers of the whole history lock them in another order.
         """
         pruned = Pruned([], [])
-        ((now,),) = await self._database.fetch(self._statements["jobs/now"], {"now": self._clock.now()})
+        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
         rows = await self._database.fetch(self._statements["history/partitions"], {"schema": self._statements.schema})
         for parent, keep in kept.by_parent().items():
             days = {day for row in rows if row[0] == parent and (day := day_of(row[1]))}
-            create, drop = plan(now, keep, days)
+            create, drop = plan(now, keep, days, ahead)
             pruned.created.extend([name for day in create if (name := await self._create(parent, day))])
             pruned.dropped.extend([name for day in drop if (name := await self._drop(parent, day))])
         await self._expire(kept)

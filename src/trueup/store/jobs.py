@@ -61,7 +61,7 @@ class Jobs:
     async def claim(self, holder: UUID, lane: str, most: int, kinds: Sequence[str]) -> list[ClaimedJob]:
         """queued -> running, up to `most`, best rank first. Empty also when the holder's lease is gone."""
         rows = await self._database.fetch_steered(
-            self._statements["jobs/steer"],
+            self._statements["session/steer"],
             self._statements["jobs/claim"],
             {"now": self._clock.now(), "holder": holder, "lane": lane, "most": most, "kinds": list(kinds)},
         )

@@ -50,7 +50,7 @@ class Lanes:
             granted = grant(controls.rate, next_start_at, started_at, most)
             if not granted.slots:
                 return LaneClaim(ask_again_after=granted.wait)
-            await fetch(connection, self._statements["jobs/steer"])
+            await fetch(connection, self._statements["session/steer"])
             place = {
                 "lane": lane,
                 "total": controls.limit.total if controls.limit else None,

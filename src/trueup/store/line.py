@@ -19,17 +19,28 @@ from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.events import DatabaseLost, DatabaseRestored, Events
 from trueup.store.connect import RETRYABLE, abort, connection_settings
+from trueup.store.load import source
 
 Rows = list[tuple[Any, ...]]
 
+BOUND = source("session/bound").encode()
 # A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
-NOT_FOR_EVER = b"set local idle_in_transaction_session_timeout = '2s'"
+SILENT_FOR = timedelta(seconds=2)
 
 
 class Line:
-    def __init__(self, url: str, part: str, events: Events, connect_timeout: timedelta, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        url: str,
+        part: str,
+        events: Events,
+        connect_timeout: timedelta,
+        timeout: timedelta,
+        *,
+        prepare: bool = False,
+    ) -> None:
         self.part = part
-        self._settings = connection_settings(url, part, connect_timeout)
+        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare)
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
         self._events = events
@@ -50,7 +61,7 @@ class Line:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
-            await connection.execute(NOT_FOR_EVER)
+            await connection.execute(BOUND, milliseconds(SILENT_FOR))
             yield connection
 
     @asynccontextmanager
@@ -101,6 +112,11 @@ class Line:
             connection, self._connection = self._connection, None
             if connection is not None:
                 await connection.close()
+
+
+def milliseconds(duration: timedelta) -> dict[str, int]:
+    """The parameter of BOUND."""
+    return {"milliseconds": round(duration.total_seconds() * 1000)}
 
 
 async def fetch_steered(

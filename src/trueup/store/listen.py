@@ -32,7 +32,9 @@ class Ear:
         await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
         ping = f"ping {uuid4()}"
         async with await AsyncConnection.connect(**self._settings) as other:
-            await other.execute(self._statements["jobs/notify"], {"channel": self._statements.channel, "payload": ping})
+            await other.execute(
+                self._statements["session/notify"], {"channel": self._statements.channel, "payload": ping}
+            )
         deadline = asyncio.get_running_loop().time() + PING_WITHIN
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             async for notification in connection.notifies(timeout=left, stop_after=1):

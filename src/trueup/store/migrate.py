@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import takewhile
 from typing import Any
 
 from psycopg import ClientCursor, Connection, errors
@@ -88,10 +89,13 @@ class Migrator:
     def pending(self, *, post: bool = True) -> list[Step]:
         """What `migrate` would apply."""
         applied = self.applied()
-        return [step for step in self.steps if step.key not in applied and (post or step.step != "post")]
+        waiting = [step for step in self.steps if step.key not in applied]
+        if post or not applied:
+            return waiting
+        return list(takewhile(lambda step: step.step == "pre", waiting))
 
     def migrate(self, *, post: bool = True) -> list[Step]:
-        """Apply what is pending; `post=False` leaves out the steps for which old workers must be gone. Returns what was applied.
+        """Apply what is pending; `post=False` stops before the first step for which old workers must be gone. Returns what was applied.
 
         Raises ConfigError when the server is too old. When a step fails, those before it stay and it leaves nothing.
         """

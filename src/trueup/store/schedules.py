@@ -29,7 +29,7 @@ from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.jobs import Database
-from trueup.store.line import NOT_FOR_EVER, Rows, fetch
+from trueup.store.line import BOUND, SILENT_FOR, Rows, fetch, milliseconds
 from trueup.store.load import Statements
 
 MOST_AT_ONCE = 1_000  # schedules planned in one transaction
@@ -310,13 +310,15 @@ class Schedules:
 
     async def _hold(self, connection: AsyncConnection[Any], name: str) -> datetime:
         """Lock one schedule's row, if there is one, and only then look at the clock."""
-        await connection.execute(NOT_FOR_EVER)
+        await connection.execute(BOUND, milliseconds(SILENT_FOR))
         await fetch(connection, self._statements["schedules/hold"], {"name": name})
         return await self._now(connection)
 
     async def _changed(self, connection: AsyncConnection[Any]) -> None:
         await fetch(
-            connection, self._statements["jobs/notify"], {"channel": self._statements.channel, "payload": "schedules"}
+            connection,
+            self._statements["session/notify"],
+            {"channel": self._statements.channel, "payload": "schedules"},
         )
 
     async def delete(self, name: str) -> bool:

@@ -40,6 +40,7 @@ class Store:
         pool_size: int,
         connect_timeout: timedelta,
         statement_timeout: timedelta,
+        prepare: bool = False,
     ) -> None:
         self.url = url
         self.events = events
@@ -47,9 +48,10 @@ class Store:
         self.aging = aging
         self.connect_timeout = connect_timeout
         self.statement_timeout = statement_timeout
+        self.prepare = prepare
         self.statements = Statements(schema)
-        self.pool = Pool(url, pool_size, connect_timeout)
-        self.sync_pool = SyncPool(url, pool_size, connect_timeout)
+        self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare)
+        self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare)
         self.jobs = Jobs(self.pool, self.statements, clock, aging)
         self.workers = Workers(self.pool, self.statements, clock)
         self.lanes = Lanes(self.pool, self.statements, clock)
@@ -73,7 +75,7 @@ class Store:
 
     def line(self, part: str) -> Line:
         """A connection of its own for a part of the worker."""
-        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout)
+        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout, prepare=self.prepare)
 
     def jobs_on(self, line: Line) -> Jobs:
         return Jobs(line, self.statements, self.clock, self.aging)

@@ -184,6 +184,8 @@ class Executor:
             )  # a process that was stopped for a while wakes up with jobs in hand that are not its own
         except LostClaim as error:
             return Raised(error)
+        if job.asked_to_stop:
+            return Stopped()
         if self._events.wants(JobStarted):
             self._events.emit(
                 JobStarted(job.id, job.kind, job.queue, job.attempt, job.term, job.lateness.total_seconds() * 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from trueup.events import Events, HistoryDayCreated, HistoryDayDropped
-from trueup.store.history import History, Kept, Pruned
+from trueup.store.history import AHEAD, History, Kept, Pruned
 from trueup.worker.service import Service, jittered
 
 
@@ -22,8 +22,9 @@ class Pruner(Service):
         await self.prune()
         return jittered(self._every)
 
-    async def prune(self) -> Pruned:
-        pruned = await self._history.prune(self._kept)
+    async def prune(self, ahead: int = AHEAD) -> Pruned:
+        """One pass; makes so many days in advance."""
+        pruned = await self._history.prune(self._kept, ahead)
         for partition in pruned.created:
             self.events.emit(HistoryDayCreated(partition))
         for partition in pruned.dropped:

@@ -39,7 +39,7 @@ from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.line import Line
 from trueup.store.schedules import Entry, Schedules
-from trueup.store.store import Store
+from trueup.store.store import Store, unavailable
 from trueup.store.workers import Workers
 from trueup.worker.claimer import Claimer
 from trueup.worker.executor import Executor
@@ -192,14 +192,21 @@ class Worker:
         """Returns when the worker claims. Raises ConfigError or DatabaseUnavailable when it cannot begin."""
         self._loop = asyncio.get_running_loop()
         await self.store.open()
-        await asyncio.to_thread(self.store.check_schema)
-        await self._declare_schedules()
-        await self._make_history_ready()
-        await self.begin_life()
+        try:
+            await self._prepare()
+        except RETRYABLE as error:
+            await self.abandon()
+            raise unavailable(self.store.url, error) from None
         self.renewer.start()
         for service in self._services:
             service.start()
         self._beat()
+
+    async def _prepare(self) -> None:
+        await asyncio.to_thread(self.store.check_schema)
+        await self._declare_schedules()
+        await self._make_history_ready()
+        await self.begin_life()
 
     async def _declare_schedules(self) -> None:
         """Store what the code declares; retire, visibly, what it declared for these queues once and does no more."""
@@ -212,12 +219,10 @@ class Worker:
             self.events.emit(ScheduleChanged(name, "retired"))
 
     async def _make_history_ready(self) -> None:
-        """Today's partitions first: rows that come before them would stay in the catch-all."""
+        """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
         try:
-            await self.pruner.prune()
-        except (
-            psycopg.Error
-        ) as error:  # no right to create tables, perhaps: the catch-all serves, and the pruner will say so again
+            await self.pruner.prune(ahead=0)
+        except psycopg.errors.InsufficientPrivilege as error:  # the catch-all serves, and the pruner will say so again
             self.events.emit(ServiceFailed(self.pruner.name, type_name(error), mask(str(error).strip())))
 
     async def begin_life(self) -> None:

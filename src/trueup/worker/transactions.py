@@ -18,7 +18,7 @@ from trueup.jobs.failure import clean
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
 from trueup.store.connect import RETRYABLE
-from trueup.store.line import Rows, fetch
+from trueup.store.line import BOUND, Rows, fetch, milliseconds
 from trueup.store.pool import fetch_sync
 from trueup.store.store import Store
 from trueup.worker.life import Life
@@ -82,7 +82,7 @@ class FinishingTransaction(JobTransaction):
         self._port.check(self._context.job)
         stack = AsyncExitStack()
         connection = await stack.enter_async_context(self._port.store.pool.transaction())
-        await fetch(connection, self._bound())
+        await fetch(connection, *self._bound())
         self._stack, self._connection = stack, connection
         return connection
 
@@ -105,7 +105,7 @@ class FinishingTransaction(JobTransaction):
         self._port.check(self._context.job)
         stack = ExitStack()
         connection = stack.enter_context(self._port.store.sync_pool.transaction())
-        fetch_sync(connection, self._bound())
+        fetch_sync(connection, *self._bound())
         self._stack, self._connection = stack, connection
         return connection
 
@@ -143,10 +143,9 @@ class FinishingTransaction(JobTransaction):
             if faults.ARMED:
                 faults.hit("after_commit")
 
-    def _bound(self) -> bytes:
+    def _bound(self) -> tuple[bytes, dict[str, int]]:
         """A process stopped inside the transaction must not keep its row locks for ever: the server ends it after a lease."""
-        milliseconds = round(self._port.lease_for.total_seconds() * 1000)
-        return b"set local idle_in_transaction_session_timeout = %d" % milliseconds
+        return BOUND, milliseconds(self._port.lease_for)
 
     def _complete(self) -> tuple[bytes, dict[str, Any]]:
         job, store = self._context.job, self._port.store

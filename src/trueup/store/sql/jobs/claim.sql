@@ -1,6 +1,6 @@
 -- claim: queued -> running, best rank first, up to a number.
 -- Fence made: (id, holder, term); the term grows at each claim of a row and is lifted by each new timeline.
--- Index: jobs_ready, walked in order; sent after jobs/steer, because with statistics that are missing or old the planner
+-- Index: jobs_ready, walked in order; sent after session/steer, because with statistics that are missing or old the planner
 -- would rather sort a whole backlog than trust that the limit is small.
 -- The limit sits in a materialised CTE, so that no plan can claim more. The worker's row is share-locked, so that a rescue
 -- of this worker and a claim by it cannot miss each other.
@@ -21,5 +21,6 @@ with me as materialized (
    where ctid = any(array(select slot from ready))
   returning *
 )
-select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, schedule, due_at
+select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, schedule, due_at,
+       cancel_requested_at is not null
   from claimed order by rank, id;

@@ -51,5 +51,6 @@ with recursive me as materialized (
    where ctid = any(array(select slot from ready))
   returning *
 )
-select c.id, c.kind, c.queue, c.lane, c.key, c.args::text, c.attempt, c.max_attempts, c.crashes, c.term, c.run_at, c.enqueued_at, c.claimed_at, c.schedule, c.due_at
+select c.id, c.kind, c.queue, c.lane, c.key, c.args::text, c.attempt, c.max_attempts, c.crashes, c.term, c.run_at, c.enqueued_at, c.claimed_at, c.schedule, c.due_at,
+       c.cancel_requested_at is not null
   from claimed as c join chosen using (id) order by chosen.nth, chosen.turn;
