@@ -69,7 +69,9 @@ class RunLease:
 class Exclusive:
     """Wraps the functions of schedules. `hold` makes a Holding, `store` gives the store, both only when a run needs them."""
 
-    def __init__(self, hold: Callable[[Wish, Backend, int | None], Holding], store: Callable[[], Store], events: Events) -> None:
+    def __init__(
+        self, hold: Callable[[Wish, Backend, int | None], Holding], store: Callable[[], Store], events: Events
+    ) -> None:
         self._hold = hold
         self._store = store
         self._events = events
