@@ -13,7 +13,6 @@ import pytest
 
 from tests.leases.keepers import Keeper
 from tests.support.processes import ROOT
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +69,7 @@ def test_a_holder_that_was_stopped_past_its_ttl_is_told_and_its_write_is_refused
         assert connection.execute("select term from written").fetchall() == [(heir.term,)]
 
 
+@pytest.mark.parametrize("keeper", ["postgres", "advisory"], indirect=True)
 def test_what_a_killed_process_held_is_free_after_its_ttl(keeper: Keeper) -> None:
     holder = start("tests.leases.holder", keeper)
     try:
@@ -80,4 +80,4 @@ def test_what_a_killed_process_held_is_free_after_its_ttl(keeper: Keeper) -> Non
         holder.communicate()
     with keeper.app.lease_sync("nightly", ttl="1s", wait="10s", backend=keeper.backend) as heir:
         assert heir.held()
-    wait_until(lambda: holder.returncode == -signal.SIGKILL, "it died of the signal")
+    assert holder.returncode == -signal.SIGKILL
