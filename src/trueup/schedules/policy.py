@@ -39,7 +39,7 @@ class SchedulePolicy:
 
     @property
     def misfire(self) -> misfire.Policy:
-        return misfire.Policy(self.missed, self.catch_up, self.grace)
+        return misfire.Policy.parse(self.missed, self.catch_up, self.grace)
 
     @classmethod
     def of(

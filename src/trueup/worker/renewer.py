@@ -86,12 +86,13 @@ class Renewer:
         """End the thread; waits a little, and then cuts its connection."""
         self._stop.set()
         self._wake.set()
-        if self._thread is None:
+        thread = self._thread
+        if thread is None:
             return
-        self._thread.join(timeout=1)
-        if self._thread.is_alive() and self._connection is not None:
-            abort(self._connection)
-            self._thread.join(timeout=5)
+        thread.join(timeout=1)
+        if thread.is_alive():
+            self.cut()
+            thread.join(timeout=5)
         self._thread = None
 
     def cut(self) -> None:

@@ -355,9 +355,10 @@ class Worker:
         await self.claimer.stop()
         unstarted += self.hand.take_all()
         self.finisher.put_unstarted(unstarted)
+        until = elapsed() + drain.total_seconds()
         await self._drain(drain.total_seconds())
         interrupted = await self._interrupt()
-        await self._flush()
+        await self._flush(until)
         abandoned = await self._hand_back_the_deaf(life)
         stopped = Stopped(len(unstarted) + interrupted, abandoned)
         await self._leave(life)
@@ -383,9 +384,10 @@ class Worker:
             await asyncio.wait({run.task for run in runs}, timeout=LAST_WORD)
         return len(runs) - len(self.hand.running)
 
-    async def _flush(self) -> None:
+    async def _flush(self, until: float) -> None:
+        """Let the last outcomes be written: as long as there was time to drain, and a little in any case."""
         try:
-            async with asyncio.timeout(LAST_WORD):
+            async with asyncio.timeout(max(LAST_WORD, until - elapsed())):
                 await self.finisher.flushed()
         except TimeoutError:
             return  # the database is away: the lease expires and the jobs are rescued
@@ -395,7 +397,7 @@ class Worker:
         deaf = [run.job for run in self.hand.running.values() if run.job.holder == life.holder]
         self.finisher.put_unstarted(deaf)
         if deaf:
-            await self._flush()
+            await self._flush(elapsed())
         return len(deaf)
 
     async def _leave(self, life: Life) -> None:
