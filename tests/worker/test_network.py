@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -10,8 +11,8 @@ import pytest
 
 from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
-from tests.support.watching import Watched
-from trueup import App, Context, Discard, GiveUp, Retry, Snooze, injected
+from tests.support.watching import Watched, until
+from trueup import App, Context, Discard, GiveUp, Retry, Snooze, Tick, injected
 from trueup.events import (
     DatabaseLost,
     DatabaseRestored,
@@ -183,3 +184,22 @@ async def test_a_worker_that_is_refused_connections_waits_and_goes_on(proxy: Pro
         await events.seen(DatabaseRestored)
         await (await noop.enqueue()).result(timeout="15s")
     await app.close()
+
+
+async def test_ticks_fire_once_each_through_pgbouncer_in_transaction_mode(database_url: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    with PgBouncer(database_url) as bouncer:
+        apps = [App(bouncer.url(str(name))) for _ in range(2)]
+        due: list[datetime] = []
+        for app in apps:
+
+            @app.cron("* * * * * *", lease="postgres")
+            async def beat(tick: Tick) -> None:
+                due.append(tick.due_at)
+
+        async with apps[0], apps[1], apps[0].worker(), apps[1].worker():
+            await until(lambda: len(due) >= 3)
+            audit = await apps[0].schedules.audit("1m")
+    assert len(set(due)) == len(due)
+    assert [findings.name for findings in audit.schedules] == ["beat"]
+    assert audit.clean
