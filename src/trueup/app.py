@@ -11,13 +11,14 @@ from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast, get_args, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
 
 from psycopg import AsyncConnection, Connection, errors
 
 from trueup.backoff import Retry
 from trueup.clock import Clock, DatabaseClock, elapsed
 from trueup.config import Settings, load_settings, redis_urls
+from trueup.declared import Declared, ScheduleOptions
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
@@ -35,14 +36,11 @@ from trueup.operations import Operations
 from trueup.schedule_operations import ScheduleOperations
 from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
-from trueup.schedules.misfire import Missed
-from trueup.schedules.overlap import MOST_QUEUED, Overlap
-from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.leases import AdvisoryLeases, RowLeases
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
-from trueup.worker.exclusive import Backend, Exclusive, RunLease
+from trueup.worker.exclusive import Backend, Exclusive
 from trueup.worker.hold import Wish
 from trueup.worker.lease import Holding
 from trueup.worker.runtime import Worker
@@ -132,111 +130,31 @@ class App:
         return job
 
     def cron(
-        self,
-        expr: str,
-        *,
-        tz: str = "UTC",
-        dst: Dst = "debian",
-        name: str | None = None,
-        missed: Missed = "latest",
-        catch_up: Duration = "1d",
-        grace: Duration = "60s",
-        overlap: Overlap = "skip",
-        most_queued: int = MOST_QUEUED,
-        jitter: Duration = "0s",
-        pause_after: int | None = None,
-        queue: str = "default",
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        priority: int = 0,
-        lease: Backend | None = None,
-        lease_ttl: Duration | None = None,
-        lease_key: int | None = None,
+        self, expr: str, *, tz: str = "UTC", dst: Dst = "debian", **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         """Run a function at the times of a cron expression in a time zone, once per tick for the whole fleet.
 
-        The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have. With `lease` it runs under
-        the lease `cron:{name}`, or not at all while another instance has it: then the tick counts as skipped. It is held for
-        `lease_ttl` at most; unless given, for a little less than the time to the next tick.
+        The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have; ScheduleOptions lists what
+        can be said about it.
         """
-        policy = SchedulePolicy.of(
-            missed=missed,
-            catch_up=catch_up,
-            grace=grace,
-            overlap=overlap,
-            most_queued=most_queued,
-            jitter=jitter,
-            pause_after=pause_after,
-        )
-        run_lease = RunLease.of(lease, lease_ttl, lease_key)
-        return self._scheduled(Cron(expr, tz, dst), policy, name, queue, retry, timeout, priority, run_lease)
+        return self._scheduled(Cron(expr, tz, dst), options)
 
     def every(
-        self,
-        interval: Duration,
-        *,
-        anchor: datetime | None = None,
-        name: str | None = None,
-        missed: Missed = "latest",
-        catch_up: Duration = "1d",
-        grace: Duration = "60s",
-        overlap: Overlap = "skip",
-        most_queued: int = MOST_QUEUED,
-        jitter: Duration = "0s",
-        pause_after: int | None = None,
-        queue: str = "default",
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        priority: int = 0,
-        lease: Backend | None = None,
-        lease_ttl: Duration | None = None,
-        lease_key: int | None = None,
+        self, interval: Duration, *, anchor: datetime | None = None, **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         """Run a function at even distances in real time, counted from `anchor`; otherwise as `cron`."""
-        policy = SchedulePolicy.of(
-            missed=missed,
-            catch_up=catch_up,
-            grace=grace,
-            overlap=overlap,
-            most_queued=most_queued,
-            jitter=jitter,
-            pause_after=pause_after,
-        )
-        run_lease = RunLease.of(lease, lease_ttl, lease_key)
-        return self._scheduled(Every(interval, anchor), policy, name, queue, retry, timeout, priority, run_lease)
+        return self._scheduled(Every(interval, anchor), options)
 
-    def _scheduled(
-        self,
-        spec: Spec,
-        policy: SchedulePolicy,
-        name: str | None,
-        queue: str,
-        retry: Retry | None,
-        timeout: Duration | None,
-        priority: int,
-        lease: RunLease | None,
-    ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+    def _scheduled(self, spec: Spec, options: ScheduleOptions) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+        declared = Declared.of(spec, options)
+
         def declare(function: Callable[P, Any]) -> Job[P, Any]:
-            if lease is not None:
-                function = Exclusive(self._holding, lambda: self.store, self.events).wrap(function, lease, spec)
-            # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
-            limit = None if policy.overlap in ("allow", "skip") else 1
-            options = {
-                "name": name,
-                "queue": queue,
-                "retry": retry or Retry(),
-                "timeout": timeout,
-                "priority": priority,
-                "limit": limit,
-            }
-            job = cast(Job[P, Any], self._declare(function, options))
-            if job.arguments.names:
-                raise ConfigError(
-                    f"schedule {job.kind!r}: its function takes a Tick and a Context at most, not {', '.join(job.arguments.names)}"
+            if declared.lease is not None:
+                function = Exclusive(self._holding, lambda: self.store, self.events).wrap(
+                    function, declared.lease, spec
                 )
-            self._schedules[job.kind] = Entry(
-                job.kind, "code", spec, policy, job.kind, job.queue, job.lane, job.retry.max_attempts, priority
-            )
+            job = cast(Job[P, Any], self._declare(function, declared.job_options))
+            self._schedules[job.kind] = declared.entry(job)
             return job
 
         return declare

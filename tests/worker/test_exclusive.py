@@ -150,3 +150,8 @@ async def test_a_lease_that_makes_no_sense_is_refused_at_the_declaration(
 ) -> None:
     with pytest.raises(ConfigError, match=why):
         app.cron("0 3 * * *", **options)
+
+
+async def test_an_option_that_no_schedule_takes_is_refused_like_any_unknown_argument(app: App) -> None:
+    with pytest.raises(TypeError, match="retries"):
+        app.cron("* * * * *", retries=3)  # type: ignore[call-arg]

@@ -45,13 +45,13 @@ class SchedulePolicy:
     def of(
         cls,
         *,
-        missed: Missed,
-        catch_up: Duration,
-        grace: Duration,
-        overlap: Overlap,
-        most_queued: int,
-        jitter: Duration,
-        pause_after: int | None,
+        missed: Missed = "latest",
+        catch_up: Duration = "1d",
+        grace: Duration = "60s",
+        overlap: Overlap = "skip",
+        most_queued: int = MOST_QUEUED,
+        jitter: Duration = "0s",
+        pause_after: int | None = None,
     ) -> SchedulePolicy:
         """From what people write: durations as text or timedelta."""
         return cls(

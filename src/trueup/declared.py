@@ -1,0 +1,68 @@
+"""What `@app.cron` and `@app.every` take, and the schedule and job that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trueup.backoff import Retry
+from trueup.durations import Duration
+from trueup.errors import ConfigError
+from trueup.jobs.definition import Job
+from trueup.schedule_operations import Policy
+from trueup.schedules.policy import SchedulePolicy
+from trueup.schedules.spec import Spec
+from trueup.store.schedules import Entry
+from trueup.worker.exclusive import Backend, RunLease
+
+
+class ScheduleOptions(Policy, total=False):
+    """How ticks are treated (see Policy), and how each one's run is: a job like others.
+
+    With `lease` it runs under the lease `cron:{name}`, or not at all while another instance has it: then the tick counts as
+    skipped. It is held for `lease_ttl` at most; unless given, for a little less than the time to the next tick. `lease_key`
+    is the number of an advisory lock that others know, too.
+    """
+
+    name: str | None
+    queue: str
+    retry: Retry | None
+    timeout: Duration | None
+    priority: int
+    lease: Backend | None
+    lease_ttl: Duration | None
+    lease_key: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A schedule as it stands in the code."""
+
+    spec: Spec
+    policy: SchedulePolicy
+    lease: RunLease | None
+    job_options: dict[str, Any]
+
+    @classmethod
+    def of(cls, spec: Spec, options: ScheduleOptions) -> Declared:
+        """Raises ConfigError naming what cannot be, and TypeError for what nobody takes, as a call does."""
+        given: dict[str, Any] = dict(options)
+        unknown = sorted(given.keys() - ScheduleOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"a schedule takes no {', '.join(unknown)}")
+        policy = SchedulePolicy.of(**{name: given.pop(name) for name in Policy.__annotations__ if name in given})
+        lease = RunLease.of(given.pop("lease", None), given.pop("lease_ttl", None), given.pop("lease_key", None))
+        # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
+        limit = None if policy.overlap in ("allow", "skip") else 1
+        return cls(spec, policy, lease, {**given, "retry": given.get("retry") or Retry(), "limit": limit})
+
+    def entry(self, job: Job[Any, Any]) -> Entry:
+        """The row that this schedule wants."""
+        if job.arguments.names:
+            raise ConfigError(
+                f"schedule {job.kind!r}: its function takes a Tick and a Context at most, not {', '.join(job.arguments.names)}"
+            )
+        priority = self.job_options.get("priority", 0)
+        return Entry(
+            job.kind, "code", self.spec, self.policy, job.kind, job.queue, job.lane, job.retry.max_attempts, priority
+        )
