@@ -19,7 +19,7 @@ WITHIN = 60.0  # seconds for one block
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory to work in, and nothing configured but the database."""
     for name in [name for name in os.environ if name.startswith("TRUEUP_") or name == "DATABASE_URL"]:
         monkeypatch.delenv(name)
@@ -30,13 +30,13 @@ def workplace(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=title)
-def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, workplace: Path) -> None:
+def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, folder: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "example"}
     with asyncio.Runner() as runner:
         try:
             for block in blocks(page):
                 if block.file is not None:
-                    (workplace / block.file).write_text(block.code)
+                    (folder / block.file).write_text(block.code)
                 elif block.runs:
                     run(block, namespace, runner)
         finally:
