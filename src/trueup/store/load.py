@@ -1,7 +1,9 @@
 """Reads the statements: `sql/<noun>/<verb>.sql`, with the schema's name put in as a quoted identifier.
 
 A statement is text with `%(name)s` parameters for values and `{schema}` for the schema. `{carried}` stands for the columns
-a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree.
+a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree;
+`{walked}` for the keys of a lane in the order of their turns (`sql/lanes/_walked.sql`), so that a turn which is skipped is
+one that the claim has looked at.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ def names() -> Iterator[str]:
 
 def compose(text: str, schema: str, **names: sql.Composable) -> str:
     """Fill in the schema and further identifiers, quoted; values never go this way."""
+    place = sql.Identifier(schema)
     carried = sql.SQL(source("jobs/_carried").strip())
-    template = sql.SQL(text)
-    return template.format(schema=sql.Identifier(schema), carried=carried, **names).as_string(None)
+    walked = sql.SQL(source("lanes/_walked").strip()).format(schema=place)
+    return sql.SQL(text).format(schema=place, carried=carried, walked=walked, **names).as_string(None)
 
 
 class Statements:

@@ -8,24 +8,9 @@ with recursive me as materialized (
 ), room as materialized (
   select least(%(most)s, coalesce(%(total)s::int - (select count(*) from {schema}.jobs where state = 'running' and lane <> queue and lane = %(lane)s), %(most)s)) as n
     from me
-), after_last as (
-  (select key, 1 as n from {schema}.jobs
-    where state = 'queued' and lane <> queue and lane = %(lane)s and key > %(last_key)s order by key limit 1)
-  union all
-  select (select key from {schema}.jobs
-           where state = 'queued' and lane <> queue and lane = %(lane)s and key > a.key order by key limit 1), n + 1
-    from after_last as a where a.key is not null and a.n < %(keys)s
-), from_start as (
-  (select key, 1 as n from {schema}.jobs
-    where state = 'queued' and lane <> queue and lane = %(lane)s and key <= %(last_key)s order by key limit 1)
-  union all
-  select (select key from {schema}.jobs
-           where state = 'queued' and lane <> queue and lane = %(lane)s and key > f.key and key <= %(last_key)s order by key limit 1), n + 1
-    from from_start as f where f.key is not null and f.n < %(keys)s
-), turns as materialized (
+), {walked}, turns as materialized (
   select key, row_number() over (order by part, key) as turn
-    from (select key, 1 as part from after_last union all select key, 2 from from_start) as k
-   where key is not null
+    from walked
    order by part, key limit %(keys)s
 ), chosen as materialized (
   select picked.id, turns.turn, picked.nth, turns.key
