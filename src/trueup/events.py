@@ -376,6 +376,218 @@ class ScheduleUnreadable(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsClaimed(Event):
+    """A batch of rows was claimed for a reconciler."""
+
+    name = "row.claimed"
+    reconciler: str
+    holder: str
+    count: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanged(Event):
+    """An outcome was written to its row. `outcome` is To, Stay or Delete; `lateness_ms` counts from when the row was due or stale."""
+
+    name = "row.changed"
+    reconciler: str
+    key: str
+    outcome: str
+    state_from: str | None
+    state_to: str | None
+    attempt: int
+    lateness_ms: float
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowUnchanged(Event):
+    """A handler had nothing to write; the row is looked at again after `again_ms`."""
+
+    name = "row.unchanged"
+    reconciler: str
+    key: str
+    again_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowConflict(Event):
+    """An outcome was not written: somebody else had moved, touched or deleted the row meanwhile."""
+
+    name = "row.conflict"
+    reconciler: str
+    key: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowRetried(Event):
+    """A handler failed; the row is left alone for `delay_ms`."""
+
+    name = "row.retried"
+    reconciler: str
+    key: str
+    attempt: int
+    max_attempts: int
+    delay_ms: float
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuarantined(Event):
+    """A row is left alone until a person releases it."""
+
+    name = "row.quarantined"
+    reconciler: str
+    key: str
+    attempt: int
+    reason: str
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowReleased(Event):
+    """A claimed row was handed back unfinished, at a shutdown; its attempt is given back."""
+
+    name = "row.released"
+    reconciler: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowClaimLost(Event):
+    """An outcome was refused: the row's lease had passed (`database`), or we no longer trusted it (`local`)."""
+
+    name = "row.claim_lost"
+    reconciler: str
+    key: str
+    term: int
+    refused_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowProposed(Event):
+    """In shadow mode: what would have been done to a row."""
+
+    name = "row.proposed"
+    reconciler: str
+    key: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFreed(Event):
+    """Rows in quarantine were released or discarded by a person."""
+
+    name = "row.freed"
+    reconciler: str
+    count: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCompleted(Event):
+    """A sweep found nothing more to do, or its time was up. Sweeps that found no row are not told of."""
+
+    name = "sweep.completed"
+    reconciler: str
+    claimed: int
+    changed: int
+    unchanged: int
+    conflict: int
+    retry: int
+    quarantined: int
+    lost: int
+    late: int
+    worst_lateness_s: float
+    average_lateness_s: float
+    duration_ms: float
+    rows_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRefused(Event):
+    """A sweep did not begin: it would have touched a larger part of the table than it may."""
+
+    name = "sweep.refused"
+    reconciler: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerDeclared(Event):
+    """A worker looked at the table of a reconciler, and will sweep it."""
+
+    name = "reconciler.declared"
+    reconciler: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerPaused(Event):
+    """A reconciler rests: it failed for the same reason over and over, or a person paused it."""
+
+    name = "reconciler.paused"
+    reconciler: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerResumed(Event):
+    """A reconciler works again after a pause."""
+
+    name = "reconciler.resumed"
+    reconciler: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMissing(Event):
+    """A reconciler's claim would read a large table from end to end; `ddl` makes the index that would serve it."""
+
+    name = "reconciler.index_missing"
+    reconciler: str
+    table: str
+    rows: int
+    ddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCompleted(Event):
+    """A scan came to its end."""
+
+    name = "scan.completed"
+    scan: str
+    items: int
+    failed: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScanItemFailed(Event):
+    """The handler of one item raised; the scan goes on."""
+
+    name = "scan.item_failed"
+    scan: str
+    item: str
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DowntimeFound(Event):
+    """The first worker after a while in which none was alive. What was missed is caught up with from here on."""
+
+    name = "fleet.downtime"
+    since: str
+    until: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
     """One pass of a loop raised; the loop goes on."""
 

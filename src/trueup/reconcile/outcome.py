@@ -1,0 +1,136 @@
+"""What a reconciler's handler returns: what should become of its row.
+
+Nothing returned is `Unchanged()`. `GiveUp` is raised, any other exception means: try again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.jobs.job import Draft
+
+State = str | int | Enum
+
+
+class To:
+    """Move the row to another state, set these columns, and enqueue `then` (`[job.call(…), …]`) in the same transaction."""
+
+    __slots__ = ("columns", "state", "then")
+
+    def __init__(self, state: State, /, *, then: Sequence[Draft] = (), **columns: Any) -> None:
+        self.state = state_text(state)
+        self.then = _drafts(then)
+        self.columns: Mapping[str, Any] = columns
+
+    def __repr__(self) -> str:
+        return _shown("To", [repr(self.state)], self.columns, self.then)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, To) and (self.state, self.columns, self.then) == (
+            other.state,
+            other.columns,
+            other.then,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Stay:
+    """Leave the row in its state, set these columns; the time of its last change is refreshed."""
+
+    __slots__ = ("columns", "then")
+
+    def __init__(self, *, then: Sequence[Draft] = (), **columns: Any) -> None:
+        self.then = _drafts(then)
+        self.columns: Mapping[str, Any] = columns
+
+    def __repr__(self) -> str:
+        return _shown("Stay", [], self.columns, self.then)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stay) and (self.columns, self.then) == (other.columns, other.then)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Delete:
+    """Delete the row."""
+
+    __slots__ = ("then",)
+
+    def __init__(self, *, then: Sequence[Draft] = ()) -> None:
+        self.then = _drafts(then)
+
+    def __repr__(self) -> str:
+        return _shown("Delete", [], {}, self.then)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Delete) and self.then == other.then
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Unchanged:
+    """Nothing to do: nothing is written to the row, and it is looked at again after the reconciler's `revisit`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Unchanged()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unchanged)
+
+    def __hash__(self) -> int:
+        return hash(Unchanged)
+
+
+class Again:
+    """Not yet: look at the row again after this long. No attempt is spent."""
+
+    __slots__ = ("after",)
+
+    def __init__(self, after: Duration) -> None:
+        self.after: timedelta = parse_duration(after)
+
+    def __repr__(self) -> str:
+        return f"Again({self.after.total_seconds():g}s)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Again) and self.after == other.after
+
+    def __hash__(self) -> int:
+        return hash((Again, self.after))
+
+
+Outcome = To | Stay | Delete | Unchanged | Again
+
+
+def state_text(state: State) -> str:
+    """A state as PostgreSQL reads it, whatever the type of its column."""
+    value = state.value if isinstance(state, Enum) else state
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ConfigError(f"state {state!r}: a text or a whole number is needed, or an Enum of such")
+    return str(value)
+
+
+def _drafts(then: Sequence[Draft]) -> tuple[Draft, ...]:
+    if isinstance(then, Draft):  # itself a tuple: `then=job.call()` would look like a list of fields
+        return (then,)
+    drafts = tuple(then)
+    for draft in drafts:
+        if not isinstance(draft, Draft):
+            raise TypeError(f"then= takes what job.call(…) gives, not {draft!r:.60}")
+    return drafts
+
+
+def _shown(name: str, parts: list[str], columns: Mapping[str, Any], then: Sequence[Draft]) -> str:
+    parts = [*parts, *(f"{column}={value!r}" for column, value in columns.items())]
+    if then:
+        parts.append(f"then=[{', '.join(draft.kind for draft in then)}]")
+    return f"{name}({', '.join(parts)})"

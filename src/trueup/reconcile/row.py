@@ -1,0 +1,36 @@
+"""A row as a handler gets it when it asks for nothing in particular: by name, as attribute or item, read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+class Row(Mapping[str, Any]):
+    """`row.id` and `row["id"]` are the same. It is the row as it was at the claim; changing it is what outcomes are for."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_values", dict(values))
+
+    def __getitem__(self, column: str) -> Any:
+        return self._values[column]
+
+    def __getattr__(self, column: str) -> Any:
+        try:
+            return object.__getattribute__(self, "_values")[column]
+        except KeyError:
+            raise AttributeError(f"the row has no column {column!r}; it has {', '.join(self._values)}") from None
+
+    def __setattr__(self, column: str, value: Any) -> None:
+        raise AttributeError(f"a row is read-only; return Stay({column}=…) or To(…, {column}=…) to change it")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
