@@ -119,10 +119,9 @@ def state_text(state: State) -> str:
     return str(value)
 
 
-def _drafts(then: Sequence[Draft]) -> tuple[Draft, ...]:
-    if isinstance(then, Draft):  # itself a tuple: `then=job.call()` would look like a list of fields
-        return (then,)
-    drafts = tuple(then)
+def _drafts(then: Any) -> tuple[Draft, ...]:
+    # A draft is itself a tuple: `then=job.call()` would look like a list of its fields.
+    drafts = (then,) if isinstance(then, Draft) else tuple(then)
     for draft in drafts:
         if not isinstance(draft, Draft):
             raise TypeError(f"then= takes what job.call(…) gives, not {draft!r:.60}")

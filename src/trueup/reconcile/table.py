@@ -48,7 +48,7 @@ class TableSpec:
                 checked_identifier(f"table {shown!r}: column", column)
         if where is not None and (not isinstance(where, str) or not where.strip() or "\0" in where):
             raise ConfigError(f"table {shown!r}: where={where!r}: a condition in SQL is needed")
-        return cls(schema, table, keys, state, changed_at, version, lease, where)  # type: ignore[arg-type]
+        return cls(schema, table, keys, state, changed_at, version, lease, where)
 
     def __str__(self) -> str:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
