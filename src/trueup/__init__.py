@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from trueup.jobs.handle import Enqueued, Handle
     from trueup.jobs.limits import Limit
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
+    from trueup.reconcile.declare import Table
+    from trueup.reconcile.outcome import Again, Delete, Stay, To, Unchanged
+    from trueup.reconcile.row import Row
     from trueup.tick import Tick
     from trueup.worker.hold import Lease
     from trueup.worker.runtime import Worker
@@ -42,10 +45,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Again": "trueup.reconcile.outcome",
     "App": "trueup.app",
     "ConfigError": "trueup.errors",
     "Context": "trueup.jobs.context",
     "DatabaseUnavailable": "trueup.errors",
+    "Delete": "trueup.reconcile.outcome",
     "Discard": "trueup.jobs.outcome",
     "DuplicateJob": "trueup.errors",
     "EmbeddedUnavailable": "trueup.errors",
@@ -66,20 +71,27 @@ _HOME = {
     "Rate": "trueup.durations",
     "ResultTimeout": "trueup.errors",
     "Retry": "trueup.backoff",
+    "Row": "trueup.reconcile.row",
     "SchemaMismatch": "trueup.errors",
     "Snooze": "trueup.jobs.outcome",
+    "Stay": "trueup.reconcile.outcome",
+    "Table": "trueup.reconcile.declare",
     "Tick": "trueup.tick",
+    "To": "trueup.reconcile.outcome",
     "TrueupError": "trueup.errors",
+    "Unchanged": "trueup.reconcile.outcome",
     "UnknownKind": "trueup.errors",
     "Worker": "trueup.worker.runtime",
     "injected": "trueup.jobs.context",
 }
 
 __all__ = [
+    "Again",
     "App",
     "ConfigError",
     "Context",
     "DatabaseUnavailable",
+    "Delete",
     "Discard",
     "DuplicateJob",
     "EmbeddedUnavailable",
@@ -100,10 +112,15 @@ __all__ = [
     "Rate",
     "ResultTimeout",
     "Retry",
+    "Row",
     "SchemaMismatch",
     "Snooze",
+    "Stay",
+    "Table",
     "Tick",
+    "To",
     "TrueupError",
+    "Unchanged",
     "UnknownKind",
     "Worker",
     "injected",

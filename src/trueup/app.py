@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from datetime import datetime
@@ -33,6 +33,10 @@ from trueup.leases.backend import LeaseBackend
 from trueup.leases.length import SHORTEST
 from trueup.observe.logs import attach_logs
 from trueup.operations import Operations
+from trueup.reconcile.declare import Reconcilers, Table
+from trueup.reconcile.declare import table as declare_table
+from trueup.reconcile.scan import Scan
+from trueup.recovery import Backlog, Recovery, recovery
 from trueup.schedule_operations import ScheduleOperations
 from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
@@ -85,6 +89,8 @@ class App:
         self._embedded: EmbeddedPostgres | None = None
         self._store: Store | None = None
         self._schedules: dict[str, Entry] = {}
+        self._scans: dict[str, Scan[Any]] = {}
+        self._reconcilers = Reconcilers()
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -156,6 +162,52 @@ class App:
             job = cast(Job[P, Any], self._declare(function, declared.job_options))
             self._schedules[job.kind] = declared.entry(job)
             return job
+
+        return declare
+
+    def table(
+        self,
+        table: Any,
+        *,
+        key: Any = None,
+        state: Any = None,
+        changed_at: Any = None,
+        version: Any = None,
+        lease_columns: Iterable[Any] | None = None,
+        where: Any = None,
+    ) -> Table:
+        """A table of yours, to declare reconcilers on: `"table"`, `"schema.table"`, a SQLAlchemy mapped class or a Django model.
+
+        `key` is its primary key (a model's own unless given), `state` the column that says what state a row is in,
+        `changed_at` when it last changed; a `version` is counted up with every change. `lease_columns` are (owner, until)
+        columns of yours that claims are to be written to, too. `where` narrows it: SQL that is part of your code, or a
+        SQLAlchemy expression.
+        """
+        return declare_table(self._reconcilers.add, table, key, state, changed_at, version, lease_columns, where)
+
+    def scan(
+        self,
+        name: str,
+        *,
+        every: Duration,
+        concurrency: int = 1,
+        timeout: Duration = "5m",
+        run_at_start: bool = True,
+    ) -> Callable[[Callable[[Any], AsyncIterator[tuple[R, Any]]]], Scan[R]]:
+        """Go through something that is not a table every so often: an async generator of `item, next_cursor`.
+
+        One instance at a time does, up to `concurrency` items at once, `timeout` for each. What is done with them is
+        declared with `@….each`. After a crash or a stop another instance goes on from the last cursor that was kept.
+        """
+
+        def declare(source: Callable[[Any], AsyncIterator[tuple[R, Any]]]) -> Scan[R]:
+            scan: Scan[R] = Scan(
+                name, source, every=every, concurrency=concurrency, timeout=timeout, run_at_start=run_at_start
+            )
+            if name in self._scans:
+                raise ConfigError(f"scan {name!r} is declared twice; give one of them another name")
+            self._scans[name] = scan
+            return scan
 
         return declare
 
@@ -239,6 +291,8 @@ class App:
             queues=queues,
             concurrency=concurrency,
             schedules=list(self._schedules.values()),
+            scans=list(self._scans.values()),
+            reconcilers=self._reconcilers.all(),
         )
 
     def lease(
@@ -296,6 +350,10 @@ class App:
     def schedules(self) -> ScheduleOperations:
         """What people do to schedules: create, edit, pause, resume, delete, trigger, backfill, preview, audit."""
         return ScheduleOperations(self.store, self.registry, self.events, self.settings.keep_ticks)
+
+    async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
+        """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""
+        return await recovery(await self.open(), parse_duration(since), self.settings.keep_ticks, backlog)
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

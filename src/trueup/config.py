@@ -203,6 +203,7 @@ _APP = _text(
     'the place of an App; write it like "package.module:app"',
     lambda text: text.count(":") == 1 and all(part.isidentifier() for part in re.split("[.:]", text)),
 )
+_HOST = _text("a host's name or address", re.compile(r"[A-Za-z0-9._:%-]{1,253}").fullmatch)
 _RELEASE = _text(
     "a text of at most 100 printable characters",
     lambda text: len(text) <= 100 and text.isprintable() and not text.isspace(),
@@ -270,6 +271,12 @@ class Settings:
     )
     log_level: str = setting(
         "info", _choice("debug", "info", "warning", "error", "critical"), "the least that is logged"
+    )
+    metrics_port: int | None = setting(
+        None, _whole(1, 65_535), "the port where a worker serves its metrics for Prometheus; none: it does not"
+    )
+    metrics_host: str = setting(
+        "127.0.0.1", _HOST, "the address it serves them at; anybody who reaches it can read them"
     )
     release: str | None = setting(None, _RELEASE, "the release of your application, shown to people")
 
@@ -383,9 +390,11 @@ def _from_environment(environ: Mapping[str, str], directory: Path) -> Iterator[_
     services = [name.removesuffix("SERVICE_HOST") for name in environ if name.endswith("_SERVICE_HOST")]
     not_ours = tuple(service + part for service in services for part in ("SERVICE_", "PORT"))
     for variable, value in environ.items():
-        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS and not variable.startswith(not_ours):
+        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
             name = variable.removeprefix(PREFIX).lower() if variable.isupper() else variable
-            yield _Given(name, value, variable, directory)
+            # A Service trueup-metrics makes TRUEUP_METRICS_PORT, as tcp://…; a person may have written another value there.
+            if not variable.startswith(not_ours) or (name in SETTINGS and "://" not in value):
+                yield _Given(name, value, variable, directory)
 
 
 def _from_file(directory: Path, problems: list[str]) -> Iterator[_Given]:

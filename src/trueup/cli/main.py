@@ -14,6 +14,7 @@ from trueup.cli.demo import demo
 from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
 from trueup.cli.migrate import migrate
 from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember
+from trueup.cli.recovery import recovery
 from trueup.cli.status import status
 from trueup.cli.worker import worker
 
@@ -30,6 +31,7 @@ app.add_typer(jobs.group, name="jobs")
 app.add_typer(dead.group, name="dead")
 app.add_typer(schedules.group, name="schedules")
 app.command()(audit)
+app.command()(recovery)
 app.command()(migrate)
 app.add_typer(postgres.group, name="postgres")
 app.command()(config)

@@ -5,7 +5,7 @@ Nothing returned is `Unchanged()`. `GiveUp` is raised, any other exception means
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Any
@@ -16,16 +16,23 @@ from trueup.jobs.job import Draft
 
 State = str | int | Enum
 
+NOTHING: Mapping[str, Any] = {}
+
 
 class To:
-    """Move the row to another state, set these columns, and enqueue `then` (`[job.call(…), …]`) in the same transaction."""
+    """Move the row to another state, set these columns, and enqueue `then` (`[job.call(…), …]`) in the same transaction.
+
+    `To("stored", {"then": 1})` sets a column whose name is taken here.
+    """
 
     __slots__ = ("columns", "state", "then")
 
-    def __init__(self, state: State, /, *, then: Sequence[Draft] = (), **columns: Any) -> None:
+    def __init__(
+        self, state: State, more: Mapping[str, Any] = NOTHING, /, *, then: Iterable[Draft] = (), **columns: Any
+    ) -> None:
         self.state = state_text(state)
         self.then = _drafts(then)
-        self.columns: Mapping[str, Any] = columns
+        self.columns = _columns(more, columns)
 
     def __repr__(self) -> str:
         return _shown("To", [repr(self.state)], self.columns, self.then)
@@ -45,9 +52,9 @@ class Stay:
 
     __slots__ = ("columns", "then")
 
-    def __init__(self, *, then: Sequence[Draft] = (), **columns: Any) -> None:
+    def __init__(self, more: Mapping[str, Any] = NOTHING, /, *, then: Iterable[Draft] = (), **columns: Any) -> None:
         self.then = _drafts(then)
-        self.columns: Mapping[str, Any] = columns
+        self.columns = _columns(more, columns)
 
     def __repr__(self) -> str:
         return _shown("Stay", [], self.columns, self.then)
@@ -63,7 +70,7 @@ class Delete:
 
     __slots__ = ("then",)
 
-    def __init__(self, *, then: Sequence[Draft] = ()) -> None:
+    def __init__(self, *, then: Iterable[Draft] = ()) -> None:
         self.then = _drafts(then)
 
     def __repr__(self) -> str:
@@ -116,12 +123,34 @@ def state_text(state: State) -> str:
     value = state.value if isinstance(state, Enum) else state
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ConfigError(f"state {state!r}: a text or a whole number is needed, or an Enum of such")
-    return str(value)
+    text = str(value)
+    if "\0" in text or not _encodable(text):
+        raise ConfigError(f"state {state!r}: PostgreSQL has no such text")
+    return text
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _columns(more: Any, columns: dict[str, Any]) -> Mapping[str, Any]:
+    """An Enum is stored as its value, like a state: the driver would store its name."""
+    if not isinstance(more, Mapping):
+        raise TypeError(f"columns are given by name, or as a mapping from names to values, not as {more!r:.60}")
+    both = sorted(more.keys() & columns.keys())
+    if both:
+        raise TypeError(f"column {both[0]!r} is set twice")
+    values = {**more, **columns}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def _drafts(then: Any) -> tuple[Draft, ...]:
     # A draft is itself a tuple: `then=job.call()` would look like a list of its fields.
-    drafts = (then,) if isinstance(then, Draft) else tuple(then)
+    drafts = (then,) if isinstance(then, Draft) or not isinstance(then, Iterable) else tuple(then)
     for draft in drafts:
         if not isinstance(draft, Draft):
             raise TypeError(f"then= takes what job.call(…) gives, not {draft!r:.60}")

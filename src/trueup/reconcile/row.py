@@ -7,7 +7,10 @@ from typing import Any
 
 
 class Row(Mapping[str, Any]):
-    """`row.id` and `row["id"]` are the same. It is the row as it was at the claim; changing it is what outcomes are for."""
+    """`row.id` and `row["id"]` are the same. It is the row as it was at the claim; changing it is what outcomes are for.
+
+    A column called like something that every mapping has (`keys`, `items`, `values`, `get`) is there as item only.
+    """
 
     __slots__ = ("_values",)
 
@@ -25,6 +28,14 @@ class Row(Mapping[str, Any]):
 
     def __setattr__(self, column: str, value: Any) -> None:
         raise AttributeError(f"a row is read-only; return Stay({column}=…) or To(…, {column}=…) to change it")
+
+    def __delattr__(self, column: str) -> None:
+        raise AttributeError("a row is read-only")
+
+    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any]]]:
+        return type(self), (
+            self._values,
+        )  # a copy may go to another process; setting slots, as pickle would, is refused
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

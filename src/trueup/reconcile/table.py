@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from trueup.errors import ConfigError
@@ -26,7 +26,7 @@ class TableSpec:
     @classmethod
     def of(
         cls,
-        name: str | tuple[str, str],
+        name: str | tuple[str | None, str],
         key: str | Iterable[str],
         state: str | None = None,
         changed_at: str | None = None,
@@ -34,39 +34,58 @@ class TableSpec:
         lease_columns: Iterable[str] | None = None,
         where: str | None = None,
     ) -> TableSpec:
-        """Raises ConfigError naming what cannot be a name."""
+        """Raises ConfigError naming what cannot be a name, and a column that was given two parts."""
         schema, table = _place(name)
-        keys = (key,) if isinstance(key, str) else tuple(key)
         shown = table if schema is None else f"{schema}.{table}"
-        if not keys or len(set(keys)) < len(keys):
-            raise ConfigError(f"table {shown!r}: key={key!r}: one or several different columns are needed")
-        lease = None if lease_columns is None else tuple(lease_columns)
-        if lease is not None and (len(lease) != 2 or isinstance(lease_columns, str) or lease[0] == lease[1]):
+        keys = (key,) if isinstance(key, str) else _names(f"table {shown!r}: key", key)
+        if not keys:
+            raise ConfigError(f"table {shown!r}: key={key!r}: one or several columns are needed")
+        lease = None if lease_columns is None else _names(f"table {shown!r}: lease_columns", lease_columns)
+        if lease is not None and len(lease) != 2:
             raise ConfigError(f"table {shown!r}: lease_columns={lease_columns!r}: (owner, until) is needed")
-        for column in (*keys, state, changed_at, version, *(lease or ())):
-            if column is not None:
-                checked_identifier(f"table {shown!r}: column", column)
+        parts: dict[str, str] = {}
+        optional = {"state": state, "changed_at": changed_at, "version": version}
+        named = [(part, column) for part, column in optional.items() if column is not None]
+        named += [("key", column) for column in keys] + [("lease_columns", column) for column in lease or ()]
+        for part, column in named:
+            checked_identifier(f"table {shown!r}: column", column)
+            if column in parts:
+                raise ConfigError(f"table {shown!r}: column {column!r} is named twice: {parts[column]}= and {part}=")
+            parts[column] = part
         if where is not None and (not isinstance(where, str) or not where.strip() or "\0" in where):
             raise ConfigError(f"table {shown!r}: where={where!r}: a condition in SQL is needed")
-        return cls(schema, table, keys, state, changed_at, version, lease, where)
+        pair = None if lease is None else (lease[0], lease[1])
+        return cls(schema, table, keys, state, changed_at, version, pair, where)
 
     def __str__(self) -> str:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
-def _place(name: str | tuple[str, str]) -> tuple[str | None, str]:
-    """`"table"`, `"schema.table"`, or a pair for names that have dots in them."""
+def _place(name: str | tuple[str | None, str]) -> tuple[str | None, str]:
+    """`"table"`, `"schema.table"`, or a pair of both for names that have dots in them; its schema may be None."""
     if isinstance(name, str):
         schema, dot, table = name.partition(".")
+        if "." in table:
+            raise ConfigError(
+                f"table {name!r}: two dots; write it as a pair, (schema, table), when a name has dots in it"
+            )
         parts: tuple[str | None, str] = (schema, table) if dot else (None, schema)
     elif isinstance(name, tuple) and len(name) == 2:
         parts = name
     else:
         raise ConfigError(f"table {name!r}: write it like 'table' or 'schema.table', or as a pair of both")
-    for part in parts:
-        if part is not None:
-            checked_identifier("table", part)
+    schema_name, table_name = parts
+    if schema_name is not None:
+        checked_identifier("schema", schema_name)
+    checked_identifier("table", table_name)
     return parts
+
+
+def _names(what: str, given: object) -> tuple[str, ...]:
+    # The order of a set differs from process to process, and with it would the key of a row.
+    if isinstance(given, str | Set) or not isinstance(given, Iterable):
+        raise ConfigError(f"{what}={given!r}: names of columns are needed, in order")
+    return tuple(given)
 
 
 def checked_identifier(what: str, name: object) -> str:

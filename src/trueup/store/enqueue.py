@@ -98,6 +98,16 @@ class Enqueue:
         with self._sync_pool.transaction() as connection:
             return self._many_sync(template, drafts, connection)
 
+    async def together(self, drafts: Sequence[Draft], tx: AsyncConnection[Any]) -> None:
+        """Store jobs of any kinds in a transaction that is ours. Raises DuplicateJob when one of them says so."""
+        plain = [draft for draft in drafts if draft.on_conflict == "keep" and draft.unique_for is None]
+        for start in range(0, len(plain), ONE_STATEMENT):
+            ask = self._insert(plain[start : start + ONE_STATEMENT])
+            await fetch(tx, ask.query, ask.params)
+        for draft in drafts:
+            if draft.on_conflict != "keep" or draft.unique_for is not None:
+                await drive(self._one(draft), tx)
+
     @asynccontextmanager
     async def _savepoint(self, tx: AsyncConnection[Any]) -> AsyncIterator[None]:
         """All or nothing inside the caller's transaction. It is begun first: psycopg commits one that a block had to begin."""

@@ -38,9 +38,11 @@ class Line:
         timeout: timedelta,
         *,
         prepare: bool = False,
+        context: Any = None,
     ) -> None:
         self.part = part
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare)
+        self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
         self._events = events

@@ -3,7 +3,8 @@
 A statement is text with `%(name)s` parameters for values and `{schema}` for the schema. `{carried}` stands for the columns
 a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree;
 `{walked}` for the keys of a lane in the order of their turns (`sql/lanes/_walked.sql`), so that a turn which is skipped is
-one that the claim has looked at.
+one that the claim has looked at; `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
+about a row that is settled without being written to (`sql/rows/_rested.sql`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib.resources import files
 from psycopg import sql
 
 ROOT = files("trueup.store") / "sql"
+NOW = sql.SQL("coalesce(%(now)s::timestamptz, now())")
 
 
 @cache
@@ -36,7 +38,9 @@ def compose(text: str, schema: str, **names: sql.Composable) -> str:
     place = sql.Identifier(schema)
     carried = sql.SQL(source("jobs/_carried").strip())
     walked = sql.SQL(source("lanes/_walked").strip()).format(schema=place)
-    return sql.SQL(text).format(schema=place, carried=carried, walked=walked, **names).as_string(None)
+    rested = sql.SQL(source("rows/_rested").strip()).format(now=NOW)
+    fixed = {"schema": place, "carried": carried, "walked": walked, "now": NOW, "rested": rested}
+    return sql.SQL(text).format(**fixed, **names).as_string(None)
 
 
 class Statements:

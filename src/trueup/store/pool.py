@@ -32,8 +32,11 @@ GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
 class Pool:
     """An async pool that opens on first use and hands out only connections the server has not closed."""
 
-    def __init__(self, url: str, size: int, connect_timeout: timedelta, *, prepare: bool = False) -> None:
+    def __init__(
+        self, url: str, size: int, connect_timeout: timedelta, *, prepare: bool = False, context: Any = None
+    ) -> None:
         self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare)
+        self._settings["context"] = context
         self._size = size
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None

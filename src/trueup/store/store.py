@@ -12,6 +12,7 @@ from trueup.clock import Clock
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
+from trueup.store import loaders
 from trueup.store.connect import connection_settings
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
@@ -76,6 +77,15 @@ class Store:
     def line(self, part: str) -> Line:
         """A connection of its own for a part of the worker."""
         return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout, prepare=self.prepare)
+
+    def line_for_rows(self, part: str) -> Line:
+        """The same, for reading users' rows."""
+        timeout, context = self.statement_timeout, loaders.context()
+        return Line(self.url, part, self.events, self.connect_timeout, timeout, prepare=self.prepare, context=context)
+
+    def pool_for_rows(self, size: int) -> Pool:
+        """Connections for transactions of handlers, as many as run at a time."""
+        return Pool(self.url, size, self.connect_timeout, prepare=self.prepare, context=loaders.context())
 
     def jobs_on(self, line: Line) -> Jobs:
         return Jobs(line, self.statements, self.clock, self.aging)

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from trueup.clock import Clock
 from trueup.store.jobs import Database
 from trueup.store.load import Statements
+
+GRACE = timedelta(
+    seconds=60
+)  # without a worker: a restart, or a deployment that stops the old ones first, is no downtime
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """When no worker was alive: from the last sign of life to the first worker afterwards."""
+
+    since: datetime
+    until: datetime
+
+    @property
+    def length(self) -> timedelta:
+        return self.until - self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +47,10 @@ class Workers:
         self._statements = statements
         self._clock = clock
 
-    async def register(self, identity: Identity, lease_for: timedelta) -> None:
-        """Begin a life."""
-        await self._database.fetch(
+    async def register(self, identity: Identity, lease_for: timedelta) -> Downtime | None:
+        """Begin a life. Returns the downtime that it ended, to the one worker that did."""
+        rows = await self._database.fetch_steered(
+            self._statements["workers/lock"],
             self._statements["workers/register"],
             {
                 "now": self._clock.now(),
@@ -44,8 +61,10 @@ class Workers:
                 "queues": list(identity.queues),
                 "concurrency": identity.concurrency,
                 "lease_for": lease_for.total_seconds(),
+                "grace": GRACE.total_seconds(),
             },
         )
+        return Downtime(*rows[0]) if rows else None
 
     async def renew(self, holder: UUID, lease_for: timedelta) -> bool:
         """Extend the lease. False: it has passed, or somebody has rescued the jobs."""
@@ -66,7 +85,8 @@ class Workers:
 
     async def leave(self, holder: UUID) -> bool:
         """Go. False: jobs are still in hand, so the row stays until it expires and they are rescued."""
-        return bool(await self._database.fetch(self._statements["workers/leave"], {"holder": holder}))
+        params = {"now": self._clock.now(), "holder": holder}
+        return bool(await self._database.fetch(self._statements["workers/leave"], params))
 
     async def forget(self) -> Sequence[tuple[UUID, str, int]]:
         """Remove the rows of rescued workers that hold nothing any more; returns (holder, host, pid) of each."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import CodeType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 
@@ -22,6 +22,7 @@ from trueup.config import Settings
 from trueup.dsn import mask
 from trueup.errors import ConfigError
 from trueup.events import (
+    DowntimeFound,
     Events,
     ScheduleChanged,
     ServiceFailed,
@@ -34,10 +35,14 @@ from trueup.jobs.failure import type_name
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.reconcile.scan import Scan
 from trueup.store.connect import RETRYABLE
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.line import Line
+from trueup.store.scans import Scans
 from trueup.store.schedules import Entry, Schedules
 from trueup.store.store import Store, unavailable
 from trueup.store.workers import Workers
@@ -50,10 +55,15 @@ from trueup.worker.listener import Listener
 from trueup.worker.pruner import Pruner
 from trueup.worker.renewer import Renewer
 from trueup.worker.rescuer import Rescuer
+from trueup.worker.rows.team import Team
+from trueup.worker.scanner import Scanner
 from trueup.worker.service import Service
 from trueup.worker.stopper import Stopper
 from trueup.worker.ticker import Ticker
 from trueup.worker.transactions import Port
+
+if TYPE_CHECKING:
+    from trueup.observe.metrics import MetricsServer
 
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
@@ -77,6 +87,8 @@ class Worker:
         queues: Mapping[str, int | None] | None = None,
         concurrency: int | None = None,
         schedules: Sequence[Entry] = (),
+        scans: Sequence[Scan[Any]] = (),
+        reconcilers: Sequence[Reconciler | Purge] = (),
     ) -> None:
         self.store = store
         self._declared = schedules
@@ -93,7 +105,11 @@ class Worker:
         self._pulse: asyncio.TimerHandle | None = None
         self._rebirth: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._metrics: MetricsServer | None = None
         self._build()
+        self.scanners = self._build_scanners(scans)
+        self.team = Team(store, settings, events, reconcilers, lambda: self._current().holder)
+        self._lines += self.team.lines
 
     def _build(self) -> None:
         settings, store = self.settings, self.store
@@ -162,14 +178,27 @@ class Worker:
             on_lost=self._lost_elsewhere,
         )
 
+    def _build_scanners(self, scans: Sequence[Scan[Any]]) -> dict[str, Scanner]:
+        if not scans:
+            return {}
+        store = self.store
+        stored = Scans(self._line("scan"), store.statements, store.clock)
+        return {scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for) for scan in scans}
+
     def _line(self, part: str) -> Line:
         line = self.store.line(part)
         self._lines.append(line)
         return line
 
     @property
+    def _sweepers(self) -> list[Scanner | Team]:
+        """What runs handlers of its own, beside those of jobs."""
+        return [*self.scanners.values(), self.team]
+
+    @property
     def _services(self) -> list[Service]:
         services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
+        services += self.scanners.values()
         return [*services, self.listener] if self.settings.listen else services
 
     @property
@@ -193,20 +222,40 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         await self.store.open()
         try:
+            await self._serve_metrics()  # first: a port that is taken must not leave a worker behind that has begun
             await self._prepare()
         except RETRYABLE as error:
             await self.abandon()
             raise unavailable(self.store.url, error) from None
+        except BaseException:
+            await self._stop_metrics()
+            raise
         self.renewer.start()
         for service in self._services:
             service.start()
+        self.team.start()
         self._beat()
 
     async def _prepare(self) -> None:
         await asyncio.to_thread(self.store.check_schema)
         await self._declare_schedules()
+        await self.team.gather()
         await self._make_history_ready()
         await self.begin_life()
+
+    async def _serve_metrics(self) -> None:
+        if self.settings.metrics_port is None:
+            return
+        from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
+
+        # In a thread: binding may ask a name server who this host is.
+        host, port = self.settings.metrics_host, self.settings.metrics_port
+        self._metrics = await asyncio.to_thread(serve_metrics, self.events, host, port)
+
+    async def _stop_metrics(self) -> None:
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            await asyncio.to_thread(metrics.close)
 
     async def _declare_schedules(self) -> None:
         """Store what the code declares; retire, visibly, what it declared for these queues once and does no more."""
@@ -235,7 +284,7 @@ class Worker:
         )
         sent = self.store.clock.elapsed()
         identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
-        await self._workers.register(identity, self.settings.lease_for)
+        downtime = await self._workers.register(identity, self.settings.lease_for)
         self._life = Life(identity, Trust(self.settings.lease_for, sent), self.store.clock)
         self.renewer.keep(self._life)
         self.events.emit(
@@ -248,6 +297,10 @@ class Worker:
                 len(self.registry),
             )
         )
+        if downtime is not None:
+            self.events.emit(
+                DowntimeFound(downtime.since.isoformat(), downtime.until.isoformat(), downtime.length.total_seconds())
+            )
 
     async def run(self) -> Stopped:
         """Start, work until `request_stop`, stop."""
@@ -351,13 +404,14 @@ class Worker:
             WorkerStopping(str(life.holder), len(self.hand.running), len(unstarted), drain.total_seconds())
         )
         self.renewer.stopping = True
+        sweeping = {asyncio.create_task(part.stop()) for part in self._sweepers}
         await self.ticker.stop()
         await self.claimer.stop()
         unstarted += self.hand.take_all()
         self.finisher.put_unstarted(unstarted)
         until = elapsed() + drain.total_seconds()
-        await self._drain(drain.total_seconds())
-        interrupted = await self._interrupt()
+        await self._drain(drain.total_seconds(), sweeping)
+        interrupted = await self._interrupt(sweeping)
         await self._flush(until)
         abandoned = await self._hand_back_the_deaf(life)
         stopped = Stopped(len(unstarted) + interrupted, abandoned)
@@ -367,21 +421,27 @@ class Worker:
         self._life = None
         return stopped
 
-    async def _drain(self, seconds: float) -> None:
+    async def _drain(self, seconds: float, sweeping: set[asyncio.Task[None]]) -> None:
         """Until nothing runs, the time is up, or a second request to stop comes."""
-        waiters = {asyncio.ensure_future(event.wait()) for event in (self.hand.idle, self._stop_now)}
+
+        async def nothing_runs() -> None:
+            await self.hand.idle.wait()
+            await asyncio.wait(sweeping)
+
+        waiters = {asyncio.ensure_future(nothing_runs()), asyncio.ensure_future(self._stop_now.wait())}
         await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for waiter in waiters:
             waiter.cancel()
         await asyncio.wait(waiters)
 
-    async def _interrupt(self) -> int:
+    async def _interrupt(self, sweeping: set[asyncio.Task[None]]) -> int:
         """Cancel what still runs and wait a little for it. Returns how many ended."""
         runs = list(self.hand.running.values())
         for run in runs:
             run.cancel("shutdown")
-        if runs:
-            await asyncio.wait({run.task for run in runs}, timeout=LAST_WORD)
+        for part in self._sweepers:
+            part.interrupt()
+        await asyncio.wait({run.task for run in runs} | sweeping, timeout=LAST_WORD)
         return len(runs) - len(self.hand.running)
 
     async def _flush(self, until: float) -> None:
@@ -421,6 +481,8 @@ class Worker:
         await asyncio.to_thread(self.renewer.stop)
         for service in self._services:
             await service.kill()
+        await self.team.close()
         await self.executor.close()
         for line in self._lines:
             await line.close()
+        await self._stop_metrics()

@@ -69,7 +69,8 @@ create table {schema}.sweeps (
 create index sweeps_started_at on {schema}.sweeps (started_at);
 create index sweeps_of_reconciler on {schema}.sweeps (reconciler, started_at);
 
--- Where a scan over something that is not a table has come to. `cursor` is null when none is under way.
+-- Where a scan over something that is not a table has come to. `cursor` is null when none is under way, or nothing of it is kept yet.
+-- `failures` counts how often it was begun in a row without getting further.
 create table {schema}.scans (
   name         text primary key,
   cursor       jsonb,
@@ -79,7 +80,9 @@ create table {schema}.scans (
   finished_at  timestamptz,
   due_at       timestamptz not null,
   items        bigint not null default 0,
-  failed       bigint not null default 0
+  failed       bigint not null default 0,
+  failures     int not null default 0,
+  error        text
 ) with (fillfactor = 50);
 
 -- When no worker was alive: found by the first one that comes back. `fleet` has the last sign of life of those that left in order.

@@ -175,6 +175,8 @@ create table {schema}.scans (
   due_at               timestamptz not null,
   items                bigint not null default 0,
   failed               bigint not null default 0,
+  failures             integer not null default 0,
+  error                text,
   constraint scans_pkey PRIMARY KEY (name)
 ) with (fillfactor=50);
 

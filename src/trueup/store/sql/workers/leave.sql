@@ -1,4 +1,15 @@
--- A worker that has handed everything back goes. With jobs still in hand the row stays, and expires, so that they are rescued.
-delete from {schema}.workers as w
- where holder = %(holder)s and not exists (select from {schema}.jobs as j where j.holder = w.holder and j.state = 'running')
-returning holder;
+-- A worker that has handed everything back goes; its last sign of life stays. With jobs still in hand the row stays, and
+-- expires, so that they are rescued. Index: jobs_held.
+with t as (
+  select coalesce(%(now)s::timestamptz, now()) as now
+), gone as (
+  delete from {schema}.workers as w
+   where holder = %(holder)s and not exists (select from {schema}.jobs as j where j.holder = w.holder and j.state = 'running')
+  returning holder, renewed_at, lease_until
+), kept as (
+  insert into {schema}.fleet as f (last_alive_at)
+  -- one whose lease had passed was away since its last renewal, for all that anybody knows
+  select case when lease_until > t.now then t.now else renewed_at end from gone, t
+  on conflict (one) do update set last_alive_at = excluded.last_alive_at where f.last_alive_at < excluded.last_alive_at
+)
+select holder from gone;

@@ -1,4 +1,20 @@
--- A worker begins its life as a holder.
-insert into {schema}.workers (holder, host, pid, release, queues, concurrency, started_at, renewed_at, lease_until)
-select %(holder)s, %(host)s, %(pid)s, %(release)s, %(queues)s, %(concurrency)s, t.now, t.now, t.now + make_interval(secs => %(lease_for)s::float8)
-  from (select coalesce(%(now)s::timestamptz, now()) as now) as t;
+-- A worker begins its life as a holder. When no other one is alive, and the last sign of life of any is more than `grace` ago,
+-- nobody was there since: a downtime, which is recorded and returned. Without any earlier sign of life there is none.
+-- Fence: `workers/lock` before it in the same transaction.
+with t as (
+  select coalesce(%(now)s::timestamptz, now()) as now
+), alone as (
+  -- Those that left in order are in `fleet`; those that died are in `workers` until they are forgotten, and then in `fleet`.
+  select t.now, greatest((select last_alive_at from {schema}.fleet), max(w.renewed_at)) as last_alive_at
+    from t left join {schema}.workers as w on true
+   group by t.now
+  having count(*) filter (where w.lease_until > t.now and w.rescued_at is null) = 0
+), born as (
+  insert into {schema}.workers (holder, host, pid, release, queues, concurrency, started_at, renewed_at, lease_until)
+  select %(holder)s, %(host)s, %(pid)s, %(release)s, %(queues)s, %(concurrency)s, t.now, t.now, t.now + make_interval(secs => %(lease_for)s::float8)
+    from t
+)
+insert into {schema}.downtimes (since, until)
+select last_alive_at, now from alone where last_alive_at < now - make_interval(secs => %(grace)s::float8)
+on conflict (until) do nothing
+returning since, until;

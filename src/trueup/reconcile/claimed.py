@@ -1,0 +1,42 @@
+"""A row as its holder knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from trueup.leases.trust import Trust
+
+
+@dataclass(slots=True)
+class ClaimedRow:
+    """`values` is the row at the claim; `seen` what its version, time of change or xmin was, for the compare-and-set."""
+
+    reconciler: str
+    holder: UUID
+    key: str
+    key_texts: tuple[str, ...]
+    term: int
+    attempt: int
+    spent: bool  # its last attempt was used up by a crash: it is not to be run again
+    alone: bool  # claimed by itself, because a process that held it has died
+    state: str | None  # the state it was in before the claim
+    was_changed_at: str | None
+    seen: str | None
+    due_at: datetime | None  # when it became due or stale
+    claimed_at: datetime
+    values: Mapping[str, Any]
+    trust: Trust
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after it became due or stale the row was claimed."""
+        return timedelta() if self.due_at is None else max(self.claimed_at - self.due_at, timedelta())
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this row by this reconciler: give it to whatever the handler calls outside."""
+        return f"{self.reconciler}:{self.key}"

@@ -1,0 +1,57 @@
+"""What a reconciler's handler knows about its run. Injected where a parameter is annotated `Context`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Protocol
+
+from trueup.jobs.context import Context, JobTransaction
+from trueup.lost import Lost
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.outcome import Delete, Outcome, Stay, To
+
+
+class RowPort(Protocol):
+    """What the worker lends to a handler's context."""
+
+    def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction: ...
+
+
+class RowContext(Context):
+    """One run for one row. `term`, `attempt`, `now`, `idempotency_key` and `lost` mean what they mean for a job."""
+
+    __slots__ = ("_rows", "row")
+
+    def __init__(self, row: ClaimedRow, lost: Lost, port: RowPort) -> None:
+        super().__init__(row, lost, port)  # type: ignore[arg-type]  # it has what Context asks of a job
+        self.row = row
+        self._rows = port
+
+    def __repr__(self) -> str:
+        return f"<Context {self.row.reconciler} key={self.row.key} attempt={self.row.attempt} term={self.row.term}>"
+
+    @property
+    def key(self) -> str:
+        """The row's key as text."""
+        return self.row.key
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after it became due or stale the row was claimed."""
+        return self.row.lateness
+
+    async def progress(self, percent: float, note: str | None = None) -> None:
+        """Rows have no progress of their own."""
+
+    def progress_sync(self, percent: float, note: str | None = None) -> None:
+        """Rows have no progress of their own."""
+
+    def transaction(self, result: Any = None) -> JobTransaction:
+        """A transaction that commits your writes and this outcome together, or neither: `ctx.transaction(To("sent"))`.
+
+        Raises LostClaim on leaving it when the lease has passed, or somebody else has changed the row; your writes are then
+        rolled back. What the handler returns afterwards is not looked at.
+        """
+        if not isinstance(result, To | Stay | Delete):
+            raise TypeError(f"ctx.transaction() of a reconciler takes To, Stay or Delete, not {result!r:.60}")
+        return self._rows.transaction(self, result)

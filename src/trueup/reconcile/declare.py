@@ -1,0 +1,174 @@
+"""`app.table(…)`: a user's table, on which reconcilers are declared."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar, Unpack
+
+from trueup.durations import Duration
+from trueup.errors import ConfigError
+from trueup.jobs.definition import checked_name
+from trueup.reconcile.handler import RowHandler
+from trueup.reconcile.models import describe_model
+from trueup.reconcile.outcome import State, state_text
+from trueup.reconcile.purge import Purge, PurgeOptions
+from trueup.reconcile.reconciler import ReconcileOptions, Reconciler
+from trueup.reconcile.selection import Selection
+from trueup.reconcile.table import TableSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Register(Protocol):
+    """What a table needs of its App."""
+
+    def __call__(self, declared: Reconciler | Purge) -> None: ...
+
+
+class Reconcilers:
+    """What is declared on an App, by name."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, Reconciler | Purge] = {}
+
+    def add(self, declared: Reconciler | Purge) -> None:
+        if declared.name in self._declared:
+            raise ConfigError(f"reconciler {declared.name!r} is declared twice; give one of them name=")
+        self._declared[declared.name] = declared
+
+    def get(self, name: str) -> Reconciler | Purge | None:
+        return self._declared.get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._declared)
+
+    def all(self) -> list[Reconciler | Purge]:
+        return list(self._declared.values())
+
+
+class Table:
+    """A table of the user's. Nothing is looked at in the database before a worker starts."""
+
+    def __init__(self, register: Register, spec: TableSpec) -> None:
+        self.spec = spec
+        self._register = register
+
+    def __repr__(self) -> str:
+        return f"<Table {self.spec}>"
+
+    def reconcile(
+        self,
+        *states: State,
+        stale_for: Duration | None = None,
+        due_at: str | None = None,
+        order_by: str | None = None,
+        claimed_as: State | None = None,
+        **options: Unpack[ReconcileOptions],
+    ) -> Callable[[F], F]:
+        """Call a function for each row in one of these states that is stale, or due; what it returns becomes of the row.
+
+        The function stays what it is, to be called in tests. ReconcileOptions lists what else can be said.
+        """
+        local_names = sys._getframe(1).f_locals
+
+        def declare(function: F) -> F:
+            name = checked_name("reconciler", options.get("name") or getattr(function, "__name__", "") or "reconciler")
+            who = f"reconciler {name!r}"
+            selection = Selection.of(
+                who, self.spec, states, stale_for=stale_for, due_at=due_at, order_by=order_by, claimed_as=claimed_as
+            )
+            self._register(Reconciler.of(name, selection, RowHandler(function, who, local_names), options))
+            return function
+
+        return declare
+
+    def delete(
+        self,
+        *states: State,
+        stale_for: Duration | None = None,
+        due_at: str | None = None,
+        **options: Unpack[PurgeOptions],
+    ) -> None:
+        """Delete rows in these states that are stale, or due: in batches, by the database alone. PurgeOptions says how."""
+        self._purge("delete", states, None, {}, stale_for, due_at, options)
+
+    def move(
+        self,
+        *states: State,
+        to: State,
+        stale_for: Duration | None = None,
+        due_at: str | None = None,
+        set: dict[str, Any] | None = None,
+        **options: Unpack[PurgeOptions],
+    ) -> None:
+        """Move rows in these states that are stale, or due, on to another, and `set` these columns; otherwise as delete."""
+        self._purge("move", states, state_text(to), set or {}, stale_for, due_at, options)
+
+    def _purge(
+        self,
+        verb: str,
+        states: tuple[State, ...],
+        to: str | None,
+        columns: dict[str, Any],
+        stale_for: Duration | None,
+        due_at: str | None,
+        options: PurgeOptions,
+    ) -> None:
+        words = [verb, self.spec.name, *(state_text(state) for state in states)]
+        name = checked_name("reconciler", options.get("name") or _plain("-".join(words)))
+        who = f"reconciler {name!r}"
+        if stale_for is None and due_at is None:
+            raise ConfigError(f"{who}: give stale_for= or due_at=; rows are not to be touched the moment they come")
+        if to is not None and self.spec.state is None:
+            raise ConfigError(f"{who}: table {self.spec} was declared without state=, so rows cannot be moved")
+        selection = Selection.of(who, self.spec, states, stale_for=stale_for, due_at=due_at)
+        self._register(Purge.of(name, selection, to, columns, options))
+
+
+def table(
+    register: Register,
+    name: Any,
+    key: Any,
+    state: Any,
+    changed_at: Any,
+    version: Any,
+    lease_columns: Iterable[Any] | None,
+    where: Any,
+) -> Table:
+    """From a name, or from a model, whose attributes may then be named as well."""
+    model = describe_model(name)
+    if model is None:
+        if key is None:
+            raise ConfigError(f"table {name!r}: key= is needed: the columns of its primary key")
+        return Table(register, TableSpec.of(name, key, state, changed_at, version, lease_columns, where))
+
+    def column(named: Any) -> str | None:
+        return None if named is None else model.column(named)
+
+    keys: Any = model.key if key is None else key
+    keys = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
+    if not keys:
+        raise ConfigError(f"table {model.name!r}: the model has no primary key; give key=")
+    place: Any = model.name if model.schema is None else (model.schema, model.name)
+    if model.schema is None and "." in model.name:
+        raise ConfigError(f"table {model.name!r}: a name with a dot in it needs its schema; give ('schema', 'name')")
+    leases = None if lease_columns is None else [column(each) for each in lease_columns]
+    return Table(
+        register,
+        TableSpec.of(
+            place,
+            [model.column(each) for each in keys],
+            column(state),
+            column(changed_at),
+            column(version),
+            leases,  # type: ignore[arg-type]
+            model.where(where),
+        ),
+    )
+
+
+def _plain(words: str) -> str:
+    """A name made of whatever tables and states are called."""
+    return re.sub(r"[^A-Za-z0-9_.:\-/]", "_", words)[:200]

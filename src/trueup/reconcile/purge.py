@@ -1,0 +1,91 @@
+"""`table.move(…)` and `table.delete(…)`: what the database can do alone, in batches, without a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from trueup.durations import Duration, Rate, format_duration
+from trueup.errors import ConfigError
+from trueup.reconcile.reconciler import lane, positive, slower, whole
+from trueup.reconcile.selection import Selection
+
+MOST_BATCH = 100_000
+
+
+class PurgeOptions(TypedDict, total=False):
+    """`every` so often, `batch` rows a statement, at most `rate` rows for the whole fleet.
+
+    `max_fraction` refuses to begin when more than this part of the table would be touched: a guard against a wrong clock, a
+    wrong import, a wrong condition.
+    """
+
+    name: str | None
+    every: Duration
+    batch: int
+    rate: str | Rate | None
+    max_fraction: float | None
+    run_at_start: bool
+    deadline: Duration | None
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Rows that are moved to `to` with these columns, or deleted when it is None."""
+
+    name: str
+    selection: Selection
+    to: str | None
+    columns: Mapping[str, Any]
+    every: timedelta
+    batch: int
+    rate: Rate | None
+    max_fraction: float | None
+    run_at_start: bool
+    deadline: timedelta | None
+
+    @classmethod
+    def of(
+        cls, name: str, selection: Selection, to: str | None, columns: Mapping[str, Any], options: PurgeOptions
+    ) -> Purge:
+        unknown = sorted(options.keys() - PurgeOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"a {'deletion' if to is None else 'move'} takes no {', '.join(unknown)}")
+        who = f"reconciler {name!r}"
+        if to is not None and to in selection.states:
+            raise ConfigError(f"{who}: to={to!r} is one of the states it takes rows from; it would never end")
+        fraction = options.get("max_fraction")
+        if fraction is not None and (
+            isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1
+        ):
+            raise ConfigError(f"{who}: max_fraction={fraction!r}: a number above 0 and up to 1 is needed")
+        deadline = options.get("deadline")
+        return cls(
+            name=name,
+            selection=selection,
+            to=to,
+            columns=columns,
+            every=positive(who, "every", options.get("every", "1m")),
+            batch=whole(who, "batch", options.get("batch", 1_000), MOST_BATCH),
+            rate=slower(options.get("rate")),
+            max_fraction=fraction,
+            run_at_start=options.get("run_at_start", False),
+            deadline=None if deadline is None else positive(who, "deadline", deadline),
+        )
+
+    @property
+    def lane(self) -> str | None:
+        return None if self.rate is None else lane(self.name)
+
+    def declared(self) -> Mapping[str, Any]:
+        return {
+            "what": "delete" if self.to is None else f"move to {self.to}",
+            "rows": str(self.selection),
+            "every": format_duration(self.every),
+            "batch": self.batch,
+            "rate": None if self.rate is None else str(self.rate),
+            "max_fraction": self.max_fraction,
+            "mode": "live",
+        }

@@ -1,0 +1,183 @@
+"""A declared reconciler: which rows it looks at, what is called for each, and how failing ones are treated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, get_args
+
+from trueup.backoff import Retry
+from trueup.durations import Duration, Rate, format_duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.reconcile.handler import RowHandler
+from trueup.reconcile.outcome import Delete, Outcome, Stay, To
+from trueup.reconcile.selection import Selection
+
+Claim = Literal["lease", "row_lock"]
+Mode = Literal["live", "shadow"]
+Exhausted = To | Stay | Delete | Callable[[Any, BaseException], Outcome]
+
+SHORTEST_LEASE = timedelta(seconds=1)
+MOST_BATCH = 10_000
+MOST_CONCURRENCY = 1_000
+
+
+class ReconcileOptions(TypedDict, total=False):
+    """How often and how rows are looked at.
+
+    Every instance sweeps `every` so often, `batch` rows a claim, `concurrency` handlers at a time. `claim="lease"` holds a
+    row by a lease of `lease_for`, renewed while its handler runs, up to `timeout`; `claim="row_lock"` by a lock on the row
+    inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, then quarantined, or
+    treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate` and
+    `canary` hold for the whole fleet. After `pause_after` failures of the same kind in a row the reconciler rests for
+    `pause_for`, then longer, without spending attempts. `deadline` ends a sweep. `mode="shadow"` changes nothing.
+    """
+
+    name: str | None
+    every: Duration
+    batch: int
+    concurrency: int
+    claim: Claim
+    lease_for: Duration
+    retry: Retry | None
+    exhausted: Exhausted | None
+    rate: str | Rate | None
+    canary: str | Rate | None
+    revisit: Duration | None
+    run_at_start: bool
+    deadline: Duration | None
+    timeout: Duration
+    pause_after: int | None
+    pause_for: Duration
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    name: str
+    selection: Selection
+    handler: RowHandler
+    every: timedelta
+    batch: int
+    concurrency: int
+    claim: Claim
+    lease_for: timedelta
+    retry: Retry
+    exhausted: Exhausted | None
+    rate: Rate | None
+    revisit: timedelta
+    run_at_start: bool
+    deadline: timedelta | None
+    timeout: timedelta
+    pause_after: int | None
+    pause_for: timedelta
+    mode: Mode
+
+    @classmethod
+    def of(cls, name: str, selection: Selection, handler: RowHandler, options: ReconcileOptions) -> Reconciler:
+        """Raises ConfigError naming what cannot be."""
+        unknown = sorted(options.keys() - ReconcileOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"a reconciler takes no {', '.join(unknown)}")
+        who = f"reconciler {name!r}"
+        every = positive(who, "every", options.get("every", "1m"))
+        revisit = options.get("revisit")
+        deadline = options.get("deadline")
+        claim = _one_of(who, "claim", options.get("claim", "lease"), get_args(Claim))
+        mode = _one_of(who, "mode", options.get("mode", "live"), get_args(Mode))
+        lease_for = positive(who, "lease_for", options.get("lease_for", "30s"))
+        if lease_for < SHORTEST_LEASE:
+            raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; a second is the least")
+        if claim == "row_lock" and (selection.claimed_as is not None or selection.table.lease_columns is not None):
+            raise ConfigError(
+                f"{who}: claim='row_lock' holds the row by its lock; claimed_as= and lease_columns= are for claim='lease'"
+            )
+        if handler.tx is not None and claim != "row_lock" and mode != "shadow":
+            raise ConfigError(
+                f"{who}: its handler asks for tx, which only claim='row_lock' gives; "
+                "with leases, use ctx.transaction(outcome)"
+            )
+        exhausted = options.get("exhausted")
+        if exhausted is not None and not isinstance(exhausted, To | Stay | Delete) and not callable(exhausted):
+            raise ConfigError(
+                f"{who}: exhausted={exhausted!r}: To, Stay, Delete or a function of row and error is needed"
+            )
+        return cls(
+            name=name,
+            selection=selection,
+            handler=handler,
+            every=every,
+            batch=whole(who, "batch", options.get("batch", 100), MOST_BATCH),
+            concurrency=whole(who, "concurrency", options.get("concurrency", 10), MOST_CONCURRENCY),
+            claim=claim,  # type: ignore[arg-type]
+            lease_for=lease_for,
+            retry=options.get("retry") or Retry(),
+            exhausted=exhausted,
+            rate=slower(options.get("rate"), options.get("canary")),
+            revisit=every if revisit is None else parse_duration(revisit),
+            run_at_start=options.get("run_at_start", False),
+            deadline=None if deadline is None else positive(who, "deadline", deadline),
+            timeout=positive(who, "timeout", options.get("timeout", "5m")),
+            pause_after=_optional_whole(who, "pause_after", options.get("pause_after")),
+            pause_for=positive(who, "pause_for", options.get("pause_for", "30s")),
+            mode=mode,  # type: ignore[arg-type]
+        )
+
+    @property
+    def lane(self) -> str | None:
+        """Where the fleet agrees on the pace; None without one."""
+        return None if self.rate is None else lane(self.name)
+
+    def declared(self) -> Mapping[str, Any]:
+        """What people are shown of it."""
+        return {
+            "what": "reconcile",
+            "rows": str(self.selection),
+            "every": format_duration(self.every),
+            "batch": self.batch,
+            "concurrency": self.concurrency,
+            "claim": self.claim,
+            "lease_for": format_duration(self.lease_for),
+            "max_attempts": self.retry.max_attempts,
+            "revisit": format_duration(self.revisit),
+            "rate": None if self.rate is None else str(self.rate),
+            "mode": self.mode,
+            "pause_after": self.pause_after,
+        }
+
+
+def lane(name: str) -> str:
+    return f"rows:{name}"
+
+
+def slower(*rates: str | Rate | None) -> Rate | None:
+    """The slowest of those that are given."""
+    parsed = [Rate.parse(rate) for rate in rates if rate is not None]
+    return max(parsed, key=lambda rate: rate.spacing, default=None)
+
+
+def positive(who: str, option: str, value: Duration) -> timedelta:
+    try:
+        duration = parse_duration(value)
+    except ConfigError as error:
+        raise ConfigError(f"{who}: {option}=: {error}") from None
+    if not duration:
+        raise ConfigError(f"{who}: {option}=: must be longer than nothing")
+    return duration
+
+
+def whole(who: str, option: str, value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigError(f"{who}: {option}={value!r}: a whole number from 1 to {most:,} is needed")
+    return value
+
+
+def _optional_whole(who: str, option: str, value: object) -> int | None:
+    return None if value is None else whole(who, option, value, 1_000_000)
+
+
+def _one_of(who: str, option: str, value: str, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise ConfigError(f"{who}: {option}={value!r}: {' or '.join(map(repr, words))} is needed")
+    return value

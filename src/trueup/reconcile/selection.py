@@ -1,0 +1,87 @@
+"""Which rows, and in which order: what the claiming statements are composed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from trueup.durations import Duration, format_duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.reconcile.outcome import State, state_text
+from trueup.reconcile.table import TableSpec, checked_identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """By this column (None: by the key alone), the key last. Rows without a value come first: nobody has looked at them yet."""
+
+    column: str | None = None
+    descending: bool = False
+
+    @classmethod
+    def parse(cls, who: str, text: str) -> Order:
+        name, _, direction = text.strip().partition(" ")
+        if direction.strip().lower() not in ("", "asc", "desc"):
+            raise ConfigError(f"{who}: order_by={text!r}: a column is needed, with desc after it for the newest first")
+        return cls(checked_identifier(f"{who}: order_by", name), direction.strip().lower() == "desc")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows in one of these states that have not changed for `stale_for`, or whose `due_at` has come."""
+
+    table: TableSpec
+    states: tuple[str, ...]
+    stale_for: timedelta | None = None
+    due_at: str | None = None
+    order: Order = Order()
+    claimed_as: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        who: str,
+        table: TableSpec,
+        states: Sequence[State],
+        *,
+        stale_for: Duration | None = None,
+        due_at: str | None = None,
+        order_by: str | None = None,
+        claimed_as: State | None = None,
+    ) -> Selection:
+        texts = tuple(dict.fromkeys(state_text(state) for state in states))
+        if texts and table.state is None:
+            raise ConfigError(f"{who}: table {table} was declared without state=, so rows cannot be chosen by state")
+        if not texts and table.state is not None:
+            raise ConfigError(f"{who}: name the states whose rows it looks at")
+        if stale_for is not None and due_at is not None:
+            raise ConfigError(f"{who}: give stale_for= or due_at=, not both")
+        if stale_for is not None and table.changed_at is None:
+            raise ConfigError(f"{who}: stale_for= needs to know when a row changed; give changed_at= to table {table}")
+        if due_at is not None:
+            checked_identifier(f"{who}: due_at", due_at)
+        working = None if claimed_as is None else state_text(claimed_as)
+        if working is not None and table.state is None:
+            raise ConfigError(f"{who}: claimed_as= needs a table declared with state=")
+        if working in texts:
+            raise ConfigError(f"{who}: claimed_as={working!r} is one of the states it looks at; it must be another one")
+        stale = None if stale_for is None else parse_duration(stale_for)
+        if order_by is not None:
+            order = Order.parse(who, order_by)
+        elif due_at is not None or stale is not None:
+            order = Order(due_at or table.changed_at)
+        else:
+            order = Order()
+        return cls(table, texts, stale, due_at, order, working)
+
+    def __str__(self) -> str:
+        """As people read it: `wallpapers: uploading, unchanged for 10m`."""
+        parts = [" or ".join(self.states) or "all rows"]
+        if self.stale_for is not None:
+            parts.append(f"unchanged for {format_duration(self.stale_for)}")
+        if self.due_at is not None:
+            parts.append(f"{self.due_at} has come")
+        if self.table.where is not None:
+            parts.append(self.table.where)
+        return f"{self.table}: {', '.join(parts)}"

@@ -1,0 +1,130 @@
+"""Moving and deleting rows of users' tables in batches, by the database alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from trueup.clock import Clock
+from trueup.jobs.limits import grant
+from trueup.reconcile.counts import Counts
+from trueup.reconcile.lateness import BOUNDS_S, GRACE
+from trueup.reconcile.purge import Purge
+from trueup.store.compose import Composer, quoted
+from trueup.store.jobs import Database
+from trueup.store.line import Rows, fetch
+from trueup.store.load import Statements
+from trueup.store.tables import Found
+from trueup.store.texts import text_of
+
+COUNTED = 100_000  # rows up to which a table is counted; larger ones are judged by their statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one statement did."""
+
+    asked: int = 0
+    count: int = 0
+    worst_s: float = 0.0
+    total_s: float = 0.0
+    late: int = 0
+    buckets: list[int] = field(default_factory=list)
+    ask_again_after: timedelta | None = None
+
+    def add_to(self, counts: Counts) -> None:
+        counts.claimed += self.count
+        counts.changed += self.count
+        lateness = counts.lateness
+        lateness.late += self.late
+        lateness.worst_s = max(lateness.worst_s, self.worst_s)
+        lateness.total_s += self.total_s
+        lateness.counts = [old + new for old, new in zip(lateness.counts, self.buckets, strict=True)]
+
+
+class Purges:
+    def __init__(
+        self, database: Database, statements: Statements, clock: Clock, purge: Purge, found: Found, timeout: timedelta
+    ) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+        self.purge = purge
+        self.found = found
+        # Of unknown age is not old: nobody looks at these rows again before they go.
+        self.composer = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
+        self._columns = tuple(sorted(purge.columns))
+        self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
+        self._take = cache(lambda state: self.composer.purge(state, purge.to, self._columns))
+
+    def statement(self) -> tuple[bytes, dict[str, Any]]:
+        """What a sweep begins with, for looking at its plan."""
+        state = next(iter(self.purge.selection.states), None)
+        return self._take(state), {**self._params(), "most": self.purge.batch}
+
+    async def take(self, state: str | None) -> Taken:
+        """Move or delete up to a batch of the rows in this state, oldest first."""
+        purge = self.purge
+        if purge.lane is None:
+            params = {**self._params(), "most": purge.batch}
+            return _taken(purge.batch, await self._database.fetch_steered(self._steer, self._take(state), params))
+        async with self._database.transaction() as connection:
+            locked = await fetch(
+                connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": purge.lane}
+            )
+            if not locked:
+                return Taken(ask_again_after=timedelta(milliseconds=50))
+            now, next_start_at, last_key = locked[0]
+            granted = grant(purge.rate, next_start_at, now, purge.batch)
+            if not granted.slots:
+                return Taken(ask_again_after=granted.wait)
+            await connection.execute(self._steer)
+            params = {**self._params(), "most": len(granted.slots)}
+            taken = _taken(len(granted.slots), await fetch(connection, self._take(state), params))
+            if taken.count:
+                next_start = granted.next_start_at(taken.count, purge.rate)
+                advanced = {"lane": purge.lane, "next_start_at": next_start, "last_key": last_key}
+                await fetch(connection, self._statements["lanes/advance"], advanced)
+        return taken
+
+    async def too_much(self) -> str | None:
+        """Why it must not begin: it would touch more of the table than `max_fraction`. None: it may."""
+        fraction = self.purge.max_fraction
+        if fraction is None:
+            return None
+        total = await self._count(self.composer.size(), COUNTED + 1)
+        if total > COUNTED:
+            total = max(total, self.found.estimate)
+        allowed = int(total * fraction)
+        due = await self.waiting(allowed + 1)
+        if due <= allowed:
+            return None
+        return f"more than {allowed:,} of about {total:,} rows would be touched; max_fraction={fraction:g} does not allow it"
+
+    async def waiting(self, most: int) -> int:
+        """How many rows there are for it now, up to a number."""
+        return await self._count(self.composer.purgeable(), most)
+
+    async def _count(self, query: bytes, most: int) -> int:
+        params = {"now": self._clock.now(), "most": most}
+        ((count,),) = await self._database.fetch_steered(self._steer, query, params)
+        return int(count)
+
+    async def listed(self, most: int) -> Rows:
+        """(key, state, due since) of rows there are for it now, oldest first."""
+        params = {"now": self._clock.now(), "most": most}
+        return await self._database.fetch_steered(self._steer, self.composer.purge_list(), params)
+
+    def _params(self) -> dict[str, Any]:
+        values = {
+            f"c{n}": text_of(self.purge.columns[name], self.found.columns[name])
+            for n, name in enumerate(self._columns, 1)
+        }
+        return {"now": self._clock.now(), "grace": GRACE.total_seconds(), "bounds": list(BOUNDS_S), **values}
+
+
+def _taken(asked: int, rows: Rows) -> Taken:
+    count, worst_s, total_s, late, buckets = rows[0]
+    return Taken(asked, count, float(worst_s), float(total_s), late, list(buckets))

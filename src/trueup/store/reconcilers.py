@@ -1,0 +1,79 @@
+"""The rows about reconcilers themselves: what is declared, who may sweep, how sweeps went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from trueup.clock import Clock
+from trueup.reconcile.counts import Counts
+from trueup.store.jobs import Database
+from trueup.store.load import Statements
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether it may sweep: not while a person has paused it, nor while its breaker is open (`rests_for`)."""
+
+    paused: bool
+    rests_for: float | None
+    pauses: int
+    swept_ago: float | None
+    now: datetime
+
+    @property
+    def closed(self) -> bool:
+        return self.paused or (self.rests_for is not None and self.rests_for > 0)
+
+
+class Reconcilers:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def put(self, name: str, place: str, declared: Mapping[str, Any]) -> None:
+        await self._fetch("put", name=name, place=place, declared=orjson.dumps(dict(declared)).decode())
+
+    async def gate(self, name: str) -> Gate:
+        rows = await self._fetch("gate", name=name)
+        return Gate(*rows[0])
+
+    async def swept(self, name: str) -> None:
+        await self._fetch("swept", name=name)
+
+    async def log(self, name: str, holder: UUID, started_at: datetime, counts: Counts) -> None:
+        lateness = counts.lateness
+        await self._fetch(
+            "log",
+            reconciler=name,
+            holder=holder,
+            started_at=started_at,
+            **counts.as_dict(),
+            late=lateness.late,
+            worst_lateness_s=lateness.worst_s,
+            total_lateness_s=lateness.total_s,
+            lateness=lateness.counts,
+        )
+
+    async def rest(self, name: str, pause: timedelta, note: str) -> bool:
+        """The breaker opens. False when it was open."""
+        return bool(await self._fetch("rest", name=name, seconds=pause.total_seconds(), note=note))
+
+    async def work(self, name: str) -> bool:
+        """The breaker closes. False when it was closed."""
+        return bool(await self._fetch("work", name=name))
+
+    async def set_state(self, name: str, state: str, note: str | None) -> bool:
+        return bool(await self._fetch("set_state", name=name, state=state, note=note))
+
+    async def expire_sweeps(self, keep: timedelta, most: int = 10_000) -> None:
+        await self._fetch("expire_sweeps", keep=keep.total_seconds(), most=most)
+
+    async def _fetch(self, verb: str, **params: Any) -> list[tuple[Any, ...]]:
+        return await self._database.fetch(self._statements[f"reconcilers/{verb}"], {"now": self._clock.now(), **params})

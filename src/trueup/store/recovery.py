@@ -1,0 +1,121 @@
+"""What happened since a moment, counted where it is stored: downtimes, verdicts on ticks, sweeps, and what still waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from trueup.clock import Clock
+from trueup.reconcile.counts import Counts
+from trueup.reconcile.lateness import BOUNDS_S, GRACE, Lateness
+from trueup.store.jobs import Database
+from trueup.store.line import Rows
+from trueup.store.load import Statements
+from trueup.store.workers import Downtime
+
+LATELY = timedelta(minutes=5)  # before a reconciler's last sweep: long enough to be steady, short enough to be of today
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Decisions about ticks of one schedule with the same outcome and reason; one decision may stand for several `ticks`."""
+
+    schedule: str
+    outcome: str
+    reason: str | None
+    decisions: int
+    ticks: int
+    late: int
+    worst_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Runs that have not ended, and how many of them are late: their tick was, or nobody has begun them in time."""
+
+    runs: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What the sweeps of one reconciler did, and how fast they were while they were at it."""
+
+    counts: Counts
+    rows_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A reconciler as it is now, and how many of its rows something is known about."""
+
+    name: str
+    paused: bool
+    last_swept_at: datetime | None
+    held: int
+    resting: int
+    quarantined: int
+    discarded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Jobs that are overdue: nobody has claimed them. Runs of schedules are not among them."""
+
+    queue: str
+    kind: str
+    count: int
+    oldest_s: float
+
+
+class RecoveryViews:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def downtimes(self, since: datetime, until: datetime) -> list[Downtime]:
+        return [Downtime(*row) for row in await self._rows("downtimes", since=since, until=until)]
+
+    async def verdicts(self, since: datetime, until: datetime, graces: Mapping[str, timedelta]) -> list[Verdicts]:
+        """`graces` are those of schedules that have one of their own."""
+        return [Verdicts(*row) for row in await self._rows("ticks", since=since, until=until, **_graces(graces))]
+
+    async def unfinished(self, graces: Mapping[str, timedelta]) -> dict[str, Unfinished]:
+        rows = await self._rows("unfinished", **_graces(graces))
+        return {schedule: Unfinished(runs, late) for schedule, runs, late in rows}
+
+    async def swept(self, since: datetime, until: datetime) -> dict[str, Swept]:
+        rows = await self._rows("sweeps", since=since, until=until, lately=LATELY.total_seconds())
+        return {row[0]: _swept(row[1:]) for row in rows}
+
+    async def known(self) -> list[Known]:
+        return [Known(*row) for row in await self._rows("reconcilers")]
+
+    async def waiting(self) -> list[Waiting]:
+        return [Waiting(*row) for row in await self._rows("waiting", grace=GRACE.total_seconds())]
+
+    async def _rows(self, name: str, **params: Any) -> Rows:
+        statement = self._statements[f"recovery/{name}"]
+        return await self._database.fetch(statement, {"now": self._clock.now(), **params})
+
+
+def _graces(graces: Mapping[str, timedelta]) -> dict[str, Any]:
+    return {
+        "names": list(graces),
+        "graces": [grace.total_seconds() for grace in graces.values()],
+        "grace": GRACE.total_seconds(),
+    }
+
+
+def _swept(row: Sequence[Any]) -> Swept:
+    claimed, changed, unchanged, conflict, retry, quarantined, lost = row[:7]
+    late, worst_s, total_s, histogram, busy_rows, busy_s = row[7:]
+    # Padded, cut: a sweep of another release may have been counted between other bounds.
+    places = len(BOUNDS_S) + 1
+    lateness = Lateness([*(histogram or ()), *([0] * places)][:places], late, worst_s, total_s)
+    counts = Counts(claimed, changed, unchanged, conflict, retry, quarantined, lost, lateness)
+    return Swept(counts, busy_rows / busy_s if busy_s else None)

@@ -1,0 +1,406 @@
+"""The moves of a row that a reconciler looks at, as statements. Each says what did happen, row by row.
+
+A claim walks the user's table (`fresh`) or what is known already (`again`); a settlement writes the outcome and forgets what
+was known, in one statement. `Rows` is made once per reconciler, when its table has been looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cache, partial
+from typing import Any, Literal
+from uuid import UUID
+
+import orjson
+from psycopg import AsyncConnection
+
+from trueup.clock import Clock
+from trueup.jobs.failure import MOST_ERRORS
+from trueup.jobs.job import Draft
+from trueup.jobs.limits import grant
+from trueup.leases.trust import Trust
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside
+from trueup.reconcile.outcome import To
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store.compose import Composer, Place, quoted
+from trueup.store.enqueue import Enqueue
+from trueup.store.jobs import Database
+from trueup.store.line import Rows as Fetched
+from trueup.store.line import fetch
+from trueup.store.load import Statements
+from trueup.store.tables import Found
+from trueup.store.texts import text_of
+
+LEAST_WINDOW = (
+    1_000  # rows that a claim looks at, at least: those that are known already are passed over this many at a time
+)
+
+Done = Literal["changed", "conflict", "busy"]
+Quiet = Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it was
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a sweep has come in its order."""
+
+    place: Place
+    order: str | None
+    keys: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Claimed rows, each with how long to wait before it may be started (with a rate)."""
+
+    rows: list[ClaimedRow] = field(default_factory=list)
+    waits: list[timedelta] = field(default_factory=list)
+    position: Position | None = None
+    exhausted: bool = False  # there is nothing behind it
+    ask_again_after: timedelta | None = None  # the fleet's rate allows nothing yet
+
+
+class Rows:
+    def __init__(
+        self,
+        claiming: Database,
+        settling: Database,
+        statements: Statements,
+        clock: Clock,
+        enqueue: Enqueue,
+        reconciler: Reconciler,
+        found: Found,
+        *,
+        owner: str,
+        timeout: timedelta,
+    ) -> None:
+        self._claiming = claiming
+        self._settling = settling
+        self._statements = statements
+        self.clock = clock
+        self._enqueue = enqueue
+        self._owner = owner
+        self.reconciler = reconciler
+        self.found = found
+        wanted = reconciler.handler.shape.columns
+        columns = tuple(found.columns) if wanted is None else tuple(name for name in found.columns if name in wanted)
+        self.columns = columns or found.spec.key
+        selection, live = reconciler.selection, reconciler.mode == "live"
+        if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
+            selection = replace(selection, claimed_as=None)
+        self.composer = Composer(statements, found, selection, self.columns, marks=live)
+        self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
+        self._change = cache(self.composer.change)
+        self._claim_fresh = cache(self.composer.claim_fresh)
+        self._composed: dict[str, bytes] = {}
+
+    # -- claiming -----------------------------------------------------------------------------------------------------
+
+    async def claim_fresh(self, holder: UUID, most: int, after: Position | None) -> Batch:
+        """Rows that nothing is known about -> held."""
+        place: Place = "start" if after is None else after.place
+        params = {
+            **self._about_claim(holder),
+            **({} if after is None else {"after_order": after.order, **_numbered("after_", after.keys)}),
+        }
+        return await self._claim(self._claim_fresh(place), params, most, self._read_fresh)
+
+    async def claim_again(self, holder: UUID, most: int, cut_off: datetime | None, *, crashed: bool) -> Batch:
+        """Rows whose time has come again -> held; or, one by one, those whose holder has died."""
+        params = {**self._about_claim(holder), "cut_off": cut_off, "crashed": crashed}
+        return await self._claim(self._once("claim_again"), params, most, partial(self._read_again, alone=crashed))
+
+    def claim_statement(self) -> tuple[bytes, dict[str, Any]]:
+        """What a sweep begins with, for looking at its plan."""
+        params = {
+            **self._about_claim(UUID(int=0)),
+            "most": self.reconciler.batch,
+            "window": self._window(self.reconciler.batch),
+        }
+        return self._claim_fresh("start"), params
+
+    def _about_claim(self, holder: UUID) -> dict[str, Any]:
+        reconciler = self.reconciler
+        return {
+            "now": self.clock.now(),
+            "reconciler": reconciler.name,
+            "holder": holder,
+            "owner": self._owner,
+            "lease_for": reconciler.lease_for.total_seconds(),
+            "max_attempts": reconciler.retry.max_attempts,
+        }
+
+    def _window(self, most: int) -> int:
+        return max(LEAST_WINDOW, 4 * most)
+
+    async def _claim(self, query: bytes, params: dict[str, Any], most: int, read: Any) -> Batch:
+        reconciler = self.reconciler
+        params["window"] = self._window(most)
+        if reconciler.lane is None:
+            sent = self.clock.elapsed()
+            rows = await self._claiming.fetch_steered(self._steer, query, {**params, "most": most})
+            return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
+        async with self._claiming.transaction() as connection:
+            locked = await fetch(
+                connection, self._statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
+            )
+            if not locked:  # somebody else is claiming right now
+                return Batch(ask_again_after=timedelta(milliseconds=50))
+            now, next_start_at, last_key = locked[0]
+            granted = grant(reconciler.rate, next_start_at, now, most)
+            if not granted.slots:
+                return Batch(ask_again_after=granted.wait)
+            await connection.execute(self._steer)
+            sent = self.clock.elapsed()
+            batch: Batch = read(
+                await fetch(connection, query, {**params, "most": len(granted.slots)}), params["holder"], sent
+            )
+            if batch.rows:
+                next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
+                advanced = {"lane": reconciler.lane, "next_start_at": next_start, "last_key": last_key}
+                await fetch(connection, self._statements["lanes/advance"], advanced)
+        batch.waits = [granted.start_after(n) for n in range(len(batch.rows))]
+        return batch
+
+    def _read_fresh(self, rows: Fetched, holder: UUID, sent: float) -> Batch:
+        keys = len(self.found.spec.key)
+        exhausted, without_value, order, *place = rows[0][: 3 + keys]
+        position = (
+            None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
+        )
+        claimed = [self._claimed(row[3 + keys :], holder, sent) for row in rows if row[3 + keys] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted)
+
+    def _read_again(self, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
+        claimed = [self._claimed(row, holder, sent, alone=alone) for row in rows]
+        return Batch(claimed, [timedelta()] * len(claimed))
+
+    def _claimed(self, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False) -> ClaimedRow:
+        keys = len(self.found.spec.key)
+        key, term, attempt, spent, claimed_at, was_state, was_changed_at, seen, due_at = row[:9]
+        return ClaimedRow(
+            self.reconciler.name,
+            holder,
+            key,
+            row[9 : 9 + keys],
+            term,
+            attempt,
+            spent,
+            alone,
+            was_state,
+            was_changed_at,
+            seen,
+            due_at,
+            claimed_at,
+            dict(zip(self.columns, row[9 + keys :], strict=True)),
+            Trust(self.reconciler.lease_for, sent),
+        )
+
+    # -- settling -----------------------------------------------------------------------------------------------------
+
+    async def settle(
+        self, holder: UUID, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], tx: AsyncConnection[Any] | None = None
+    ) -> dict[str, Done]:
+        """Write what was decided, and enqueue what follows from it, together. A key that does not come back was lost.
+
+        In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
+        all of them fail: then settle them one by one.
+        """
+        asks, drafts = self._asks(rows, verdicts)
+        if tx is None and len(asks) == 1 and not drafts:
+            return dict(
+                await self._settling.fetch_steered(self._steer, asks[0][0], {**asks[0][1], **self._about(holder)})
+            )
+        if tx is not None:
+            return await self._settle(holder, asks, drafts, tx)
+        async with self._settling.transaction() as connection:
+            await connection.execute(self._steer)
+            return await self._settle(holder, asks, drafts, connection)
+
+    async def _settle(
+        self,
+        holder: UUID,
+        asks: Sequence[tuple[bytes, dict[str, Any]]],
+        drafts: Mapping[str, Sequence[Draft]],
+        connection: AsyncConnection[Any],
+    ) -> dict[str, Done]:
+        done: dict[str, Done] = {}
+        for query, params in asks:
+            done |= dict(await fetch(connection, query, {**params, **self._about(holder)}))
+        following = [draft for key, then in drafts.items() if done.get(key) == "changed" for draft in then]
+        if following:
+            await self._enqueue.together(following, connection)
+        return done
+
+    def _about(self, holder: UUID) -> dict[str, Any]:
+        return {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "holder": holder,
+            "owner": self._owner,
+            "most_errors": MOST_ERRORS,
+        }
+
+    def _asks(
+        self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any]
+    ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
+        """One statement for each kind of verdict and set of columns."""
+        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change]]] = {}
+        removals: list[ClaimedRow] = []
+        quiet: list[tuple[ClaimedRow, Quiet]] = []
+        drafts: dict[str, Sequence[Draft]] = {}
+        for row, verdict in zip(rows, verdicts, strict=True):
+            match verdict:
+                case Change(outcome):
+                    changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, verdict))
+                    drafts |= {row.key: outcome.then} if outcome.then else {}
+                case Remove(outcome):
+                    removals.append(row)
+                    drafts |= {row.key: outcome.then} if outcome.then else {}
+                case Rest() | BackOff() | SetAside() | GiveBack():
+                    quiet.append((row, verdict))
+        asks = [(self._change(columns), self._changes(columns, group)) for columns, group in changes.items()]
+        if removals:
+            asks.append((self._once("remove"), {**self._keys(removals), **self._seen(removals)}))
+        if quiet:
+            asks.append(self._quiet(quiet))
+        return asks, drafts
+
+    def _changes(self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change]]) -> dict[str, Any]:
+        rows = [row for row, _ in group]
+        outcomes = [change.outcome for _, change in group]
+        params = {
+            **self._keys(rows),
+            **self._seen(rows),
+            "state": [o.state if isinstance(o, To) else row.state for row, o in zip(rows, outcomes, strict=True)],
+            "rest_for": [None if c.rest_for is None else c.rest_for.total_seconds() for _, c in group],
+        }
+        for n, name in enumerate(columns, 1):
+            column = self.found.columns[name]
+            params[f"c{n}"] = [text_of(outcome.columns[name], column) for outcome in outcomes]
+        return params
+
+    def _keys(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
+        texts = zip(*(row.key_texts for row in rows), strict=True)
+        return {
+            "key": [row.key for row in rows],
+            "term": [row.term for row in rows],
+            **{f"k{n}": list(column) for n, column in enumerate(texts, 1)},
+        }
+
+    def _seen(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
+        working = self.composer.selection.claimed_as
+        return {"seen": [row.seen for row in rows], "seen_state": [working or row.state for row in rows]}
+
+    def _quiet(self, group: Sequence[tuple[ClaimedRow, Quiet]]) -> tuple[bytes, dict[str, Any]]:
+        rows = [row for row, _ in group]
+        told = [_told(row, verdict) for row, verdict in group]
+        params = {
+            "state": [each.state for each in told],
+            "delay": [each.delay for each in told],
+            "attempt": [each.attempt for each in told],
+            "error": [each.error for each in told],
+            "reason": [each.reason for each in told],
+            "proposed": [each.proposed for each in told],
+        }
+        if not self.composer.marks_rows:
+            names = {"key": "keys", "term": "terms", "state": "states", "delay": "delays", "attempt": "attempts"}
+            names |= {"error": "errors", "reason": "reasons", "proposed": "proposals"}
+            every = {**params, "key": [row.key for row in rows], "term": [row.term for row in rows]}
+            return self._statements["rows/rest"], {names[name]: value for name, value in every.items()}
+        was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
+        return self._once("put_back"), {**self._keys(rows), **self._seen(rows), **was, **params}
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    def renewal(self, holder: UUID, rows: Sequence[ClaimedRow]) -> tuple[bytes, dict[str, Any]]:
+        """The statement that extends these leases, for those who send it on a connection of their own."""
+        lease_for = {"lease_for": self.reconciler.lease_for.total_seconds()}
+        if self.composer.marks_rows and self.found.spec.lease_columns is not None:
+            return self._once("renew_both"), {**self._about(holder), **self._keys(rows), **lease_for}
+        keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
+        return self._statements["rows/renew"], {**self._about(holder), **keys, **lease_for}
+
+    async def forget(self, most: int = 1_000) -> int:
+        """Drop what is known about rows that are no longer this reconciler's business."""
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
+        return len(await self._claiming.fetch_steered(self._steer, self._once("forget"), params))
+
+    async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> tuple[str, Mapping[str, Any]] | None:
+        """Lock a claimed row in this transaction and read it anew; None when the claim was lost."""
+        params = {**self._about(row.holder), "key": row.key, "term": row.term, **_numbered("k", row.key_texts)}
+        rows = await fetch(connection, self._once("lock"), params)
+        if not rows:
+            return None
+        status, seen, *values = rows[0]
+        row.seen = seen
+        return status, dict(zip(self.columns, values, strict=True))
+
+    async def refund(self, rows: Sequence[ClaimedRow]) -> None:
+        """Give back attempts that were spent before it was known that the fault was not the rows'."""
+        keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
+        await self._settling.fetch(self._statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
+
+    async def next_due_in(self) -> float | None:
+        """Seconds until the next row that rests is due; None without one."""
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name}
+        ((seconds,),) = await self._claiming.fetch(self._statements["rows/next_due"], params)
+        return None if seconds is None else float(seconds)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def waiting(self, most: int) -> int:
+        """How many rows there are for it now, up to a number."""
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
+        ((count,),) = await self._claiming.fetch_steered(self._steer, self._once("waiting"), params)
+        return int(count)
+
+    async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
+        """(key, state, due since, attempts, the row) of those there are for it now, in its order. Claims nothing."""
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
+        rows = await self._claiming.fetch_steered(self._steer, self._once("listed"), params)
+        return [(*row[:4], dict(zip(self.columns, row[4:], strict=True))) for row in rows]
+
+    def _once(self, name: str) -> bytes:
+        composed = self._composed.get(name)
+        if composed is None:
+            composed = self._composed[name] = getattr(self.composer, name)()
+        return composed
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    state: str
+    delay: float = 0.0
+    attempt: int | None = None  # None: as it is
+    error: str | None = None
+    reason: str | None = None
+    proposed: str | None = None
+
+
+def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
+    match verdict:
+        case Rest(delay, succeeded, proposed):
+            attempt = 0 if succeeded else row.attempt - 1
+            return _Told("resting", delay.total_seconds(), attempt, proposed=_json_text(proposed))
+        case BackOff(delay, failure, spend):
+            attempt = row.attempt if spend else row.attempt - 1
+            return _Told("resting", delay.total_seconds(), attempt, failure.to_json(), failure.message)
+        case SetAside(reason, failure):
+            return _Told("quarantined", 0.0, row.attempt, failure.to_json(), reason)
+        case GiveBack():
+            if row.attempt <= 1 and not row.alone:
+                return _Told("gone")
+            return _Told("resting", 0.0, row.attempt - 1)
+
+
+def _json_text(text: str | None) -> str | None:
+    if text is None:
+        return None
+    return orjson.dumps(text).decode()
+
+
+def _numbered(prefix: str, texts: Sequence[str]) -> dict[str, str]:
+    return {f"{prefix}{n}": text for n, text in enumerate(texts, 1)}

@@ -1,0 +1,8 @@
+-- What a name stands for, at most one row. Without a schema the search_path decides, as it does for any statement.
+select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_ident(c.relname), c.relkind::text, c.relpersistence = 't' as temporary,
+       c.relkind = 'r' and exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
+       quote_ident(current_user) as role, has_schema_privilege(n.oid, 'usage') as usable, has_table_privilege(c.oid, 'delete') as deletable
+  from pg_class as c
+  join pg_namespace as n on n.oid = c.relnamespace
+ where c.oid = (select case when %(schema)s::text is null then to_regclass(quote_ident(%(name)s::text))::oid
+                            else (select k.oid from pg_class as k join pg_namespace as s on s.oid = k.relnamespace where s.nspname = %(schema)s::text and k.relname = %(name)s::text) end);

@@ -1,0 +1,110 @@
+"""Renews the leases of rows in hand, from a thread and a connection of its own, for all reconcilers of a worker.
+
+A handler that blocks the event loop cannot stop this thread, and handlers that take every connection cannot starve it. Each
+lease is renewed when a third of it has passed. The database is the authority; each row's `Trust` only makes this process give
+up earlier than anybody else may begin. A handler that has used up its `timeout` is no longer renewed for: its row can be taken
+over when the lease has passed, whatever the handler is still doing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import Connection
+
+from trueup.dsn import mask
+from trueup.errors import DatabaseUnavailable
+from trueup.events import Events, RenewalFailed
+from trueup.store.connect import RETRYABLE, abort
+from trueup.store.pool import fetch_sync
+from trueup.store.rows import Rows
+from trueup.store.store import Store
+from trueup.worker.rows.held import Held
+
+LOOK_EVERY = 0.2  # seconds
+MOST_AT_ONCE = 1_000
+
+InHand = Callable[[], Iterable[Held]]
+OnLost = Callable[[Sequence[Held]], None]
+
+
+class Keeper:
+    def __init__(self, store: Store, events: Events) -> None:
+        self._store = store
+        self._events = events
+        self._kept: list[tuple[Rows, InHand, OnLost]] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: Connection[Any] | None = None
+
+    def add(self, rows: Rows, in_hand: InHand, on_lost: OnLost) -> None:
+        """`on_lost` is called on the keeper's thread."""
+        self._kept.append((rows, in_hand, on_lost))
+
+    def start(self) -> None:
+        if self._kept and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="trueup row keeper", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; waits a little, and then cuts its connection."""
+        self._stop.set()
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        thread.join(timeout=1)
+        if thread.is_alive() and self._connection is not None:
+            abort(self._connection)
+            thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(LOOK_EVERY):
+                self.renew_once()
+        finally:
+            self._drop()
+
+    def renew_once(self) -> None:
+        """Renew what is due for it."""
+        for rows, in_hand, on_lost in self._kept:
+            third = rows.reconciler.lease_for.total_seconds() / 3
+            due = [held for held in list(in_hand()) if held.keep and rows.clock.elapsed() - held.renewed >= third]
+            for start in range(0, len(due), MOST_AT_ONCE):
+                lost = self._renew(rows, due[start : start + MOST_AT_ONCE])
+                if lost:
+                    on_lost(lost)
+
+    def _renew(self, rows: Rows, due: Sequence[Held]) -> list[Held]:
+        """Those whose lease is gone. When the database cannot be asked, none: their trust decides."""
+        lost: list[Held] = []
+        for holder in {held.row.holder for held in due}:
+            lost += self._renew_for(rows, holder, [held for held in due if held.row.holder == holder])
+        return lost
+
+    def _renew_for(self, rows: Rows, holder: UUID, due: Sequence[Held]) -> list[Held]:
+        sent = rows.clock.elapsed()
+        query, params = rows.renewal(holder, [held.row for held in due])
+        try:
+            if self._connection is None:
+                self._connection = self._store.connect_sync("row keeper")
+            answered = dict((row[0], row[-1]) for row in fetch_sync(self._connection, query, params))  # noqa: C402
+        except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
+            self._drop()
+            left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
+            self._events.emit(RenewalFailed(str(holder), mask(str(error).strip()), round(left, 1)))
+            return []
+        for held in due:
+            answer = answered.get(held.row.key)
+            if answer is not None and answer != "busy":
+                held.row.trust.renewed(sent)
+                held.renewed = sent
+        return [held for held in due if held.row.key not in answered and held.keep]
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,86 @@
+"""Moves and deletes stale rows at the database's own speed: one statement per batch, no handler, no claim.
+
+Every instance does it; rows that another has locked are left to it. With a rate the fleet takes turns at the lane's row.
+Before it begins, `max_fraction` is compared with how much of the table would be touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+from psycopg import errors
+
+from trueup.clock import elapsed
+from trueup.events import Events, ServiceFailed, SweepRefused
+from trueup.reconcile.counts import Counts
+from trueup.store.purges import Purges
+from trueup.store.reconcilers import Gate, Reconcilers
+from trueup.worker.rows.pace import PAUSED_LOOK, completed, first_after
+from trueup.worker.service import Service, jittered
+
+Progress = Callable[[Counts], None]
+
+
+class Purger(Service):
+    def __init__(self, purges: Purges, log: Reconcilers, events: Events, holder: Callable[[], UUID]) -> None:
+        super().__init__(events)
+        self.purges = purges
+        self.purge = purges.purge
+        self.name = f"purger of {purges.purge.name}"
+        self._log = log
+        self._holder = holder
+        self._first = True
+
+    async def run_once(self) -> float:
+        gate = await self._log.gate(self.purge.name)
+        if gate.paused:
+            return PAUSED_LOOK
+        if self._first:
+            self._first = False
+            first_in = first_after(self.purge.every, self.purge.run_at_start, gate)
+            if first_in > 0:
+                return first_in
+        try:
+            await self.sweep(gate)
+        except errors.QueryCanceled:
+            hint = "a statement took longer than statement_timeout; an index may be missing, or batch= be too large"
+            self.events.emit(ServiceFailed(self.name, "QueryCanceled", hint))
+        return jittered(self.purge.every.total_seconds())
+
+    async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
+        """Until no row is left for it, or its time is up."""
+        gate = gate or await self._log.gate(self.purge.name)
+        counts = Counts()
+        refusal = await self.purges.too_much()
+        if refusal is not None:
+            self.events.emit(SweepRefused(self.purge.name, refusal))
+            await self._log.swept(self.purge.name)
+            return counts
+        started = elapsed()
+        until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
+        for state in self.purge.selection.states or (None,):
+            while not self._stop.is_set() and elapsed() < until:
+                batch = await self.purges.take(state)
+                if batch.ask_again_after is not None:
+                    await self._wait(batch.ask_again_after)
+                    continue
+                batch.add_to(counts)
+                if progress is not None:
+                    progress(counts)
+                if batch.count < batch.asked:
+                    break
+        await self._log.swept(self.purge.name)
+        if counts.claimed:
+            await self._log.log(self.purge.name, self._holder(), gate.now, counts)
+            self.events.emit(completed(self.purge.name, counts, elapsed() - started))
+        return counts
+
+    async def _wait(self, pause: timedelta) -> None:
+        try:
+            async with asyncio.timeout(max(pause.total_seconds(), 0.001)):
+                await self._stop.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,220 @@
+"""Writes what became of rows, many at a time.
+
+Verdicts are gathered for a few milliseconds and written with one statement per kind of verdict; each row is judged alone by
+its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does not fit) makes the whole
+statement fail: then they are written one by one, and for that row it counts as a failure of its handler. A row that somebody
+has locked is tried again while its lease lasts; nobody waits for it. Nothing is written for a row whose lease is no longer
+trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any, Literal
+
+import psycopg
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.errors import DuplicateJob, TrueupError
+from trueup.events import (
+    Events,
+    RowChanged,
+    RowClaimLost,
+    RowConflict,
+    RowProposed,
+    RowQuarantined,
+    RowReleased,
+    RowRetried,
+    RowUnchanged,
+)
+from trueup.jobs.failure import Failure
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.decide import BackOff, Change, GiveBack, Lost, Remove, Rest, SetAside, Verdict, decide
+from trueup.reconcile.outcome import To
+from trueup.store.connect import RETRYABLE
+from trueup.store.rows import Rows
+from trueup.worker.service import Service
+
+MOST_AT_ONCE = 500
+BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
+
+Count = Literal["changed", "unchanged", "conflict", "retry", "quarantined", "lost"]
+
+
+@dataclass(slots=True)
+class Settling:
+    row: ClaimedRow
+    verdict: Verdict
+    duration: float = 0.0
+    counts_as: Count | None = None  # known already, whatever the statement says
+    uncertain: bool = False  # a statement with it was sent and no answer came
+    refused: bool = False  # the database would not have its outcome
+    not_before: float = 0.0
+
+
+class Settler(Service):
+    name = "settler"
+
+    def __init__(
+        self,
+        rows: Rows,
+        events: Events,
+        random: Random,
+        *,
+        gather_for: timedelta,
+        on_settled: Callable[[Settling, Count], None],
+    ) -> None:
+        super().__init__(events)
+        self._rows = rows
+        self._random = random
+        self._gather_for = gather_for.total_seconds()
+        self._on_settled = on_settled
+        self._pending: list[Settling] = []
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    def put(self, settling: Settling) -> None:
+        """It is written soon."""
+        if isinstance(settling.verdict, Lost):
+            self._lost(settling, "local")
+            return
+        self._pending.append(settling)
+        self._wake.set()
+
+    async def run_once(self) -> float:
+        if self._pending and self._gather_for and len(self._pending) < MOST_AT_ONCE and not self._stop.is_set():
+            await asyncio.sleep(self._gather_for)
+        while batch := [each for each in self._pending if each.not_before <= elapsed()][:MOST_AT_ONCE]:
+            if faults.ARMED:
+                faults.hit("before_row_settle")
+            await self._settle(batch)
+            if faults.ARMED:
+                faults.hit("after_row_settle")
+        return BUSY_PAUSE if self._pending else 60.0
+
+    async def _settle(self, batch: list[Settling]) -> None:
+        """Write these and say what became of each. Raises what is worth repeating, with all of it still pending."""
+        ours = []
+        for settling in batch:
+            if settling.row.trust.left(self._rows.clock.elapsed()) > 0:
+                ours.append(settling)
+            else:
+                self._forget([settling])
+                self._lost(settling, "local")
+        for holder in {settling.row.holder for settling in ours}:
+            await self._send(holder, [settling for settling in ours if settling.row.holder == holder])
+
+    async def _send(self, holder: Any, group: list[Settling]) -> None:
+        try:
+            done = await self._rows.settle(holder, [each.row for each in group], [each.verdict for each in group])
+        except RETRYABLE:
+            for settling in group:
+                settling.uncertain = True
+            raise
+        except (psycopg.Error, DuplicateJob, TrueupError, TypeError, ValueError) as error:
+            await self._one_by_one(holder, group, error)
+            return
+        busy = [each for each in group if done.get(each.row.key) == "busy"]
+        for settling in busy:
+            settling.not_before = elapsed() + BUSY_PAUSE
+        self._forget([each for each in group if done.get(each.row.key) != "busy"])
+        for settling in group:
+            match done.get(settling.row.key):
+                case "changed":
+                    self._written(settling)
+                case "conflict":
+                    self._conflict(settling)
+                case None:
+                    self._lost(settling, "unknown" if settling.uncertain else "database")
+
+    async def _one_by_one(self, holder: Any, group: list[Settling], error: Exception) -> None:
+        """One row that the database refuses must not hold up the others, nor be lost itself."""
+        if len(group) > 1:
+            for settling in group:
+                await self._send(holder, [settling])
+            return
+        (settling,) = group
+        if settling.refused:  # not even its failure can be written: give it back without words
+            self._forget(group)
+            self._lost(settling, "database")
+            raise error
+        settling.refused = True
+        settling.verdict = self._as_failure(settling, error)
+        await self._send(holder, group)
+
+    def _as_failure(self, settling: Settling, error: Exception) -> Verdict:
+        verdict = decide(error, settling.row, self._rows.reconciler, self._random)
+        if isinstance(verdict, Change | Remove):  # exhausted= may be what was refused
+            return SetAside("its outcome was refused by the database", Failure.of(error, settling.row.attempt))
+        return verdict
+
+    def _forget(self, settled: list[Settling]) -> None:
+        gone = {id(each) for each in settled}
+        self._pending = [each for each in self._pending if id(each) not in gone]
+
+    # -- what happened ------------------------------------------------------------------------------------------------
+
+    def _written(self, settling: Settling) -> None:
+        row, verdict = settling.row, settling.verdict
+        name, emit, wants = row.reconciler, self.events.emit, self.events.wants
+        count: Count
+        match verdict:
+            case Change() | Remove():
+                count = "changed"
+                if wants(RowChanged):
+                    emit(changed_event(settling))
+            case Rest(delay, _, proposed):
+                count = "unchanged"
+                if proposed is not None:
+                    emit(RowProposed(name, row.key, proposed))
+                elif wants(RowUnchanged):
+                    emit(RowUnchanged(name, row.key, delay.total_seconds() * 1000))
+            case BackOff(delay, failure):
+                count = "retry"
+                most = self._rows.reconciler.retry.max_attempts
+                ms = delay.total_seconds() * 1000
+                emit(RowRetried(name, row.key, row.attempt, most, ms, failure.type, failure.message))
+            case SetAside(reason, failure):
+                count = "quarantined"
+                emit(RowQuarantined(name, row.key, row.attempt, reason, failure.type, failure.message))
+            case GiveBack():
+                count = "unchanged"
+                if settling.counts_as is None:
+                    emit(RowReleased(name, row.key))
+            case Lost():
+                count = "lost"
+        self._on_settled(settling, settling.counts_as or count)
+
+    def _conflict(self, settling: Settling) -> None:
+        outcome = getattr(settling.verdict, "outcome", None)
+        self.events.emit(RowConflict(settling.row.reconciler, settling.row.key, f"{outcome!r:.200}"))
+        self._on_settled(settling, "conflict")
+
+    def _lost(self, settling: Settling, refused_by: str) -> None:
+        row = settling.row
+        if settling.counts_as is None:
+            self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, refused_by))
+        self._on_settled(settling, settling.counts_as or "lost")
+
+
+def changed_event(settling: Settling) -> RowChanged:
+    row = settling.row
+    outcome = settling.verdict.outcome if isinstance(settling.verdict, Change | Remove) else None
+    state_to = outcome.state if isinstance(outcome, To) else None if isinstance(settling.verdict, Remove) else row.state
+    return RowChanged(
+        row.reconciler,
+        row.key,
+        type(outcome).__name__,
+        row.state,
+        state_to,
+        row.attempt,
+        row.lateness.total_seconds() * 1000,
+        round(settling.duration * 1000, 3),
+    )

@@ -1,0 +1,186 @@
+"""Everything that sweeps in one worker: made when it starts, after every table was looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from trueup.config import Settings
+from trueup.errors import ConfigError
+from trueup.events import Events, IndexMissing, ReconcilerDeclared
+from trueup.reconcile.outcome import To
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store import tables
+from trueup.store.guard import index_ddl, unserved
+from trueup.store.lanes import Lanes
+from trueup.store.line import Line
+from trueup.store.pool import Pool
+from trueup.store.purges import Purges
+from trueup.store.reconcilers import Reconcilers
+from trueup.store.rows import Rows
+from trueup.store.store import Store
+from trueup.store.tables import Found
+from trueup.worker.rows.keeper import Keeper
+from trueup.worker.rows.purger import Purger
+from trueup.worker.rows.sweeper import Sweeper
+from trueup.worker.threads import Threads
+
+
+class Team:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        events: Events,
+        declared: Sequence[Reconciler | Purge],
+        holder: Callable[[], UUID],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._events = events
+        self._declared = declared
+        self._holder = holder
+        self._threads = Threads()
+        self._pools: list[Pool] = []
+        self._claiming = store.line_for_rows("rows claim")
+        self._settling = store.line_for_rows("rows settle")
+        self._log = Reconcilers(self._claiming, store.statements, store.clock)
+        self.keeper = Keeper(store, events)
+        self.members: dict[str, Sweeper | Purger] = {}
+
+    @property
+    def lines(self) -> list[Line]:
+        return [self._claiming, self._settling]
+
+    async def gather(self) -> None:
+        """Look at every table; raises ConfigError when one cannot be worked on."""
+        if not self._declared:
+            return
+        for declared in self._declared:
+            await self._add(declared)
+        lanes = [declared.lane for declared in self._declared if declared.lane is not None]
+        if lanes:
+            await Lanes(self._claiming, self._store.statements, self._store.clock).register(lanes)
+
+    async def _add(self, declared: Reconciler | Purge) -> None:
+        if declared.name in self.members:
+            return
+        who = f"reconciler {declared.name!r}"
+        store, selection = self._store, declared.selection
+        found = await tables.find(self._claiming, store.statements, selection.table, who)
+        _check(found, who, declared)
+        member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
+        self.members[declared.name] = member
+        await self._log.put(declared.name, str(selection.table), declared.declared())
+        await self._guard(member, found, who)
+        self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
+
+    def _purger(self, purge: Purge, found: Found) -> Purger:
+        store = self._store
+        purges = Purges(self._settling, store.statements, store.clock, purge, found, self._settings.statement_timeout)
+        return Purger(purges, self._log, self._events, self._holder)
+
+    def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:
+        store = self._store
+        reconciler.handler.shape.check(f"reconciler {reconciler.name!r}", found.columns)
+        rows = Rows(
+            self._claiming,
+            self._settling,
+            store.statements,
+            store.clock,
+            store.enqueue,
+            reconciler,
+            found,
+            owner=owner(),
+            timeout=self._settings.statement_timeout,
+        )
+        pool = store.pool_for_rows(reconciler.concurrency)
+        self._pools.append(pool)
+        sweeper = Sweeper(
+            rows, self._log, pool, self._threads, self._events, self._holder, gather_for=self._settings.gather_for
+        )
+        loop = asyncio.get_running_loop()
+        self.keeper.add(rows, sweeper.crew.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.crew.lost(lost)))
+        return sweeper
+
+    async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
+        """Say so when every claim would read a large table from end to end."""
+        if isinstance(member, Sweeper):
+            query, params = member.rows.claim_statement()
+            selection = member.rows.reconciler.selection
+        else:
+            query, params = member.purges.statement()
+            selection = member.purge.selection
+        rows = await unserved(self._claiming, query, params, found, timeout=self._settings.statement_timeout, who=who)
+        if rows is not None:
+            order = [*([selection.order.column] if selection.order.column is not None else []), *found.spec.key]
+            ddl = index_ddl(found, state=bool(selection.states), order=order)
+            name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
+            self._events.emit(IndexMissing(name, str(found.spec), rows, ddl))
+
+    def start(self) -> None:
+        self.keeper.start()
+        for member in self.members.values():
+            member.start()
+
+    async def stop(self) -> None:
+        """Claim nothing more; returns when what runs has ended and is written."""
+        await asyncio.gather(*(member.stop() for member in self.members.values()))
+
+    def interrupt(self) -> None:
+        """Cancel handlers that still run; their rows go back."""
+        for member in self.members.values():
+            if isinstance(member, Sweeper):
+                member.interrupt()
+
+    async def close(self) -> None:
+        """Let go of everything, whatever runs."""
+        for member in self.members.values():
+            await member.kill()
+        await asyncio.to_thread(self.keeper.stop)
+        for pool in self._pools:
+            await pool.close()
+        for line in self.lines:
+            await line.close()
+        self._threads.close()
+
+
+def _check(found: Found, who: str, declared: Reconciler | Purge) -> None:
+    selection = declared.selection
+    if isinstance(declared, Purge):
+        unknown = sorted(declared.columns.keys() - found.columns.keys())
+        if unknown:
+            raise ConfigError(f"{who}: table {found.spec} has no column {unknown[0]!r} to set")
+        also, deletes = tuple(declared.columns), declared.to is None
+        moves_to = () if declared.to is None else (declared.to,)
+    else:
+        exhausted = declared.exhausted
+        also, deletes, moves_to = (), False, (exhausted.state,) if isinstance(exhausted, To) else ()
+    tables.check(
+        found,
+        who,
+        states=selection.states,
+        stale_for=selection.stale_for is not None,
+        due_at=selection.due_at,
+        order_by=selection.order.column,
+        claimed_as=selection.claimed_as,
+        also=also,
+        deletes=deletes,
+        moves_to=moves_to,
+    )
+
+
+def owner() -> str:
+    """Who is written into the user's own lease column, before the term; for people."""
+    return f"{socket.gethostname()[:40]}:{os.getpid()}"
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop is closed: nothing runs there any more
+        return
