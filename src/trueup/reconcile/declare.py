@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar, Unpack
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import checked_name
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.models import describe_model
-from trueup.reconcile.outcome import State, state_text
+from trueup.reconcile.outcome import State, Stay, state_text, translated
 from trueup.reconcile.purge import Purge, PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions, Reconciler
 from trueup.reconcile.selection import Selection
@@ -77,7 +78,13 @@ class Table:
             name = checked_name("reconciler", options.get("name") or getattr(function, "__name__", "") or "reconciler")
             who = f"reconciler {name!r}"
             selection = Selection.of(
-                who, self.spec, states, stale_for=stale_for, due_at=due_at, order_by=order_by, claimed_as=claimed_as
+                who,
+                self.spec,
+                [self._state(state) for state in states],
+                stale_for=stale_for,
+                due_at=self._column(due_at),
+                order_by=self._order(order_by),
+                claimed_as=None if claimed_as is None else self._state(claimed_as),
             )
             self._register(Reconciler.of(name, selection, RowHandler(function, who, local_names), options))
             return function
@@ -104,7 +111,7 @@ class Table:
         **options: Unpack[PurgeOptions],
     ) -> None:
         """Move rows in these states that are stale, or due, on to another, and `set` these columns; otherwise as delete."""
-        self._purge("move", states, state_text(to), set or {}, stale_for, due_at, options)
+        self._purge("move", states, self._state(to), set or {}, stale_for, due_at, options)
 
     def _purge(
         self,
@@ -123,8 +130,28 @@ class Table:
             raise ConfigError(f"{who}: give stale_for= or due_at=; rows are not to be touched the moment they come")
         if to is not None and self.spec.state is None:
             raise ConfigError(f"{who}: table {self.spec} was declared without state=, so rows cannot be moved")
-        selection = Selection.of(who, self.spec, states, stale_for=stale_for, due_at=due_at)
+        named = [self._state(state) for state in states]
+        selection = Selection.of(who, self.spec, named, stale_for=stale_for, due_at=self._column(due_at))
+        if self.spec.model is not None:
+            translation = translated(Stay(columns), self.spec.model.column, self.spec.model.stored, None)
+            columns = dict(cast(Stay, translation).columns)
         self._register(Purge.of(name, selection, to, columns, options))
+
+    def _state(self, state: State) -> str:
+        """As the table has it: a model may store an Enum by name."""
+        text, column = state_text(state), self.spec.state
+        if self.spec.model is None or column is None:
+            return text
+        return str(self.spec.model.stored(column, text))
+
+    def _column(self, named: str | None) -> str | None:
+        return named if named is None or self.spec.model is None else self.spec.model.column(named)
+
+    def _order(self, order_by: str | None) -> str | None:
+        if order_by is None or self.spec.model is None:
+            return order_by
+        name, _, direction = order_by.strip().partition(" ")
+        return f"{self._column(name)} {direction}".strip()
 
 
 def table(
@@ -151,22 +178,17 @@ def table(
     keys = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
     if not keys:
         raise ConfigError(f"table {model.name!r}: the model has no primary key; give key=")
-    place: Any = model.name if model.schema is None else (model.schema, model.name)
-    if model.schema is None and "." in model.name:
-        raise ConfigError(f"table {model.name!r}: a name with a dot in it needs its schema; give ('schema', 'name')")
-    leases = None if lease_columns is None else [column(each) for each in lease_columns]
-    return Table(
-        register,
-        TableSpec.of(
-            place,
-            [model.column(each) for each in keys],
-            column(state),
-            column(changed_at),
-            column(version),
-            leases,  # type: ignore[arg-type]
-            model.where(where),
-        ),
+    leases = None if lease_columns is None else [model.column(each) for each in lease_columns]
+    spec = TableSpec.of(
+        (model.schema, model.name),
+        [model.column(each) for each in keys],
+        column(state),
+        column(changed_at),
+        column(version),
+        leases,
+        model.where(where),
     )
+    return Table(register, replace(spec, model=model))
 
 
 def _plain(words: str) -> str:

@@ -5,7 +5,7 @@ Nothing returned is `Unchanged()`. `GiveUp` is raised, any other exception means
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Any
@@ -116,6 +116,19 @@ class Again:
 
 
 Outcome = To | Stay | Delete | Unchanged | Again
+
+
+def translated(
+    outcome: Outcome, column: Callable[[str], str], stored: Callable[[str, Any], Any], state: str | None
+) -> Outcome:
+    """The same outcome in the table's own names and values, as a model maps them."""
+    if not isinstance(outcome, To | Stay):
+        return outcome
+    names = {name: column(name) for name in outcome.columns}
+    columns = {names[name]: stored(names[name], value) for name, value in outcome.columns.items()}
+    if isinstance(outcome, Stay):
+        return Stay(columns, then=outcome.then)
+    return To(outcome.state if state is None else stored(state, outcome.state), columns, then=outcome.then)
 
 
 def state_text(state: State) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trueup.errors import ConfigError
+from trueup.reconcile.models import Described
 
 LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer ones off, and then talks of another thing
 
@@ -22,6 +23,7 @@ class TableSpec:
     version: str | None = None
     lease_columns: tuple[str, str] | None = None  # owner (text), until (timestamptz)
     where: str | None = None  # SQL over the table's columns; trusted
+    model: Described | None = field(default=None, compare=False, repr=False)  # the class it was described by
 
     @classmethod
     def of(

@@ -23,7 +23,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import Ended, decide
 from trueup.reconcile.handler import outcome_of
-from trueup.reconcile.outcome import Outcome
+from trueup.reconcile.outcome import Outcome, translated
 from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Pool
@@ -138,7 +138,7 @@ class Handling:
                     returned = await call()
                 else:
                     returned = await self._threads.run(partial(copy_context().run, call))
-            outcome = outcome_of(returned)
+            outcome = outcome_of(returned, handler.who)
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -148,15 +148,17 @@ class Handling:
             if held.lost is not None:
                 held.lost.set()  # the context is over: a thread left behind by a timeout learns it here
         if handled.done is None:
-            check_outcome(self._rows, outcome)
-            handled.ended = outcome
+            handled.ended = checked_outcome(self._rows, outcome)
         if faults.ARMED:
             faults.hit("after_row_handler")
 
 
-def check_outcome(rows: Rows, outcome: Any) -> None:
-    """Raise ConfigError when an outcome names what the table does not have."""
-    found, columns = rows.found, getattr(outcome, "columns", {})
+def checked_outcome(rows: Rows, outcome: Outcome) -> Outcome:
+    """The outcome in the table's own names. Raises ConfigError when it names what the table does not have."""
+    found, model = rows.found, rows.found.spec.model
+    if model is not None:
+        outcome = translated(outcome, model.column, model.stored, found.spec.state)
+    columns = getattr(outcome, "columns", {})
     for name in columns:
         column = found.columns.get(name)
         if column is None:
@@ -171,6 +173,7 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
             raise ConfigError(f"{outcome!r:.200}: column {name!r} of table {found.spec} is generated and cannot be set")
     if hasattr(outcome, "state") and found.spec.state is None:
         raise ConfigError(f"{outcome!r:.200}: table {found.spec} was declared without state=; return Stay(…)")
+    return outcome
 
 
 def _trusted(row: ClaimedRow, rows: Rows) -> None:
@@ -205,7 +208,7 @@ class _RowTransaction(JobTransaction):
         if self._rows.reconciler.claim == "row_lock":
             raise ConfigError("claim='row_lock' has one transaction, the handler's tx; return the outcome")
         _trusted(self._context.row, self._rows)
-        check_outcome(self._rows, self._outcome)
+        self._outcome = checked_outcome(self._rows, self._outcome)
         self._connection = await self._stack.enter_async_context(self._pool.transaction())
         await self._connection.execute(BOUND, milliseconds(self._rows.reconciler.lease_for))
         return self._connection
