@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -273,6 +273,13 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction on a connection of the App's pool, for your own statements and for `tx=`."""
+        store = self._store or await self.open()
+        async with store.pool.transaction() as connection:
+            yield connection
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -255,6 +255,8 @@ class Settings:
     keep_cancelled: timedelta = setting("24h", _duration("1s", "36500d"), "how long cancelled jobs stay in the history")
     keep_dead: timedelta = setting("30d", _duration("1s", "36500d"), "how long dead jobs can be looked at and revived")
     keep_ticks: timedelta = setting("90d", _duration("1s", "36500d"), "how long the ledger of ticks is kept")
+    keep_sweeps: timedelta = setting("30d", _duration("1s", "36500d"), "how long the record of sweeps is kept")
+    reconcile: bool = setting("true", _BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
     pool_size: int = setting("10", _whole(1, 1000), "the most pooled connections of a process")
     connect_timeout: timedelta = setting("5s", _duration("1s", "5m"), "how long a connection may take to be made")
     statement_timeout: timedelta = setting(

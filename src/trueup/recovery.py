@@ -114,15 +114,15 @@ class Recovery:
     since: datetime
     until: datetime
     downtimes: tuple[Downtime, ...]
+    down_since: datetime | None  # no worker is alive now: the last sign of life of any
     schedules: tuple[ScheduleRecovery, ...]
     reconcilers: tuple[ReconcilerRecovery, ...]
     overdue: tuple[Waiting, ...]  # jobs that nobody has claimed in time
 
     @property
     def caught_up(self) -> bool:
-        return not (
-            self.overdue or any(each.behind for each in self.schedules) or any(each.behind for each in self.reconcilers)
-        )
+        behind = any(each.behind for each in self.schedules) or any(each.behind for each in self.reconcilers)
+        return not (behind or self.overdue or self.down_since)
 
     @property
     def summary(self) -> str:
@@ -137,11 +137,13 @@ async def recovery(store: Store, within: timedelta, keep_ticks: timedelta, backl
     now = await store.schedules.now()
     since = now - within
     downtimes = await views.downtimes(since, now)
-    since = min([since, *(downtime.since for downtime in downtimes)])
+    down_since = await views.down_since()
+    since = min([since, *(downtime.since for downtime in downtimes), *([down_since] if down_since else ())])
     return Recovery(
         since,
         now,
         tuple(downtimes),
+        down_since,
         tuple(await _schedules(store, views, since, now, keep_ticks)),
         tuple(await _reconcilers(views, since, now, backlog)),
         tuple(await views.waiting()),
@@ -247,7 +249,7 @@ def _add_swept(reconciler: ReconcilerRecovery, swept: Swept) -> None:
 def _down(report: Recovery) -> str:
     downtimes = report.downtimes
     if not downtimes:
-        return "no downtime"
+        return "" if report.down_since else "no downtime"
     if len(downtimes) <= 2:
         return "down " + " and ".join(_downtime(downtime, report.until) for downtime in downtimes)
     total = sum((downtime.length for downtime in downtimes), timedelta())
@@ -301,9 +303,18 @@ def _rows(reconcilers: Sequence[ReconcilerRecovery]) -> str:
 
 def _verdict(report: Recovery) -> str:
     if report.caught_up:
-        return "caught up"
+        uncounted = any(each.backlog is None for each in report.reconcilers)
+        return "caught up, as far as is known: rows left were not counted" if uncounted else "caught up"
     parts = [part for part in (_rows_left(report.reconcilers), *_behind(report)) if part]
-    return "catching up: " + "; ".join(parts)
+    if report.down_since is None:
+        return "catching up: " + "; ".join(parts)
+    clock = (
+        "%H:%MZ"
+        if report.down_since.astimezone(UTC).date() == report.until.astimezone(UTC).date()
+        else "%Y-%m-%d %H:%MZ"
+    )
+    so_far = short((report.until - report.down_since).total_seconds())
+    return "; ".join([f"no worker alive since {report.down_since.astimezone(UTC):{clock}} ({so_far})", *parts])
 
 
 def _rows_left(reconcilers: Sequence[ReconcilerRecovery]) -> str:

@@ -14,7 +14,7 @@ from trueup.testing.clock import NOON, ManualClock
 
 DAY = timedelta(days=1)
 TODAY = NOON.date()
-KEPT = Kept(done=3 * DAY, cancelled=3 * DAY, dead=30 * DAY, ticks=90 * DAY)
+KEPT = Kept(done=3 * DAY, cancelled=3 * DAY, dead=30 * DAY, ticks=90 * DAY, sweeps=30 * DAY)
 STATES = ("done", "dead", "cancelled")
 
 
@@ -192,3 +192,18 @@ async def test_unique_windows_that_have_passed_are_removed(desk: Desk, store: St
     clock.advance(hours=2)
     await store.history.prune(KEPT)
     assert await desk.scalar("select array_agg(unique_key) from trueup.unique_windows") == ["long"]
+
+
+@pytest.mark.asyncio
+async def test_the_record_of_sweeps_goes_by_age(store: Store, clock: ManualClock) -> None:
+    desk = Desk(store)
+    for hours in (1, 24 * 31):
+        await desk.scalar(
+            "insert into trueup.sweeps (reconciler, holder, started_at, ended_at, claimed, changed, unchanged, conflict, retry,"
+            " quarantined, lost, late, worst_lateness_s, total_lateness_s, lateness)"
+            " values ('r', gen_random_uuid(), %s, %s, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, '{}') returning id",
+            clock.now() - timedelta(hours=hours),
+            clock.now() - timedelta(hours=hours),
+        )
+    await store.history.prune(KEPT)
+    assert await desk.scalar("select array_agg(started_at) from trueup.sweeps") == [clock.now() - timedelta(hours=1)]

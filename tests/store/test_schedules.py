@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio
 
 MINUTELY = Cron("* * * * *")
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-KEPT = Kept(done=DAY, cancelled=DAY, dead=DAY, ticks=7 * DAY)
+KEPT = Kept(done=DAY, cancelled=DAY, dead=DAY, ticks=7 * DAY, sweeps=DAY)
 
 
 def entry(name: str = "nightly", spec: Spec = MINUTELY, *, origin: Any = "people", **policy: Any) -> Entry:

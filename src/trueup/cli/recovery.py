@@ -53,6 +53,7 @@ def document(report: Recovery) -> dict[str, Any]:
             {"since": each.since, "until": each.until, "seconds": each.length.total_seconds()}
             for each in report.downtimes
         ],
+        "down_since": report.down_since,
         "schedules": [_schedule_record(each) for each in report.schedules],
         "reconcilers": [_reconciler_record(each) for each in report.reconcilers],
         "overdue": [dataclasses.asdict(each) for each in report.overdue],

@@ -26,6 +26,7 @@ class Kept:
     cancelled: timedelta
     dead: timedelta
     ticks: timedelta
+    sweeps: timedelta
 
     def by_parent(self) -> Mapping[str, timedelta]:
         return {
@@ -110,7 +111,7 @@ class History:
             return None
 
     async def _expire(self, kept: Kept) -> None:
-        """Rows outside any day, and unique windows, go by age: in batches, until none is left."""
+        """Rows outside any day, unique windows and sweeps go by age: in batches, until none is left."""
         now = self._clock.now()
         for parent, keep in kept.by_parent().items():
             column = "due_at" if parent == "ticks" else "finished_at"
@@ -120,4 +121,7 @@ class History:
             while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
                 pass
         while await self._database.fetch(self._statements["history/expire_windows"], {"now": now}):
+            pass
+        sweeps = {"now": now, "keep": kept.sweeps.total_seconds()}
+        while await self._database.fetch(self._statements["history/expire_sweeps"], sweeps):
             pass

@@ -72,8 +72,5 @@ class Reconcilers:
     async def set_state(self, name: str, state: str, note: str | None) -> bool:
         return bool(await self._fetch("set_state", name=name, state=state, note=note))
 
-    async def expire_sweeps(self, keep: timedelta, most: int = 10_000) -> None:
-        await self._fetch("expire_sweeps", keep=keep.total_seconds(), most=most)
-
     async def _fetch(self, verb: str, **params: Any) -> list[tuple[Any, ...]]:
         return await self._database.fetch(self._statements[f"reconcilers/{verb}"], {"now": self._clock.now(), **params})

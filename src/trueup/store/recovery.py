@@ -13,6 +13,7 @@ from trueup.reconcile.lateness import BOUNDS_S, GRACE, Lateness
 from trueup.store.jobs import Database
 from trueup.store.line import Rows
 from trueup.store.load import Statements
+from trueup.store.workers import GRACE as ALIVE_WITHIN
 from trueup.store.workers import Downtime
 
 LATELY = timedelta(minutes=5)  # before a reconciler's last sweep: long enough to be steady, short enough to be of today
@@ -79,6 +80,11 @@ class RecoveryViews:
 
     async def downtimes(self, since: datetime, until: datetime) -> list[Downtime]:
         return [Downtime(*row) for row in await self._rows("downtimes", since=since, until=until)]
+
+    async def down_since(self) -> datetime | None:
+        """The last sign of life when no worker is alive; None when one is, or was a moment ago, or when there never was any."""
+        rows = await self._rows("down_since", grace=ALIVE_WITHIN.total_seconds())
+        return rows[0][0] if rows else None
 
     async def verdicts(self, since: datetime, until: datetime, graces: Mapping[str, timedelta]) -> list[Verdicts]:
         """`graces` are those of schedules that have one of their own."""

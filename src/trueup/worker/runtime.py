@@ -107,8 +107,9 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._metrics: MetricsServer | None = None
         self._build()
-        self.scanners = self._build_scanners(scans)
-        self.team = Team(store, settings, events, reconcilers, lambda: self._current().holder)
+        self.scanners = self._build_scanners(scans if settings.reconcile else ())
+        wanted = reconcilers if settings.reconcile else ()
+        self.team = Team(store, settings, events, wanted, lambda: self._current().holder)
         self._lines += self.team.lines
 
     def _build(self) -> None:
@@ -155,7 +156,13 @@ class Worker:
         self.pruner = Pruner(
             History(housekeeping, store.statements, store.clock),
             self.events,
-            Kept(settings.keep_done, settings.keep_cancelled, settings.keep_dead, settings.keep_ticks),
+            Kept(
+                settings.keep_done,
+                settings.keep_cancelled,
+                settings.keep_dead,
+                settings.keep_ticks,
+                settings.keep_sweeps,
+            ),
             settings.prune_every,
         )
         self.ticker = Ticker(Schedules(self._line("plan"), store.statements, store.clock, store.aging), self.events)
