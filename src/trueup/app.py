@@ -36,6 +36,7 @@ from trueup.operations import Operations
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.scan import Scan
+from trueup.reconcile_operations import ReconcileOperations
 from trueup.recovery import Backlog, Recovery, recovery
 from trueup.schedule_operations import ScheduleOperations
 from trueup.schedules.cron import Cron, Dst
@@ -357,6 +358,13 @@ class App:
     def schedules(self) -> ScheduleOperations:
         """What people do to schedules: create, edit, pause, resume, delete, trigger, backfill, preview, audit."""
         return ScheduleOperations(self.store, self.registry, self.events, self.settings.keep_ticks)
+
+    @property
+    def reconcilers(self) -> ReconcileOperations:
+        """What people do to reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
+        declared, scans = self._reconcilers, self._scans
+        knows = bool(len(self.registry) or declared.names() or scans)
+        return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=knows)
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
         """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""

@@ -22,6 +22,8 @@ from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.line import Rows
 from trueup.store.load import Statements, names, source
+from trueup.store.quarantine import Quarantine
+from trueup.store.recovery import RecoveryViews
 from trueup.store.workers import Workers
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
@@ -52,6 +54,15 @@ insert into trueup.schedule_versions select name, version, now() - interval '1 h
 insert into trueup.ticks (schedule, due_at, last_due_at, outcome, job_id, version, decided_at)
 select 'nightly ' || n % 100, now() - n * interval '1 s', now() - n * interval '1 s', 'fired', 200000 + n, 1, now()
   from generate_series(1, 20000) as n;
+insert into trueup.sweeps (reconciler, holder, started_at, ended_at, claimed, changed, unchanged, conflict, retry, quarantined, lost,
+                           late, worst_lateness_s, total_lateness_s, lateness)
+select 'observe ' || n % 10, '00000000-0000-0000-0000-000000000001', now() - n * interval '15 min', now() - n * interval '15 min',
+       1, 1, 0, 0, 0, 0, 0, 0, 0, 0, '{1,0,0,0,0,0,0,0,0}'
+  from generate_series(1, 20000) as n;
+insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)
+select 'observe ' || n % 10, n::text, case when n % 20 < 10 then 'quarantined' else 'resting' end, now() + interval '1 h', n, 1, now(),
+       now() - n * interval '1 s'
+  from generate_series(1, 50000) as n;
 insert into trueup.unique_windows select 'send', 'w ' || n, n, now() + (n - 100) * interval '1 min' from generate_series(1, 5000) as n;
 """
 
@@ -119,7 +130,9 @@ def sentence(name: str) -> str:
 def lacking(name: str, indexes: set[str]) -> set[str]:
     """Those the header names that are not among these; of alternatives ("a or b") one is enough."""
     named = set(
-        re.findall(r"\b(?:jobs|history|unique_windows|schedules|schedule_versions|ticks)_\w+\b", sentence(name))
+        re.findall(
+            r"\b(?:jobs|history|unique_windows|schedules|schedule_versions|ticks|sweeps|rows)_\w+\b", sentence(name)
+        )
     )
     return set() if " or " in sentence(name) and named & indexes else named - indexes
 
@@ -174,6 +187,8 @@ async def explain_everything(explainer: Explainer) -> None:
     await explainer.fetch(statements["history/expire_windows"], {"now": None})
     await explainer.fetch(statements["views/job"], {"id": 7})
     await explain_schedules(explainer, statements)
+    await explain_recovery(explainer, statements)
+    await explain_quarantine(explainer, statements)
 
 
 async def explain_schedules(explainer: Explainer, statements: Statements) -> None:
@@ -193,6 +208,25 @@ async def explain_schedules(explainer: Explainer, statements: Statements) -> Non
     }
     for statement, given in parameters.items():
         await explainer.fetch(statements[statement], given)
+
+
+async def explain_recovery(explainer: Explainer, statements: Statements) -> None:
+    now = await explainer.now()
+    views = RecoveryViews(explainer, statements, DatabaseClock())
+    await views.downtimes(now - timedelta(hours=1), now)
+    await views.unfinished({"nightly 7": timedelta(minutes=5)})
+    await views.swept(now - timedelta(hours=1), now)
+
+
+async def explain_quarantine(explainer: Explainer, statements: Statements) -> None:
+    name, keys = "observe 7", [str(n) for n in range(7, 207, 10)]
+    quarantine = Quarantine(explainer, statements, DatabaseClock())
+    await quarantine.listed(name, 50)
+    await quarantine.show(name, keys)
+    await quarantine.keys(name, await explainer.now(), 500)
+    await quarantine.release(name, keys)
+    await quarantine.discard(name, keys)
+    await explainer.fetch(statements["quarantine/count"], {"now": None, "reconciler": name})
 
 
 NOT_EXPLAINED = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trueup.cli import dead, jobs, postgres, schedules
+from trueup.cli import dead, jobs, postgres, reconcilers, schedules
 from trueup.cli.audit import audit
 from trueup.cli.config import config
 from trueup.cli.demo import demo
@@ -30,6 +30,7 @@ app.command()(status)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(dead.group, name="dead")
 app.add_typer(schedules.group, name="schedules")
+app.add_typer(reconcilers.group, name="reconcilers")
 app.command()(audit)
 app.command()(recovery)
 app.command()(migrate)

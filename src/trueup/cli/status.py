@@ -1,4 +1,4 @@
-"""`trueup status`: what waits, what runs, who works, how jobs ended lately, and when the next tick is due."""
+"""`trueup status`: what waits, what runs, who works, how jobs ended lately, when the next tick is due, and how sweeps are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trueup.app import App
-    from trueup.store.views import Views
 
 LATELY = 3600.0  # seconds: how far back ended jobs are counted
 SHORTEST_PAUSE = 0.1  # seconds
@@ -32,22 +31,23 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often to look.")] = "2s",
 ) -> None:
-    """Show queues, workers, how jobs ended in the last hour, and schedules."""
+    """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers."""
     from trueup.durations import parse_duration
 
     pause = max(SHORTEST_PAUSE, parse_duration(every).total_seconds())
     if watch:
         session.run(lambda app: _watch(session, app, pause))
     else:
-        seen = session.run(lambda app: look(app.store.views))
+        seen = session.run(look)
         if session.json:
             output.write_json(seen)
         else:
             output.show(*tables(seen))
 
 
-async def look(views: Views) -> dict[str, Any]:
+async def look(app: App) -> dict[str, Any]:
     """The whole picture, as `--json` shows it."""
+    views = app.store.views
     return {
         "at": datetime.now(UTC),
         "queues": await views.queues(),
@@ -55,14 +55,19 @@ async def look(views: Views) -> dict[str, Any]:
         "ended_last_hour": await views.ended(LATELY),
         "dead": await views.count(state="dead"),
         "schedules": await views.planning(),
+        "reconcilers": await app.reconcilers.summary(),
     }
 
 
 def tables(seen: dict[str, Any]) -> list[Table]:
     shown = [_queues(seen["queues"]), _workers(seen["workers"]), _ended(seen["ended_last_hour"], seen["dead"])]
     states = seen["schedules"]
-    any_schedule = states["active"] or states["paused"] or states["retired"]
-    return [*shown, _schedules(states)] if any_schedule else shown
+    if states["active"] or states["paused"] or states["retired"]:
+        shown.append(_schedules(states))
+    sweeping = seen["reconcilers"]
+    if sweeping["active"] or sweeping["paused"] or sweeping["resting"]:
+        shown.append(_reconcilers(sweeping))
+    return shown
 
 
 def _queues(records: list[dict[str, Any]]) -> Table:
@@ -137,6 +142,19 @@ def _next_tick(seconds: float | None) -> str:
     return f"in {span(seconds)}" if seconds >= 0 else f"late by {span(-seconds)}"
 
 
+def _reconcilers(sweeping: dict[str, Any]) -> Table:
+    names = ("active", "paused", "resting")
+    quarantined = sweeping["quarantined"]
+    rows = "row" if quarantined == 1 else "rows"
+    to_look_at = f"; {quarantined:,} {rows} in quarantine: trueup reconcilers quarantine list" if quarantined else ""
+    columns = [*(Column(name, right=True) for name in names), Column("last sweep")]
+    table = Table(f"Reconcilers{to_look_at}", columns)
+    swept = sweeping["swept_ago_s"]
+    last = "never" if swept is None else f"{span(swept)} ago"
+    table.rows.append((*(f"{sweeping[name]:,}" for name in names), last))
+    return table
+
+
 async def _watch(session: Session, app: App, pause: float) -> None:
     if session.json or not output.on_terminal():
         await _repeat(session, app, pause)
@@ -191,6 +209,6 @@ async def _look_or_say_why_not(app: App) -> dict[str, Any]:
     from trueup.store.store import unavailable
 
     try:
-        return await look(app.store.views)
+        return await look(app)
     except psycopg.OperationalError as error:
         raise unavailable(app.store.url, error) from None

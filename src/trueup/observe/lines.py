@@ -26,14 +26,14 @@ _RESET, _DIM = "\x1b[0m", "\x1b[2m"
 _LEVEL_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m"}
 
 
-def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
-    """Write the `trueup` logger's records to `stream` (standard error), as `log_format` and `log_level` say.
+def configure_logging(settings: Settings, stream: TextIO | None = None, *, logger_name: str = LOGGER) -> None:
+    """Write a logger's records (`trueup`'s) to `stream` (standard error), as `log_format` and `log_level` say.
 
     For programs whose process is trueup's own. Records are not handed on to the root logger, or an application that
-    configured that one would see each of them twice. An application that has put a handler of its own on `trueup` has
+    configured that one would see each of them twice. An application that has put a handler of its own on the logger has
     decided about these records: then only a level that was never set is set. Called again, it replaces what it did.
     """
-    logger = logging.getLogger(LOGGER)
+    logger = logging.getLogger(logger_name)
     ours = [handler for handler in logger.handlers if isinstance(handler, LinesHandler)]
     theirs = [handler for handler in logger.handlers if not isinstance(handler, LinesHandler | logging.NullHandler)]
     if theirs:

@@ -1,7 +1,12 @@
 """When to stop trying for a while: failures of the same kind, one after the other, are a fault of something they all need.
 
 Each process counts its own; the pause is written to the reconciler's row and holds for the whole fleet. After it, one row at
-a time is tried until one works. Rows that fail while the breaker is open or opens do not spend an attempt.
+a time is tried until one works. Rows that fail while the breaker is open or opens do not spend an attempt, and those that did
+in the streak before get it back.
+
+A row that failed in a streak is suspect once another one has worked: then the fault was its own, or is over. What it does next
+tells nothing about others, so it is not counted, and it spends its attempts like any row. Otherwise a handful of rows that can
+never succeed would keep all others waiting, for ever.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 LONGEST_PAUSE = timedelta(minutes=10)
+MOST_SUSPECTS = 10_000  # the oldest are forgotten: at worst they make it rest once more
 
 
 class Breaker:
@@ -16,28 +22,56 @@ class Breaker:
         self._pause_after = pause_after
         self._pause_for = pause_for
         self._kind: str | None = None
-        self._count = 0
+        self._failed: dict[str, None] = {}  # keys, of this kind, one after the other
+        self._suspects: dict[str, None] = {}
+        self._streak = 0
         self.probing = False  # one row at a time, until one works
 
-    def failed(self, kind: str) -> bool:
-        """Note a failure. True: the reconciler should rest now."""
+    @property
+    def streak(self) -> int:
+        """How many have failed one after the other, for the same reason."""
+        return self._streak
+
+    def counts(self, key: str) -> bool:
+        """Whether a failure of this row tells something about others."""
+        return self._pause_after is not None and key not in self._suspects
+
+    def failed(self, key: str, kind: str) -> bool:
+        """Note a failure that counts. True: the reconciler should rest now."""
         if self._pause_after is None:
             return False
-        self._count = self._count + 1 if kind == self._kind else 1
+        if kind != self._kind and not self.probing:
+            self._failed.clear()
+            self._streak = 0
         self._kind = kind
-        return self.probing or self._count >= self._pause_after
+        self._streak += 1
+        self._failed[key] = None
+        return self.probing or self._streak >= self._pause_after
 
-    def worked(self) -> bool:
+    def worked(self, key: str) -> bool:
         """Note a row that worked. True: that ends a pause."""
+        self._suspects.pop(key, None)
+        self._failed.pop(key, None)
+        return self.close()
+
+    def close(self) -> bool:
+        """A row has worked, here or in another process. True: that ends a pause."""
         was, self.probing = self.probing, False
-        self._kind, self._count = None, 0
+        if was:
+            self._suspects |= self._failed
+            for key in list(self._suspects)[:-MOST_SUSPECTS]:
+                del self._suspects[key]
+        self._failed.clear()
+        self._kind, self._streak = None, 0
         return was
 
-    def opened(self) -> None:
+    def open(self) -> None:
+        """It rests now; afterwards, one row at a time."""
         self.probing = True
-        self._kind, self._count = None, 0
+        self._kind, self._streak = None, 0
 
     def pause(self, pauses: int) -> timedelta:
         """How long to rest, after this many rests in a row already."""
-        doubled: timedelta = self._pause_for * (1 << min(pauses, 16))
-        return min(doubled, max(LONGEST_PAUSE, self._pause_for))
+        if self._pause_for >= LONGEST_PAUSE:
+            return self._pause_for
+        return min(self._pause_for * (1 << min(pauses, 16)), LONGEST_PAUSE)

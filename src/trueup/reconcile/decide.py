@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from trueup.errors import LostClaim
-from trueup.jobs.failure import Failure
+from trueup.jobs.failure import MOST_MESSAGE, Failure, clean, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.handler import outcome_of
 from trueup.reconcile.outcome import Again, Delete, Outcome, Stay, To, Unchanged
 from trueup.reconcile.reconciler import Reconciler
+
+# A row is due again after the sweep that looked at it, even without a delay and on a clock that stands still.
+SOONEST = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +75,69 @@ Ended = Outcome | BaseException
 
 
 def decide(
-    ended: Ended, row: ClaimedRow, reconciler: Reconciler, rng: random.Random, *, made: object = None
+    ended: Ended,
+    row: ClaimedRow,
+    reconciler: Reconciler,
+    rng: random.Random,
+    *,
+    made: object = None,
+    patient: bool = False,
 ) -> Verdict:
-    """`made` is the row as the handler got it, for an `exhausted` that wants to see it."""
+    """`made` is the row as the handler got it, for an `exhausted` that wants to see it; None when it could not be made.
+
+    `patient`: others fail for the same reason, so being out of attempts says nothing about this row.
+    """
     if isinstance(ended, BaseException):
-        return _after_error(ended, row, reconciler, rng, made)
+        return _after_error(ended, row, reconciler, rng, made, patient)
     if reconciler.mode == "shadow":
-        return Rest(reconciler.revisit, succeeded=True, proposed=repr(ended))
-    return _after_outcome(ended, reconciler)
+        return Rest(max(reconciler.revisit, SOONEST), succeeded=True, proposed=shown(ended))
+    return _after_outcome(ended, row, reconciler)
 
 
-def _after_outcome(outcome: Outcome, reconciler: Reconciler) -> Verdict:
+def shown(outcome: Outcome) -> str:
+    """An outcome as people read it, whatever values it carries."""
+    try:
+        return clean(repr(outcome), MOST_MESSAGE)
+    except Exception as broken:
+        return f"{type(outcome).__name__}(… {type(broken).__name__} …)"
+
+
+def _after_outcome(outcome: Outcome, row: ClaimedRow, reconciler: Reconciler) -> Verdict:
     match outcome:
         case To() | Stay():
-            return Change(outcome, reconciler.revisit if still_chosen(outcome, reconciler) else None)
+            rest_for = _rest_for(outcome, row, reconciler)
+            return Change(outcome, None if rest_for is None else max(rest_for, SOONEST))
         case Delete():
             return Remove(outcome)
         case Unchanged():
-            return Rest(reconciler.revisit, succeeded=True)
+            return Rest(max(reconciler.revisit, SOONEST), succeeded=True)
         case Again(after=after):
-            return Rest(after, succeeded=False)
+            return Rest(max(after, SOONEST), succeeded=False)
 
 
-def still_chosen(outcome: To | Stay, reconciler: Reconciler) -> bool:
-    """Whether the row would be claimed again at once after this: then it rests until it is to be revisited."""
+def _rest_for(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> timedelta | None:
+    """How long the row is left alone after this; None when it is not this reconciler's business for now.
+
+    Without it, a row that is still chosen would be claimed over and over, in one sweep without an end.
+    """
     selection = reconciler.selection
     if isinstance(outcome, To) and outcome.state not in selection.states:
-        return False
-    if selection.stale_for is not None:
-        return selection.table.changed_at in outcome.columns  # otherwise the write itself has refreshed it
-    return selection.due_at not in outcome.columns
+        return None
+    if selection.stale_for is not None:  # unless it is set to something else, the write itself refreshes it
+        return reconciler.revisit if selection.table.changed_at in outcome.columns else None
+    if selection.due_at is None or selection.due_at not in outcome.columns:
+        return reconciler.revisit
+    due_at = outcome.columns[selection.due_at]
+    if not isinstance(due_at, datetime):
+        return None
+    due_in = (due_at if due_at.tzinfo is not None else due_at.replace(tzinfo=UTC)) - row.claimed_at
+    if due_in > reconciler.every:
+        return None  # a sweep will find it
+    return due_in if due_in > timedelta() else reconciler.revisit
 
 
 def _after_error(
-    error: BaseException, row: ClaimedRow, reconciler: Reconciler, rng: random.Random, made: object
+    error: BaseException, row: ClaimedRow, reconciler: Reconciler, rng: random.Random, made: object, patient: bool
 ) -> Verdict:
     if isinstance(error, LostClaim):
         return Lost()
@@ -111,24 +145,30 @@ def _after_error(
     if isinstance(error, GiveUp):
         return SetAside(error.reason, failure)
     retry = reconciler.retry
-    if not retry.worth_retrying(error):
-        return _final("not an error worth retrying", error, failure, reconciler, made)
     if row.spent:
-        return _final("the process that held it died at the last attempt", error, failure, reconciler, made)
-    if row.attempt >= retry.max_attempts:
-        return _final("out of attempts", error, failure, reconciler, made)
-    return BackOff(retry.wait(row.attempt, rng), failure)
+        reason = "the process that held it died at the last attempt"
+    elif not retry.worth_retrying(error):
+        reason = "not an error worth retrying"
+    elif row.attempt >= retry.max_attempts and not patient:
+        reason = "out of attempts"
+    else:
+        return BackOff(max(retry.wait(row.attempt, rng), SOONEST), failure)
+    return _final(reason, error, failure, row, reconciler, made)
 
 
-def _final(reason: str, error: BaseException, failure: Failure, reconciler: Reconciler, made: object) -> Verdict:
+def _final(
+    reason: str, error: BaseException, failure: Failure, row: ClaimedRow, reconciler: Reconciler, made: object
+) -> Verdict:
     exhausted = reconciler.exhausted
     if exhausted is None or reconciler.mode == "shadow":
         return SetAside(reason, failure)
-    if not isinstance(exhausted, To | Stay | Delete):
-        try:
-            exhausted = exhausted(made, error)  # type: ignore[assignment]
-        except Exception as broken:
-            return SetAside(f"exhausted= raised {type(broken).__name__}", failure)
     if isinstance(exhausted, To | Stay | Delete):
-        return _after_outcome(exhausted, reconciler)
-    return SetAside(reason, failure)
+        return _after_outcome(exhausted, row, reconciler)
+    try:
+        returned: Any = exhausted(made, error)
+        if returned is None:
+            return SetAside(reason, failure)
+        return _after_outcome(outcome_of(returned, "exhausted="), row, reconciler)
+    except (Exception, SystemExit) as broken:
+        said = f"{reason}, and exhausted= failed: {type_name(broken)}: {describe(broken)}"
+        return SetAside(clean(said, MOST_MESSAGE), failure)

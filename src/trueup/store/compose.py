@@ -22,9 +22,9 @@ from trueup.store.tables import Found, named
 
 Composable = sql.Composable
 SQL = sql.SQL
-Place = Literal[
-    "start", "without", "with"
-]  # where a sweep has come to: nowhere yet, among rows without a value, or with one
+# Where a sweep has come to: nowhere yet, among rows without a value, or with one.
+Place = Literal["start", "without", "with"]
+Assignment = tuple[str, Composable]  # a column and its new value
 
 AND, OR, COMMA, UNION = SQL(" and "), SQL(" or "), SQL(", "), SQL("\n     union all ")
 UTC_NOW = SQL("({} at time zone 'utc')").format(NOW)
@@ -88,13 +88,12 @@ class Composer:
             for n, key in enumerate(self.keys, 1)
         )
 
-    @cached_property
-    def key_from_known(self) -> Composable:
-        """The row of `t` is the one that `r` of trueup's `rows` is about."""
+    def key_from_known(self, known: str) -> Composable:
+        """The row of `t` is the one whose key, as trueup's `rows` has it, is in this column."""
         if len(self.keys) == 1:
-            return SQL("{} = {}").format(self.column(self.keys[0]), self.cast(SQL("r.key"), self.keys[0]))
+            return SQL("{} = {}").format(self.column(self.keys[0]), self._from_lasting(known, self.keys[0]))
         parts = (
-            SQL("{} = {}").format(self.column(key), self.cast(SQL(f"(r.key::jsonb ->> {n})"), key))
+            SQL("{} = {}").format(self.column(key), self._from_lasting(f"({known}::jsonb ->> {n})", key))
             for n, key in enumerate(self.keys)
         )
         return AND.join(parts)
@@ -102,8 +101,25 @@ class Composer:
     @cached_property
     def key_text(self) -> Composable:
         """The key of `t` as trueup's `rows` has it."""
-        texts = [SQL("{}::text").format(self.column(key)) for key in self.keys]
+        texts = [self._lasting(key) for key in self.keys]
         return texts[0] if len(texts) == 1 else SQL("jsonb_build_array({})::text").format(COMMA.join(texts))
+
+    def _lasting(self, key: str) -> Composable:
+        """A key as the same text in every session: TimeZone and bytea_output must not make two rows of one."""
+        column, kind = self.column(key), self.found.type(key)
+        if kind == "bytea":
+            return SQL("encode({}, 'hex')").format(column)
+        if kind == "timestamp with time zone":
+            return SQL("(to_jsonb({} at time zone 'utc') #>> '{{}}')").format(column)
+        return SQL("{}::text").format(column)
+
+    def _from_lasting(self, text: str, key: str) -> Composable:
+        kind = self.found.type(key)
+        if kind == "bytea":
+            return SQL("decode({}, 'hex')").format(SQL(text))
+        if kind == "timestamp with time zone":
+            return SQL("({}::timestamp at time zone 'utc')").format(SQL(text))
+        return self.cast(SQL(text), key)
 
     @cached_property
     def key_texts(self) -> Composable:
@@ -158,7 +174,8 @@ class Composer:
     @property
     def where(self) -> list[Composable]:
         where = self.found.spec.where
-        return [] if where is None else [SQL("({})").format(SQL(_escaped(where)))]
+        # It may end with a comment, which must not swallow the bracket.
+        return [] if where is None else [SQL("({}\n)").format(SQL(_escaped(where)))]
 
     @property
     def unleased(self) -> list[Composable]:
@@ -254,16 +271,15 @@ class Composer:
         return self._claim("rows/claim_fresh", branches=self.branches(place), sorted=self.sorted, place=self.place)
 
     def claim_again(self) -> bytes:
-        return self._claim("rows/claim_again", t_is_r=self.key_from_known)
+        return self._claim("rows/claim_again", t_is_r=self.key_from_known("r.trueup_key"))
 
     def _claim(self, name: str, **more: Composable) -> bytes:
         claimed_as = self.selection.claimed_as
         state: Composable = SQL("k.trueup_state")
         changed_at: Composable = SQL("k.trueup_changed_at")
         again_state, again_changed_at = state, changed_at
-        if (
-            claimed_as is not None
-        ):  # found in its working state: the one it came from is known, or the first is taken for it
+        if claimed_as is not None:
+            # Found in its working state: the one it came from is known, or else the first is taken for it.
             working, first = quoted(claimed_as), quoted(self.selection.states[0])
             state = SQL("case when k.trueup_state = {} then {} else k.trueup_state end").format(working, first)
             again_state = SQL(
@@ -279,6 +295,7 @@ class Composer:
             columns=self.asked_for,
             t_is_f=self.same_key("f"),
             free=self.free,
+            lock=self.lock_for(name for name, _ in self.marked),
             fresh_state=state,
             fresh_changed_at=changed_at,
             again_state=again_state,
@@ -290,22 +307,28 @@ class Composer:
         )
 
     @property
-    def moved(self) -> Composable:
+    def marked(self) -> list[Assignment]:
         """What a claim writes to the user's row."""
         if not self.marks_rows:
-            return SQL("")
+            return []
         spec, marks = self.found.spec, []
         if self.selection.claimed_as is not None:
             assert spec.state is not None
-            marks.append(self._set(spec.state, self.cast(quoted(self.selection.claimed_as), spec.state)))
+            marks.append((spec.state, self.cast(quoted(self.selection.claimed_as), spec.state)))
             marks.extend(self._touched(()))
         if spec.lease_columns is not None:
             owner, until = spec.lease_columns
-            marks.append(self._set(owner, _owner("c")))
-            marks.append(self._set(until, SQL("{} + make_interval(secs => %(lease_for)s::float8)").format(NOW)))
+            marks.append((owner, _owner("c")))
+            marks.append((until, SQL("{} + make_interval(secs => %(lease_for)s::float8)").format(NOW)))
+        return marks
+
+    @property
+    def moved(self) -> Composable:
+        if not self.marked:
+            return SQL("")
         return self._fragment(
             "rows/_moved",
-            marks=COMMA.join(marks),
+            marks=_set(self.marked),
             t_is_k=self.same_key("k"),
             seen=self.seen,
             key_texts=self.key_texts,
@@ -410,31 +433,42 @@ class Composer:
     def change(self, columns: tuple[str, ...]) -> bytes:
         """For outcomes that set these columns."""
         spec = self.found.spec
-        assignments = []
+        assignments: list[Assignment] = []
         if spec.state is not None and spec.state not in columns:
-            assignments.append(self._set(spec.state, self.cast(SQL("h.state"), spec.state)))
-        assignments += [self._set(name, self.cast(SQL(f"h.c{n}"), name)) for n, name in enumerate(columns, 1)]
+            assignments.append((spec.state, self.cast(SQL("h.state"), spec.state)))
+        assignments += [(name, self.cast(SQL(f"h.c{n}"), name)) for n, name in enumerate(columns, 1)]
         assignments += self._touched(columns)
         assignments += self._lease_cleared
+        lock = self.lock_for(name for name, _ in assignments)
         if not assignments:
-            assignments.append(self._set(self.keys[0], self.column(self.keys[0])))
+            assignments.append((self.keys[0], self.column(self.keys[0])))
         names = ["state", "seen_state", "seen", "rest_for", *(f"c{n}" for n in range(1, len(columns) + 1))]
-        return self._settle("rows/change", names, lock="no key update", assignments=COMMA.join(assignments))
+        return self._settle("rows/change", names, lock=lock, assignments=_set(assignments))
 
     def remove(self) -> bytes:
-        return self._settle("rows/remove", ["seen_state", "seen"], lock="update")
+        return self._settle("rows/remove", ["seen_state", "seen"], lock=SQL("update"))
+
+    def lock_for(self, columns: Iterable[str]) -> Composable:
+        """The lock that writing these columns needs, so that writing them waits for nobody.
+
+        Whoever inserts a row that refers to this one locks its key. That stands in the way only of a change to a column that
+        somebody could refer to, or that decides which partition the row is in; those are in a unique index, too.
+        """
+        referable = {column for unique in self.found.uniques if unique.flaw != "is partial" for column in unique.columns}
+        return SQL("no key update" if referable.isdisjoint(columns) else "update")
 
     def put_back(self) -> bytes:
         """Settle without writing an outcome: what the claim wrote is undone."""
         spec, claimed_as = self.found.spec, self.selection.claimed_as
-        assignments, as_left = [], []
+        assignments: list[Assignment] = []
+        as_left: list[Composable] = []
         if claimed_as is not None:
             assert spec.state is not None
-            assignments.append(self._set(spec.state, self.cast(SQL("h.was_state"), spec.state)))
+            assignments.append((spec.state, self.cast(SQL("h.was_state"), spec.state)))
             if spec.changed_at is not None:
-                assignments.append(self._set(spec.changed_at, self.cast(SQL("h.was_changed_at"), spec.changed_at)))
+                assignments.append((spec.changed_at, self.cast(SQL("h.was_changed_at"), spec.changed_at)))
             if spec.version is not None:
-                assignments.append(self._next_version)
+                assignments.append((spec.version, self._next_version))
             as_left.append(self.as_seen("h"))
         elif spec.lease_columns is not None:
             as_left.append(self.owned("h"))
@@ -454,20 +488,27 @@ class Composer:
         return self._settle(
             "rows/put_back",
             names,
-            lock="no key update",
-            assignments=COMMA.join(assignments) if assignments else SQL(""),
-            as_left=AND.join(as_left) if as_left else SQL("true"),
+            lock=self.lock_for(name for name, _ in assignments),
+            assignments=_set(assignments),
+            as_left=AND.join(as_left),
         )
 
     def renew_both(self) -> bytes:
         lease = self.found.spec.lease_columns
         assert lease is not None
-        return self._settle("rows/renew_both", [], lock="no key update", until=named(lease[1]), owned=self.owned("h"))
+        return self._settle(
+            "rows/renew_both",
+            [],
+            lock=self.lock_for([lease[1]]),
+            until=named(lease[1]),
+            owned=self.owned("h"),
+            seen=self.seen,
+        )
 
-    def _settle(self, name: str, names: Sequence[str], *, lock: str, **more: Composable) -> bytes:
+    def _settle(self, name: str, names: Sequence[str], *, lock: Composable, **more: Composable) -> bytes:
         every = ["key", "term", *(f"k{n}" for n in range(1, len(self.keys) + 1)), *names]
         arrays = COMMA.join(SQL(f"%({each})s::{_ARRAYS.get(each, 'text[]')}") for each in every)
-        held = self._fragment("rows/_held", t_is_m=self.key_from_texts("m"), lock=SQL(lock))
+        held = self._fragment("rows/_held", t_is_m=self.key_from_texts("m"), lock=lock)
         return self._compose(
             name,
             arrays=arrays,
@@ -485,39 +526,37 @@ class Composer:
             return SQL("")
         return self._fragment(
             "rows/_cleared",
-            cleared=COMMA.join(self._lease_cleared),
+            cleared=_set(self._lease_cleared),
             t_is_h=self.key_from_texts("h"),
             owned=self.owned("h"),
         )
 
-    def _touched(self, columns: Sequence[str]) -> list[Composable]:
+    def _touched(self, columns: Sequence[str]) -> list[Assignment]:
         """The time of change and the version, unless the outcome sets them itself."""
-        spec, touched = self.found.spec, []
+        spec = self.found.spec
+        touched: list[Assignment] = []
         if spec.changed_at is not None and spec.changed_at not in columns:
-            touched.append(self._set(spec.changed_at, self.moment(spec.changed_at)))
+            touched.append((spec.changed_at, self.moment(spec.changed_at)))
         if spec.version is not None and spec.version not in columns:
-            touched.append(self._next_version)
+            touched.append((spec.version, self._next_version))
         return touched
 
     @property
     def _next_version(self) -> Composable:
         version = self.found.spec.version
         assert version is not None
-        return self._set(version, SQL("coalesce({}, 0) + 1").format(self.column(version)))
+        return SQL("coalesce({}, 0) + 1").format(self.column(version))
 
     @property
-    def _lease_cleared(self) -> list[Composable]:
-        return [self._set(name, SQL("null")) for name in self.found.spec.lease_columns or ()]
-
-    def _set(self, column: str, value: Composable) -> Composable:
-        return SQL("{} = {}").format(named(column), value)
+    def _lease_cleared(self) -> list[Assignment]:
+        return [(name, SQL("null")) for name in self.found.spec.lease_columns or ()]
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 
     def forget(self) -> bytes:
         return self._compose(
             "rows/forget",
-            t_is_r=self.key_from_known,
+            t_is_r=self.key_from_known("r.key"),
             chosen=self.chosen,
             in_state=AND.join([self.in_states(due=False, claimed=True), *self.where]),
         )
@@ -534,7 +573,7 @@ class Composer:
         )
 
     def waiting(self) -> bytes:
-        return self._compose("rows/waiting", chosen=self.chosen, t_key=self.key_text)
+        return self._compose("rows/waiting", free=self.free, t_key=self.key_text)
 
     def listed(self) -> bytes:
         return self._compose(
@@ -543,16 +582,19 @@ class Composer:
             state=self._state_text,
             due=self.became_due,
             columns=self.asked_for,
-            chosen=self.chosen,
-            ordered=self.ordered,
+            free=self.free,
+            ordered=self._ordered(nulls_first=True),
         )
 
-    @property
-    def ordered(self) -> Composable:
+    def _ordered(self, *, nulls_first: bool = False) -> Composable:
+        """As a sweep walks. Where rows without a value are chosen at all, they come first, which no plain index gives."""
         order = self.selection.order
         direction = SQL(" desc" if order.descending else "")
         columns = [*([order.column] if order.column is not None else []), *self.keys]
-        return COMMA.join(SQL("{}{}").format(self.column(name), direction) for name in columns)
+        parts = [SQL("{}{}").format(self.column(name), direction) for name in columns]
+        if nulls_first and not order.descending and self._without_value(timed=True) is not None:
+            parts[0] = SQL("{} nulls first").format(parts[0])
+        return COMMA.join(parts)
 
     def purge(self, state: str | None, to: str | None, columns: tuple[str, ...]) -> bytes:
         """Move the rows of one state on, or delete them."""
@@ -563,26 +605,30 @@ class Composer:
             SQL("{} as {}").format(self.column(key), SQL(f"trueup_t{n}")) for n, key in enumerate(self.keys, 1)
         )
         # ctid is enough inside the statement that has locked the row, but only within one table.
-        slot = SQL("t.ctid as slot") if one_table else keys
+        slot = SQL("t.ctid as slot, {}").format(keys) if one_table else keys
         is_picked = SQL("t.ctid = any(array(select slot from picked))") if one_table else self.same_key("p")
-        late = SQL("extract(epoch from {} - {})::float8 as late_s").format(NOW, self.became_due)
-        assignments = []
+        # There is no time since -infinity, and one such row must not stop all others.
+        since = SQL("greatest({}, timestamptz '0001-01-01 00:00+00')").format(self.became_due)
+        late = SQL("extract(epoch from {} - {})::float8 as late_s").format(NOW, since)
+        assignments: list[Assignment] = []
         if to is not None:
             assert spec.state is not None
-            assignments = [self._set(spec.state, self.cast(quoted(to), spec.state))]
-            assignments += [
-                self._set(name, self.cast(SQL(f"%(c{n})s::text"), name)) for n, name in enumerate(columns, 1)
-            ]
+            assignments = [(spec.state, self.cast(quoted(to), spec.state))]
+            assignments += [(name, self.cast(SQL(f"%(c{n})s::text"), name)) for n, name in enumerate(columns, 1)]
             assignments += self._touched(columns)
         return self._compose(
             "rows/delete" if to is None else "rows/move",
             slot=slot,
+            keys=keys,
+            key_names=SQL(", ".join(self._typed_names)),
+            counted=self._fragment("rows/_counted"),
             eligible=AND.join(parts) if parts else SQL("true"),
-            ordered=self.ordered,
+            ordered=self._ordered(),
+            lock=self.lock_for(name for name, _ in assignments),
             from_picked=SQL("" if one_table else " from picked as p"),
             using_picked=SQL("" if one_table else " using picked as p"),
             is_picked=is_picked,
-            assignments=COMMA.join(assignments) if assignments else SQL(""),
+            assignments=_set(assignments),
             late_s=late,
         )
 
@@ -596,7 +642,7 @@ class Composer:
             state=self._state_text,
             due=self.became_due,
             free=self.free,
-            ordered=self.ordered,
+            ordered=self._ordered(),
         )
 
     def size(self) -> bytes:
@@ -622,6 +668,10 @@ _ARRAYS: Mapping[str, str] = {"term": "bigint[]", "rest_for": "float8[]", "delay
 
 def _text_of_key(texts: str, n: int) -> str:
     return f"%(k{n})s::text" if texts == "%" else f"{texts}.k{n}"
+
+
+def _set(assignments: Iterable[Assignment]) -> Composable:
+    return COMMA.join(SQL("{} = {}").format(named(column), value) for column, value in assignments)
 
 
 def _owner(cte: str) -> Composable:

@@ -56,24 +56,28 @@ async def unserved(
 ) -> int | None:
     """How many rows of the table this statement reads one by one for want of an index, when those are many; else None.
 
-    None also when the index is there and the planner prefers to read the table through, and when there is no plan within
+    None also when the index is there but the planner prefers to read the table through (many rows of few are asked for), and when there is no plan within
     `timeout`, because somebody rebuilds the table. Raises ConfigError when PostgreSQL refuses the statement, which it does
     because of what the user has given; `who` is the reconciler to name in it.
     """
     async with database.transaction() as connection:
         try:
-            async with connection.transaction():  # inside, so that a refusal does not cost the connection
+            async with connection.transaction():  # what fails is undone before the outer one commits
                 await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
                 sizes = {
                     (schema, name): rows for schema, name, rows in await fetch(connection, SIZES, {"table": found.oid})
                 }
                 plan = await _explain(connection, query, params)
-                scanned = {_table(node) for node in _nodes(plan) if node["Node Type"] == "Seq Scan"} & sizes.keys()
-                rows = sum(sizes[table] for table in scanned)
+                scans = [node for node in _nodes(plan) if node["Node Type"] == "Seq Scan" and _table(node) in sizes]
+                rows = sum(sizes[table] for table in {_table(scan) for scan in scans})
                 if rows < MANY:
                     return None
                 await fetch(connection, INSIST)
-                return None if _served(await _explain(connection, query, params), sizes.keys()) else rows
+                return (
+                    None
+                    if _served(await _explain(connection, query, params), {scan["Alias"] for scan in scans})
+                    else rows
+                )
         except (errors.QueryCanceled, errors.LockNotAvailable):
             return None
         except RETRYABLE:
@@ -105,16 +109,14 @@ async def _explain(connection: AsyncConnection[Any], query: bytes, params: Mappi
     return plan
 
 
-def _served(plan: Node, tables: Collection[Table]) -> bool:
-    """Whether each look at the tables walks an index from where the rows begin, and in the order asked for."""
+def _served(plan: Node, aliases: Collection[str]) -> bool:
+    """Whether these parts of the statement walk an index from where their rows begin, and in the order asked for."""
     for node in _nodes(plan):
-        if _table(node) in tables and node["Node Type"] == "Seq Scan":
+        if node.get("Alias") in aliases and node["Node Type"] == "Seq Scan":
             return False
-        if _table(node) in tables and "Filter" in node and "Index Cond" not in node:
+        if node.get("Alias") in aliases and "Filter" in node and "Index Cond" not in node:
             return False  # the order is that of an index, but what is looked for is not in it
-        if node["Node Type"] in ("Sort", "Incremental Sort") and any(
-            _table(below) in tables for below in _sorted(node)
-        ):
+        if node["Node Type"] == "Sort" and any(below.get("Alias") in aliases for below in _sorted(node)):
             return False
     return True
 
@@ -128,6 +130,8 @@ def _nodes(plan: Node) -> Iterator[Node]:
 def _sorted(node: Node) -> Iterator[Node]:
     """The scans whose rows a sort gets as they come."""
     for child in node.get("Plans", ()):
+        if child["Parent Relationship"] not in ("Outer", "Member", "Subquery"):
+            continue  # common table expressions hang below the uppermost node, whatever that is
         if child["Node Type"] in HANDING_ON:
             yield from _sorted(child)
         else:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 
 import psycopg
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import AdaptersMap, Loader
-from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
+from psycopg.types.datetime import DateLoader, IntervalLoader, TimeLoader, TimestampLoader, TimestamptzLoader, TimetzLoader
 
 
 class _Date(DateLoader):
@@ -35,6 +35,30 @@ class _Timestamptz(TimestamptzLoader):
             return (datetime.min if _early(data) else datetime.max).replace(tzinfo=UTC)  # noqa: DTZ901
 
 
+class _Time(TimeLoader):
+    def load(self, data: Buffer) -> time:
+        try:
+            return super().load(data)
+        except psycopg.DataError:  # 24:00
+            return time.max
+
+
+class _TimeTz(TimetzLoader):
+    def load(self, data: Buffer) -> time:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return time.max.replace(tzinfo=UTC)
+
+
+class _Interval(IntervalLoader):
+    def load(self, data: Buffer) -> timedelta:
+        try:
+            return super().load(data)
+        except (psycopg.DataError, OverflowError):
+            return timedelta.min if _early(data) else timedelta.max
+
+
 def _early(data: Buffer) -> bool:
     text = bytes(data)
     return text.startswith(b"-") or text.endswith(b"BC")
@@ -43,7 +67,14 @@ def _early(data: Buffer) -> bool:
 @cache
 def _clamping() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
-    loaders: dict[str, type[Loader]] = {"date": _Date, "timestamp": _Timestamp, "timestamptz": _Timestamptz}
+    loaders: dict[str, type[Loader]] = {
+        "date": _Date,
+        "time": _Time,
+        "timetz": _TimeTz,
+        "timestamp": _Timestamp,
+        "timestamptz": _Timestamptz,
+        "interval": _Interval,
+    }
     for name, loader in loaders.items():
         adapters.register_loader(name, loader)
     return adapters
@@ -58,5 +89,5 @@ class _Clamping:
 
 
 def context() -> AdaptContext:
-    """What connections that read users' rows are made with: infinity, and years beyond Python's, are clamped."""
+    """What connections that read users' rows are made with: infinity, and what is beyond Python's bounds, are clamped."""
     return _Clamping()

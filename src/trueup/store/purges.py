@@ -122,7 +122,7 @@ class Purges:
             f"c{n}": text_of(self.purge.columns[name], self.found.columns[name])
             for n, name in enumerate(self._columns, 1)
         }
-        return {"now": self._clock.now(), "grace": GRACE.total_seconds(), "bounds": list(BOUNDS_S), **values}
+        return {"now": self._clock.now(), "grace": GRACE.total_seconds(), "bounds": [-bound for bound in reversed(BOUNDS_S)], **values}
 
 
 def _taken(asked: int, rows: Rows) -> Taken:

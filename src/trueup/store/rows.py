@@ -34,9 +34,8 @@ from trueup.store.load import Statements
 from trueup.store.tables import Found
 from trueup.store.texts import text_of
 
-LEAST_WINDOW = (
-    1_000  # rows that a claim looks at, at least: those that are known already are passed over this many at a time
-)
+# Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
+LEAST_WINDOW = 1_000
 
 Done = Literal["changed", "conflict", "busy"]
 Quiet = Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it was
@@ -95,6 +94,8 @@ class Rows:
         self._change = cache(self.composer.change)
         self._claim_fresh = cache(self.composer.claim_fresh)
         self._composed: dict[str, bytes] = {}
+        # How far rows in quarantine have been looked at, to see whether they still belong there.
+        self._set_aside_until: tuple[datetime | None, str] = (None, "")
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
@@ -323,10 +324,19 @@ class Rows:
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
         return self._statements["rows/renew"], {**self._about(holder), **keys, **lease_for}
 
-    async def forget(self, most: int = 1_000) -> int:
-        """Drop what is known about rows that are no longer this reconciler's business."""
-        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
-        return len(await self._claiming.fetch_steered(self._steer, self._once("forget"), params))
+    async def forget(self) -> int:
+        """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many."""
+        after, after_key = self._set_aside_until
+        params = {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "window": self._window(self.reconciler.batch),
+            "after": after,
+            "after_key": after_key,
+        }
+        ((gone, until, key),) = await self._claiming.fetch_steered(self._steer, self._once("forget"), params)
+        self._set_aside_until = (until, key or "")
+        return int(gone)
 
     async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> tuple[str, Mapping[str, Any]] | None:
         """Lock a claimed row in this transaction and read it anew; None when the claim was lost."""

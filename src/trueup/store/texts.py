@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -21,9 +22,30 @@ def text_of(value: Any, column: Column) -> str | None:
         if "\0" in value:
             raise ValueError(f"column {column.name!r}: PostgreSQL cannot store a NUL character")
         return value
+    if isinstance(value, datetime) and value.tzinfo is not None and column.category == "timestamp":
+        value = value.astimezone(UTC).replace(tzinfo=None)  # PostgreSQL would drop the zone and keep the hour
     if isinstance(value, bytes | bytearray | memoryview):
-        return "\\x" + bytes(value).hex()
+        return _hex(value)
+    if isinstance(value, list) and column.category != "json":
+        value = _items(value)
     if column.category == "json" or isinstance(value, dict):
         value = value if isinstance(value, Json | Jsonb) else Jsonb(value)
     dumped = Transformer().get_dumper(value, PyFormat.TEXT).dump(value)
     return None if dumped is None else bytes(dumped).decode()
+
+
+def _items(values: list[Any]) -> list[Any]:
+    """Of an array. The driver quotes bytes for a statement unless it knows the connection, and that once too often for us."""
+    return [_item(value) for value in values]
+
+
+def _item(value: Any) -> Any:
+    if isinstance(value, list):
+        return _items(value)
+    if isinstance(value, Enum):
+        return value.value
+    return _hex(value) if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def _hex(value: bytes | bytearray | memoryview) -> str:
+    return "\\x" + bytes(value).hex()

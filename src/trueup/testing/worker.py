@@ -6,6 +6,7 @@ await send.enqueue("x")
 await worker.claim()
 await worker.run_one()       # the handler ran; nothing is written yet
 await worker.finish()        # now it is
+await worker.sweep("name")   # one sweep of a reconciler, from its first claim to its last write
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from trueup.app import App
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.outcome import Outcome
+from trueup.reconcile.counts import Counts
 from trueup.store.jobs import Rescued
 
 
@@ -56,6 +58,17 @@ class ManualWorker:
                 ran += 1
             await self.finish()
         return ran
+
+    async def sweep(self, name: str) -> Counts:
+        """One whole sweep of a reconciler, or of a move or deletion; all that came of it is written when this returns.
+
+        A failed row is due again when the clock has been moved on. Nothing is done while it is paused.
+        """
+        if not self.worker.trusted:
+            await self.worker.begin_life()
+        self.worker.team.declare(self.app._reconcilers.all())
+        await self.worker.team.gather()
+        return await self.worker.team.sweep(name)
 
     async def end(self) -> None:
         """Close its connections, as a killed process would: nothing is handed back."""

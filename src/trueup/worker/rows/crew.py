@@ -1,8 +1,9 @@
 """The rows a sweep has in hand, and the handlers at work on them: up to `concurrency` at a time, each row in a task of its own.
 
-A row ends here in one of four ways: its handler returned or raised; it wrote its outcome itself; the worker stops; or the
-lease is gone. Cancelling a handler is a request: one that ignores it keeps its place until it returns, and its row is not
-renewed any more.
+A row leaves the hand in one of four ways: its handler returned or raised; it wrote its outcome itself; the worker stops; or
+the lease is gone. Cancelling a handler is a request: one that ignores it keeps its place until it returns, but its row is out
+of the hand when the lease is gone, and what it does later is nobody's business. When every place is taken by such handlers,
+the rows that wait go back: others may have them.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from random import Random
 
 from trueup.clock import elapsed
-from trueup.events import Events, RowChanged, RowConflict
-from trueup.reconcile.decide import GiveBack, Lost, Verdict, decide
+from trueup.events import Events, RowConflict, ServiceFailed
+from trueup.jobs.failure import describe, type_name
+from trueup.reconcile.decide import GiveBack, Lost, Verdict, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows import Batch, Rows
 from trueup.worker.rows.handling import Handled, Handling
 from trueup.worker.rows.held import Held
-from trueup.worker.rows.settler import Count, Settler, Settling, changed_event
+from trueup.worker.rows.settler import Count, Settler, Settling
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
+LAST_WORD = 1.0  # seconds for handlers to end once nobody waits for them any more
 
 
 class Crew:
@@ -31,25 +33,21 @@ class Crew:
         handling: Handling,
         settler: Settler,
         events: Events,
-        random: Random,
         *,
-        judge: Callable[[Held, Handled, Verdict], Verdict],
-        on_settled: Callable[[Settling, Count], None],
+        judge: Callable[[Held, Handled], Verdict],
     ) -> None:
         self._rows = rows
         self._handling = handling
         self._settler = settler
         self._events = events
-        self._random = random
         self._judge = judge
-        self._on_settled = on_settled
         self._waiting: deque[Held] = deque()
         self._held: dict[tuple[str, int], Held] = {}
-        self._running = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
         self.concurrency = rows.reconciler.concurrency
-        self.stopping = False
+        self.stopping = False  # nothing is begun any more
 
     # -- what is in hand ----------------------------------------------------------------------------------------------
 
@@ -65,12 +63,21 @@ class Crew:
     def idle(self) -> bool:
         return not self._held
 
+    @property
+    def stuck(self) -> bool:
+        """Whether every place is taken by a handler that has lost its row and does not end."""
+        full = len(self._tasks) >= self.concurrency
+        return full and all(held.task is None for held in self._held.values())
+
     def put(self, batch: Batch, sent: float) -> None:
+        now = elapsed()
         for row, wait in zip(batch.rows, batch.waits, strict=True):
-            held = Held(row, sent, wait)
+            held = Held(row, sent, now + wait.total_seconds() if wait else 0.0)
             self._held[row.key, row.term] = held
             self._waiting.append(held)
         self._look()
+        if self.stopping:
+            self.give_back()
         self._start()
 
     async def until(self, ready: Callable[[], bool]) -> None:
@@ -86,8 +93,7 @@ class Crew:
     def give_back(self) -> None:
         """What has not been begun goes back."""
         while self._waiting:
-            held = self._waiting.popleft()
-            self._settle(held, GiveBack())
+            self._settle(self._waiting.popleft(), GiveBack())
 
     def interrupt(self) -> None:
         """Cancel what still runs; it goes back."""
@@ -98,80 +104,98 @@ class Crew:
     def lost(self, those: Sequence[Held]) -> None:
         """Their leases are gone."""
         for held in those:
+            if held.written is not None or not self._has(held):
+                continue
             held.row.trust.end()
-            if held.task is None and held in self._waiting:
+            if held.task is None:
                 self._waiting.remove(held)
-                self._settle(held, Lost())
-            else:
-                held.cancel("lost")
+            held.cancel("lost")
+            self._settle(held, Lost())
+
+    async def abandon(self) -> None:
+        """Let go of everything; nothing is handed back."""
+        self.stopping = True
+        self._waiting.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+        for held in self.in_hand():
+            held.cancel("lost")
+        self._held.clear()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORD)
+
+    def _has(self, held: Held) -> bool:
+        return (held.row.key, held.row.term) in self._held
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        while self._waiting and self._running < self.concurrency:
+        while self._waiting and len(self._tasks) < self.concurrency and not self.stopping:
             held = self._waiting.popleft()
             if not self._enough_lease(held):
                 self._settle(held, GiveBack())
                 continue
-            self._running += 1
             held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
+            self._tasks.add(held.task)
 
     def _enough_lease(self, held: Held) -> bool:
         """A row is not begun with little of its lease left: renewals fail, and somebody else may soon begin, too."""
         return held.row.trust.left(self._rows.clock.elapsed()) > self._rows.reconciler.lease_for.total_seconds() / 3
 
     async def _one(self, held: Held) -> None:
-        held.started = elapsed()
         try:
-            if held.wait:
-                await asyncio.sleep(held.wait.total_seconds())
-            handled = await self._handling.run(held)
+            wait = held.not_before - elapsed()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            self._ended(held, await self._handling.run(held))
         except asyncio.CancelledError:
-            self._settle(held, Lost() if held.cancelled == "lost" else GiveBack())
-        except BaseException as error:  # ours, not the handler's: the row must not stay in hand because of it
-            self._settle(held, self._decided(held, Handled(error)))
-        else:
-            self._ended(held, handled)
+            self._ended(held, None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # ours, or a group of such as only a process may raise
+            self._ended(held, Handled(error))
         finally:
-            self._running -= 1
+            assert held.task is not None
+            self._tasks.discard(held.task)
+            if self._has(held):  # whatever happened, it must not stay in hand
+                self._settle(held, GiveBack())
             self._start()
             self._changed.set()
 
-    def _ended(self, held: Held, handled: Handled) -> None:
-        if held.cancelled == "lost":
-            self._settle(held, Lost())
-        elif handled.done is None:
-            self._settle(held, self._decided(held, handled))
-        elif handled.done == "changed":
-            self._written(held, handled)
-        else:  # refused in the handler's own transaction, which is rolled back: only the claim is left to give up
-            count: Count = "conflict" if handled.done == "conflict" else "unchanged"
-            if count == "conflict":
-                self._events.emit(RowConflict(held.row.reconciler, held.row.key, f"{handled.ended!r:.200}"))
-            self._settle(held, GiveBack(), counts_as=count)
+    def _ended(self, held: Held, handled: Handled | None) -> None:
+        """A handler has ended; or (None) it was cancelled."""
+        if not self._has(held):
+            return
+        error = handled.ended if handled is not None and isinstance(handled.ended, BaseException) else None
+        if held.written is not None:
+            self._written(held, held.written, error)
+        elif handled is None or (held.cancelled == "shutdown" and error is not None):
+            self._settle(held, GiveBack())
+        elif handled.refused is None:
+            self._settle(held, self._judge(held, handled))
+        else:  # its transaction is rolled back: only the claim is left to give up
+            if handled.refused == "conflict":
+                outcome = "not begun" if handled.settled is None else shown(handled.settled)
+                self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
+            self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
 
-    def _decided(self, held: Held, handled: Handled) -> Verdict:
-        reconciler = self._rows.reconciler
-        verdict = decide(handled.ended, held.row, reconciler, self._random, made=handled.made)
-        return self._judge(held, handled, verdict)
-
-    def _written(self, held: Held, handled: Handled) -> None:
-        """In the handler's own transaction: nothing is left to write."""
-        assert isinstance(handled.ended, Outcome)
-        verdict = self._decided(held, handled)
-        settling = Settling(held.row, verdict, elapsed() - (held.started or elapsed()))
+    def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
+        """In the handler's own transaction: nothing is left to write, and what came after it changes nothing."""
+        verdict = self._judge(held, Handled(outcome))
         self._leave(held)
-        if self._events.wants(RowChanged) and getattr(verdict, "outcome", None) is not None:
-            self._events.emit(changed_event(settling))
-        self._on_settled(settling, "changed" if getattr(verdict, "outcome", None) is not None else "unchanged")
+        self._settler.written(Settling(held, verdict, _duration(held)))
+        if error is not None:
+            service = f"handler of {held.row.reconciler}, after its outcome was written"
+            self._events.emit(ServiceFailed(service, type_name(error), describe(error)))
 
     def _settle(self, held: Held, verdict: Verdict, *, counts_as: Count | None = None) -> None:
         self._leave(held)
-        duration = 0.0 if held.started is None else elapsed() - held.started
-        self._settler.put(Settling(held.row, verdict, duration, counts_as))
+        self._settler.put(Settling(held, verdict, _duration(held), counts_as, uncertain=held.uncertain))
 
     def _leave(self, held: Held) -> None:
-        held.keep = False
+        held.until = None
         self._held.pop((held.row.key, held.row.term), None)
         self._changed.set()
 
@@ -185,7 +209,11 @@ class Crew:
     def _watched(self) -> None:
         self._watch = None
         now = self._rows.clock.elapsed()
-        over = [held for held in self._held.values() if held.cancelled is None and held.row.trust.left(now) <= 0]
-        if over:
-            self.lost(over)
+        self.lost([held for held in self._held.values() if held.row.trust.left(now) <= 0])
+        if self.stuck:
+            self.give_back()
         self._look()
+
+
+def _duration(held: Held) -> float:
+    return 0.0 if held.started is None else elapsed() - held.started

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from trueup import faults
+from trueup.clock import elapsed
 from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.context import JobTransaction
 from trueup.jobs.outcome import JobTimeout
@@ -23,7 +26,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import Ended, decide
 from trueup.reconcile.handler import outcome_of
-from trueup.reconcile.outcome import Outcome, translated
+from trueup.reconcile.outcome import Outcome
 from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Pool
@@ -39,34 +42,35 @@ class ProcessDied(Exception):
     """The process that held the row died each time; it is not tried once more."""
 
 
+class RowBusy(Exception):
+    """Somebody has had the row locked for seconds, so its outcome could not be written."""
+
+
 @dataclass(slots=True)
 class Handled:
-    """How a run ended; `done` when it has been written already, in a transaction of the handler's."""
+    """How a run ended. `refused` when its row could not be had, or its own transaction was rolled back for it."""
 
     ended: Ended
     made: Any = None
-    done: Done | None = None
+    refused: Done | None = None
+    settled: Outcome | None = None  # given to ctx.transaction(): what is returned afterwards is not looked at
 
 
 class Handling:
-    def __init__(self, rows: Rows, pool: Pool, threads: Threads, random: Any) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, pool: Pool, threads: Threads, random: Random) -> None:
+        self.rows = rows
+        self.pool = pool
+        self.random = random
         self._reconciler = rows.reconciler
-        self._pool = pool
         self._threads = threads
-        self._random = random
 
     async def run(self, held: Held) -> Handled:
-        """Never raises but CancelledError: whatever goes wrong is how it ended."""
-        row = held.row
-        if row.spent:
-            return Handled(ProcessDied(f"the process that held it died, {row.attempt} times"))
+        """Whatever goes wrong is how it ended; raises CancelledError only when we have cancelled it."""
         handled = Handled(LostClaim("not begun"))
         try:
             await self._run(held, handled)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if held.cancelled is not None or (task is not None and task.cancelling()):
+            if held.cancelled is not None:
                 raise
             handled.ended = error  # the handler cancelled itself
         except (Exception, SystemExit, GeneratorExit) as error:
@@ -74,61 +78,85 @@ class Handling:
         return handled
 
     async def _run(self, held: Held, handled: Handled) -> None:
-        if self._reconciler.mode == "shadow":
+        row = held.row
+        if row.spent:
+            handled.ended = ProcessDied(f"the process that held it died, {row.attempt} times")
+            handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
+        elif self._reconciler.mode == "shadow":
             await self._in_shadow(held, handled)
         elif self._reconciler.claim == "row_lock":
             await self._in_lock(held, handled)
         else:
-            handled.made = self._reconciler.handler.shape.make(held.row.values)
+            handled.made = self._reconciler.handler.shape.make(row.values)
             await self._call(held, handled, None)
 
     async def _in_lock(self, held: Held, handled: Handled) -> None:
         """The row is locked, handled and written in one transaction. An error rolls it back, and is recorded after that."""
-        row = held.row
-        async with self._pool.transaction() as connection:
-            await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
-            locked = await self._rows.lock(row, connection)
-            if locked is None:
-                raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is gone")
-            status, values = locked
-            if status != "locked":
-                handled.done = "conflict" if status == "gone" else "busy"
+        async with _certain(held), self.pool.transaction() as connection:
+            if not await self._locked(held, handled, connection):
                 return
-            handled.made = self._reconciler.handler.shape.make(values)
             await self._call(held, handled, connection)
-            if isinstance(handled.ended, BaseException):
-                raise handled.ended
-            _trusted(row, self._rows)
-            verdict = decide(handled.ended, row, self._reconciler, self._random, made=handled.made)
-            done = (await self._rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+            verdict = decide(handled.ended, held.row, self._reconciler, self.random, made=handled.made)
+            done = await self.settle(held, verdict, connection)
             if done is None:
-                raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is gone")
-            handled.done = done
+                raise _gone(held.row)
+            if done != "changed":  # nobody else can have touched a row that we have locked
+                raise ConfigError(
+                    f"{handled.ended!r:.200}: its handler has changed the row itself, through tx; "
+                    "return the columns with the outcome instead"
+                )
+        if handled.refused is None:
+            assert isinstance(handled.ended, Outcome)
+            held.written = handled.ended
+
+    async def _locked(self, held: Held, handled: Handled, connection: AsyncConnection[Any]) -> bool:
+        row = held.row
+        await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
+        locked = await self.rows.lock(row, connection)
+        if locked is None:
+            raise _gone(row)
+        status, values = locked
+        if status != "locked":
+            handled.refused = "conflict" if status == "gone" else "busy"
+            return False
+        handled.made = self._reconciler.handler.shape.make(values)
+        return True
+
+    async def settle(self, held: Held, verdict: Any, connection: AsyncConnection[Any]) -> Done | None:
+        """Write what was decided in a transaction of the handler's; its commit comes next."""
+        row = held.row
+        if row.trust.left(self.rows.clock.elapsed()) <= 0:
+            raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
+        done = (await self.rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+        if done == "changed":
+            held.keep = False  # from the commit on there is no lease to renew, and the keeper must not take it for lost
+            held.uncertain = True
             if faults.ARMED:
                 faults.hit("before_row_commit")
+        return done
 
     async def _in_shadow(self, held: Held, handled: Handled) -> None:
         """As if, in a transaction that is rolled back."""
         handler = self._reconciler.handler
+        handled.made = handler.shape.make(held.row.values)
         if handler.tx is None:
-            handled.made = handler.shape.make(held.row.values)
             await self._call(held, handled, None)
             return
-        async with self._pool.transaction() as connection:
+        async with self.pool.transaction() as connection:
             await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
-            handled.made = handler.shape.make(held.row.values)
             await self._call(held, handled, connection)
             raise psycopg.Rollback
 
     async def _call(self, held: Held, handled: Handled, tx: AsyncConnection[Any] | None) -> None:
         """The handler itself, within its time."""
-        handler, row = self._reconciler.handler, held.row
+        handler, timeout = self._reconciler.handler, self._reconciler.timeout
         context: RowContext | None = None
         if handler.context is not None:
             held.lost = Lost()
-            context = RowContext(row, held.lost, _Port(self._rows, self._pool, handled, self._random))
-        timeout = self._reconciler.timeout
+            context = RowContext(held.row, held.lost, _Port(self, held, handled))
         scope = asyncio.timeout(timeout.total_seconds())
+        held.started = elapsed()
+        held.until = held.started + timeout.total_seconds()
         if faults.ARMED:
             faults.hit("before_row_handler")
         try:
@@ -138,27 +166,24 @@ class Handling:
                     returned = await call()
                 else:
                     returned = await self._threads.run(partial(copy_context().run, call))
-            outcome = outcome_of(returned, handler.who)
         except TimeoutError:
             if not scope.expired():
                 raise
             raise JobTimeout(timeout) from None
         finally:
-            held.keep = held.keep and not scope.expired()
             if held.lost is not None:
                 held.lost.set()  # the context is over: a thread left behind by a timeout learns it here
-        if handled.done is None:
-            handled.ended = checked_outcome(self._rows, outcome)
+        if handled.settled is None:
+            outcome = outcome_of(returned)
+            check_outcome(self.rows, outcome)
+            handled.ended = outcome
         if faults.ARMED:
             faults.hit("after_row_handler")
 
 
-def checked_outcome(rows: Rows, outcome: Outcome) -> Outcome:
-    """The outcome in the table's own names. Raises ConfigError when it names what the table does not have."""
-    found, model = rows.found, rows.found.spec.model
-    if model is not None:
-        outcome = translated(outcome, model.column, model.stored, found.spec.state)
-    columns = getattr(outcome, "columns", {})
+def check_outcome(rows: Rows, outcome: Any) -> None:
+    """Raise ConfigError when an outcome names what the table does not have."""
+    found, columns = rows.found, getattr(outcome, "columns", {})
     for name in columns:
         column = found.columns.get(name)
         if column is None:
@@ -173,71 +198,95 @@ def checked_outcome(rows: Rows, outcome: Outcome) -> Outcome:
             raise ConfigError(f"{outcome!r:.200}: column {name!r} of table {found.spec} is generated and cannot be set")
     if hasattr(outcome, "state") and found.spec.state is None:
         raise ConfigError(f"{outcome!r:.200}: table {found.spec} was declared without state=; return Stay(…)")
-    return outcome
 
 
-def _trusted(row: ClaimedRow, rows: Rows) -> None:
-    if row.trust.left(rows.clock.elapsed()) <= 0:
-        raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
+def _gone(row: ClaimedRow) -> LostClaim:
+    return LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is gone")
+
+
+def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
+    try:
+        return make(row.values)
+    except Exception:
+        return None
+
+
+@asynccontextmanager
+async def _certain(held: Held) -> AsyncIterator[None]:
+    """Around a transaction with an outcome: an answer from the server, even a refusal to commit, leaves nothing open."""
+    try:
+        yield
+    except RETRYABLE:
+        raise
+    except psycopg.Error:
+        held.uncertain = False
+        raise
+    held.uncertain = False
 
 
 class _Port:
-    def __init__(self, rows: Rows, pool: Pool, handled: Handled, random: Any) -> None:
-        self._arguments = (rows, pool, handled, random)
+    def __init__(self, handling: Handling, held: Held, handled: Handled) -> None:
+        self._lent = (handling, held, handled)
 
     def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction:
-        return _RowTransaction(context, outcome, *self._arguments)
+        return _RowTransaction(context, outcome, *self._lent)
 
 
 class _RowTransaction(JobTransaction):
     """The handler's own transaction, which ends with its row's outcome."""
 
-    def __init__(
-        self, context: RowContext, outcome: Outcome, rows: Rows, pool: Pool, handled: Handled, random: Any
-    ) -> None:
+    def __init__(self, context: RowContext, outcome: Outcome, handling: Handling, held: Held, handled: Handled) -> None:
         self._context = context
         self._outcome = outcome
-        self._rows = rows
-        self._pool = pool
+        self._handling = handling
+        self._held = held
         self._handled = handled
-        self._random = random
         self._stack = AsyncExitStack()
         self._connection: AsyncConnection[Any] | None = None
 
     async def __aenter__(self) -> AsyncConnection[Any]:
-        if self._rows.reconciler.claim == "row_lock":
+        rows = self._handling.rows
+        if rows.reconciler.claim == "row_lock":
             raise ConfigError("claim='row_lock' has one transaction, the handler's tx; return the outcome")
-        _trusted(self._context.row, self._rows)
-        self._outcome = checked_outcome(self._rows, self._outcome)
-        self._connection = await self._stack.enter_async_context(self._pool.transaction())
-        await self._connection.execute(BOUND, milliseconds(self._rows.reconciler.lease_for))
-        return self._connection
+        if self._handled.settled is not None:
+            raise ConfigError("ctx.transaction() ends the work on its row, and has been used already")
+        if self._context.lost.is_set():
+            raise _gone(self._context.row)
+        check_outcome(rows, self._outcome)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(_certain(self._held))
+            connection = await stack.enter_async_context(self._handling.pool.transaction())
+            await connection.execute(BOUND, milliseconds(rows.reconciler.lease_for))
+            self._stack = stack.pop_all()
+        self._connection = connection
+        return connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._rows.reconciler.mode == "shadow":
-            self._handled.ended = self._outcome
+        if error is not None:
+            await self._stack.__aexit__(kind, error, trace)
+            return
+        handled = self._handled
+        if self._handling.rows.reconciler.mode == "shadow":
+            handled.ended = handled.settled = self._outcome
             await self._roll_back()
             return
-        if error is None:
-            try:
-                done = await self._settle()
-            except BaseException:
-                await self._stack.__aexit__(*sys.exc_info())
-                raise
-            if done != "changed":
-                self._handled.done = done
-                await self._roll_back()
-                raise LostClaim(f"{self._context!r}: {_WHY[done]}; nothing was changed")
         try:
-            await self._stack.__aexit__(kind, error, trace)
-        except RETRYABLE:
-            self._context.uncertain = error is None
+            done = await self._settle()
+        except BaseException:
+            await self._stack.__aexit__(*sys.exc_info())
             raise
-        if error is None:
-            self._handled.ended, self._handled.done = self._outcome, "changed"
-            self._context.finished = True
+        if done != "changed":
+            await self._roll_back()
+            self._refuse(done)
+        try:
+            await self._stack.__aexit__(None, None, None)
+        except RETRYABLE:
+            self._context.uncertain = True
+            raise
+        self._held.written = handled.ended = handled.settled = self._outcome
+        self._context.finished = True
 
     def __enter__(self) -> Any:
         raise ConfigError("ctx.transaction() of a reconciler is for async handlers; make it `async def`")
@@ -248,28 +297,27 @@ class _RowTransaction(JobTransaction):
         """Never entered."""
 
     async def _settle(self) -> Done | None:
-        row, connection = self._context.row, self._connection
-        assert connection is not None
-        _trusted(row, self._rows)
-        verdict = decide(self._outcome, row, self._rows.reconciler, self._random)
+        handling, row = self._handling, self._context.row
+        assert self._connection is not None
+        verdict = decide(self._outcome, row, handling.rows.reconciler, handling.random)
         for _ in range(BUSY_TRIES):
-            done = (await self._rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+            done = await handling.settle(self._held, verdict, self._connection)
             if done != "busy":
                 break
             await asyncio.sleep(BUSY_PAUSE)
-        if faults.ARMED:
-            faults.hit("before_row_commit")
         return done
+
+    def _refuse(self, done: Done | None) -> None:
+        """Raise what the handler is to know; its writes are rolled back."""
+        if done == "busy":
+            raise RowBusy(f"{self._context!r}: somebody has it locked; nothing was changed")
+        if done == "conflict":
+            self._handled.refused, self._handled.settled = done, self._outcome
+            raise LostClaim(f"{self._context!r}: somebody else has changed the row; nothing was changed")
+        raise LostClaim(f"{self._context!r}: the lease is gone; nothing was changed")
 
     async def _roll_back(self) -> None:
         try:
             raise psycopg.Rollback
         except psycopg.Rollback:
             await self._stack.__aexit__(*sys.exc_info())
-
-
-_WHY: dict[Done | None, str] = {
-    None: "the lease is gone",
-    "conflict": "somebody else has changed the row",
-    "busy": "somebody has it locked",
-}

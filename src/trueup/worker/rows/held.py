@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal
 
 from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.outcome import Outcome
 
 Reason = Literal["lost", "shutdown"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
+    """Written by the event loop, read by the keeper's thread, too."""
+
     row: ClaimedRow
     renewed: float  # when its lease was last confirmed, counted from before that was asked
-    wait: timedelta = timedelta()
+    not_before: float = 0.0  # its handler may begin then; by the fleet's rate
     task: asyncio.Task[None] | None = None
-    started: float | None = None
+    started: float | None = None  # its handler
+    until: float | None = None  # its handler's time is up then
     lost: Lost | None = None
     cancelled: Reason | None = None
-    keep: bool = True  # its lease is to be renewed: not once its handler has used up its time
+    keep: bool = True
+    written: Outcome | None = None  # in a transaction of the handler's, which is committed: nothing is left to lose
+    uncertain: bool = False  # that commit was sent, and no answer has come
+
+    def kept(self, now: float) -> bool:
+        """Whether its lease is to be renewed: not once its handler has used up its time, whatever that still does."""
+        return self.keep and (self.until is None or now < self.until)
 
     def cancel(self, reason: Reason) -> None:
         if self.cancelled is None:

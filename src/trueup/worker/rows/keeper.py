@@ -16,9 +16,11 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
+from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
-from trueup.events import Events, RenewalFailed
+from trueup.events import Events, RenewalFailed, ServiceFailed
+from trueup.jobs.failure import describe, type_name
 from trueup.store.connect import RETRYABLE, abort
 from trueup.store.pool import fetch_sync
 from trueup.store.rows import Rows
@@ -47,6 +49,7 @@ class Keeper:
 
     def start(self) -> None:
         if self._kept and self._thread is None:
+            self._stop.clear()
             self._thread = threading.Thread(target=self._run, name="trueup row keeper", daemon=True)
             self._thread.start()
 
@@ -64,7 +67,10 @@ class Keeper:
     def _run(self) -> None:
         try:
             while not self._stop.wait(LOOK_EVERY):
-                self.renew_once()
+                try:
+                    self.renew_once()
+                except Exception as error:  # without this thread every lease would be lost, one after the other
+                    self._events.emit(ServiceFailed("row keeper", type_name(error), describe(error)))
         finally:
             self._drop()
 
@@ -72,7 +78,8 @@ class Keeper:
         """Renew what is due for it."""
         for rows, in_hand, on_lost in self._kept:
             third = rows.reconciler.lease_for.total_seconds() / 3
-            due = [held for held in list(in_hand()) if held.keep and rows.clock.elapsed() - held.renewed >= third]
+            renewed_before, now = rows.clock.elapsed() - third, elapsed()
+            due = [held for held in in_hand() if held.kept(now) and held.renewed <= renewed_before]
             for start in range(0, len(due), MOST_AT_ONCE):
                 lost = self._renew(rows, due[start : start + MOST_AT_ONCE])
                 if lost:

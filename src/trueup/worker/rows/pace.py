@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from datetime import timedelta
 
+from trueup.clock import Clock
 from trueup.events import SweepCompleted
 from trueup.reconcile.counts import Counts
 from trueup.store.reconcilers import Gate
 
 STARTS_WITHIN = 5.0  # seconds over which the first sweeps of a fleet that starts together are spread
 PAUSED_LOOK = 5.0  # seconds between looks whether a pause is over
+LOOK_AT_GATE = 1.0  # seconds between looks, during a sweep, whether there is a pause
 
 
 def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
@@ -19,6 +22,18 @@ def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
         return 0.0
     spread = random.uniform(0, min(STARTS_WITHIN, every.total_seconds() / 10))  # noqa: S311
     return spread if gate.swept_ago is None else max(0.0, every.total_seconds() - gate.swept_ago) + spread
+
+
+async def wait_for_rate(pause: timedelta, stop: asyncio.Event, clock: Clock) -> bool:
+    """Until the fleet's rate may allow more, or a stop. False: on a clock that stands still, that would be for ever."""
+    if clock.now() is not None:
+        return False
+    try:
+        async with asyncio.timeout(max(pause.total_seconds(), 0.001)):
+            await stop.wait()
+    except TimeoutError:
+        pass
+    return True
 
 
 def completed(name: str, counts: Counts, seconds: float) -> SweepCompleted:

@@ -6,31 +6,32 @@ Before it begins, `max_fraction` is compared with how much of the table would be
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from uuid import UUID
 
 from psycopg import errors
 
-from trueup.clock import elapsed
+from trueup.clock import Clock, elapsed
 from trueup.events import Events, ServiceFailed, SweepRefused
 from trueup.reconcile.counts import Counts
 from trueup.store.purges import Purges
 from trueup.store.reconcilers import Gate, Reconcilers
-from trueup.worker.rows.pace import PAUSED_LOOK, completed, first_after
+from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
 from trueup.worker.service import Service, jittered
 
 Progress = Callable[[Counts], None]
 
 
 class Purger(Service):
-    def __init__(self, purges: Purges, log: Reconcilers, events: Events, holder: Callable[[], UUID]) -> None:
+    def __init__(
+        self, purges: Purges, log: Reconcilers, clock: Clock, events: Events, holder: Callable[[], UUID]
+    ) -> None:
         super().__init__(events)
         self.purges = purges
         self.purge = purges.purge
         self.name = f"purger of {purges.purge.name}"
         self._log = log
+        self._clock = clock
         self._holder = holder
         self._first = True
 
@@ -51,22 +52,29 @@ class Purger(Service):
         return jittered(self.purge.every.total_seconds())
 
     async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
-        """Until no row is left for it, or its time is up."""
+        """Until no row is left for it, its time is up, or a person pauses it."""
         gate = gate or await self._log.gate(self.purge.name)
         counts = Counts()
+        if gate.paused:
+            return counts
         refusal = await self.purges.too_much()
         if refusal is not None:
             self.events.emit(SweepRefused(self.purge.name, refusal))
             await self._log.swept(self.purge.name)
             return counts
-        started = elapsed()
+        begun_at, started = gate.now, elapsed()
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
+        looked = started
         for state in self.purge.selection.states or (None,):
-            while not self._stop.is_set() and elapsed() < until:
+            while not self._stop.is_set() and elapsed() < until and not gate.paused:
+                if elapsed() >= looked + LOOK_AT_GATE:
+                    gate, looked = await self._log.gate(self.purge.name), elapsed()
+                    continue
                 batch = await self.purges.take(state)
                 if batch.ask_again_after is not None:
-                    await self._wait(batch.ask_again_after)
-                    continue
+                    if await wait_for_rate(batch.ask_again_after, self._stop, self._clock):
+                        continue
+                    break
                 batch.add_to(counts)
                 if progress is not None:
                     progress(counts)
@@ -74,13 +82,6 @@ class Purger(Service):
                     break
         await self._log.swept(self.purge.name)
         if counts.claimed:
-            await self._log.log(self.purge.name, self._holder(), gate.now, counts)
+            await self._log.log(self.purge.name, self._holder(), begun_at, counts)
             self.events.emit(completed(self.purge.name, counts, elapsed() - started))
         return counts
-
-    async def _wait(self, pause: timedelta) -> None:
-        try:
-            async with asyncio.timeout(max(pause.total_seconds(), 0.001)):
-                await self._stop.wait()
-        except TimeoutError:
-            return

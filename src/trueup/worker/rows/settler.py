@@ -1,26 +1,25 @@
 """Writes what became of rows, many at a time.
 
 Verdicts are gathered for a few milliseconds and written with one statement per kind of verdict; each row is judged alone by
-its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does not fit) makes the whole
-statement fail: then they are written one by one, and for that row it counts as a failure of its handler. A row that somebody
-has locked is tried again while its lease lasts; nobody waits for it. Nothing is written for a row whose lease is no longer
-trusted.
+its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does not fit, a trigger that
+takes too long) makes the whole statement fail: then they are written one by one, and for that row it counts as a failure of its
+handler. A row that somebody has locked is tried again while its lease lasts; nobody waits for it. While the database is away,
+what is to be written is kept as long as the lease of its row is trusted, and dropped then: whoever has the row next will do it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any, Literal
 
-import psycopg
+from psycopg import errors
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import DuplicateJob, TrueupError
 from trueup.events import (
     Events,
     RowChanged,
@@ -34,10 +33,11 @@ from trueup.events import (
 )
 from trueup.jobs.failure import Failure
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Lost, Remove, Rest, SetAside, Verdict, decide
+from trueup.reconcile.decide import BackOff, Change, GiveBack, Lost, Remove, Rest, SetAside, Verdict, decide, shown
 from trueup.reconcile.outcome import To
 from trueup.store.connect import RETRYABLE
 from trueup.store.rows import Rows
+from trueup.worker.rows.held import Held
 from trueup.worker.service import Service
 
 MOST_AT_ONCE = 500
@@ -48,13 +48,17 @@ Count = Literal["changed", "unchanged", "conflict", "retry", "quarantined", "los
 
 @dataclass(slots=True)
 class Settling:
-    row: ClaimedRow
+    held: Held
     verdict: Verdict
     duration: float = 0.0
     counts_as: Count | None = None  # known already, whatever the statement says
     uncertain: bool = False  # a statement with it was sent and no answer came
     refused: bool = False  # the database would not have its outcome
     not_before: float = 0.0
+
+    @property
+    def row(self) -> ClaimedRow:
+        return self.held.row
 
 
 class Settler(Service):
@@ -80,10 +84,14 @@ class Settler(Service):
     def pending(self) -> int:
         return len(self._pending)
 
+    def in_hand(self) -> Iterable[Held]:
+        """Those that are still to be written. Also called on the keeper's thread."""
+        return [settling.held for settling in list(self._pending)]
+
     def put(self, settling: Settling) -> None:
         """It is written soon."""
         if isinstance(settling.verdict, Lost):
-            self._lost(settling, "local")
+            self._lost(settling)
             return
         self._pending.append(settling)
         self._wake.set()
@@ -107,18 +115,23 @@ class Settler(Service):
                 ours.append(settling)
             else:
                 self._forget([settling])
-                self._lost(settling, "local")
+                self._lost(settling)
         for holder in {settling.row.holder for settling in ours}:
             await self._send(holder, [settling for settling in ours if settling.row.holder == holder])
 
     async def _send(self, holder: Any, group: list[Settling]) -> None:
+        for settling in group:
+            settling.held.keep = False  # once it is written there is no lease to renew; and if not, it is not kept for ever
         try:
             done = await self._rows.settle(holder, [each.row for each in group], [each.verdict for each in group])
+        except errors.QueryCanceled as error:  # nothing was written, and sent again it would take as long again
+            await self._one_by_one(holder, group, error)
+            return
         except RETRYABLE:
             for settling in group:
                 settling.uncertain = True
             raise
-        except (psycopg.Error, DuplicateJob, TrueupError, TypeError, ValueError) as error:
+        except Exception as error:  # of the database, or of a value that is like nothing it knows
             await self._one_by_one(holder, group, error)
             return
         busy = [each for each in group if done.get(each.row.key) == "busy"]
@@ -128,11 +141,11 @@ class Settler(Service):
         for settling in group:
             match done.get(settling.row.key):
                 case "changed":
-                    self._written(settling)
+                    self.written(settling)
                 case "conflict":
                     self._conflict(settling)
                 case None:
-                    self._lost(settling, "unknown" if settling.uncertain else "database")
+                    self._lost(settling, "database")
 
     async def _one_by_one(self, holder: Any, group: list[Settling], error: Exception) -> None:
         """One row that the database refuses must not hold up the others, nor be lost itself."""
@@ -141,7 +154,7 @@ class Settler(Service):
                 await self._send(holder, [settling])
             return
         (settling,) = group
-        if settling.refused:  # not even its failure can be written: give it back without words
+        if settling.refused:  # not even its failure can be written
             self._forget(group)
             self._lost(settling, "database")
             raise error
@@ -152,7 +165,7 @@ class Settler(Service):
     def _as_failure(self, settling: Settling, error: Exception) -> Verdict:
         verdict = decide(error, settling.row, self._rows.reconciler, self._random)
         if isinstance(verdict, Change | Remove):  # exhausted= may be what was refused
-            return SetAside("its outcome was refused by the database", Failure.of(error, settling.row.attempt))
+            return SetAside("out of attempts: its outcome was refused", Failure.of(error, settling.row.attempt))
         return verdict
 
     def _forget(self, settled: list[Settling]) -> None:
@@ -161,7 +174,8 @@ class Settler(Service):
 
     # -- what happened ------------------------------------------------------------------------------------------------
 
-    def _written(self, settling: Settling) -> None:
+    def written(self, settling: Settling) -> None:
+        """Tell of it, and count it."""
         row, verdict = settling.row, settling.verdict
         name, emit, wants = row.reconciler, self.events.emit, self.events.wants
         count: Count
@@ -194,13 +208,15 @@ class Settler(Service):
 
     def _conflict(self, settling: Settling) -> None:
         outcome = getattr(settling.verdict, "outcome", None)
-        self.events.emit(RowConflict(settling.row.reconciler, settling.row.key, f"{outcome!r:.200}"))
+        outcome_shown = type(settling.verdict).__name__ if outcome is None else shown(outcome)
+        self.events.emit(RowConflict(settling.row.reconciler, settling.row.key, outcome_shown))
         self._on_settled(settling, "conflict")
 
-    def _lost(self, settling: Settling, refused_by: str) -> None:
+    def _lost(self, settling: Settling, refused_by: str = "local") -> None:
         row = settling.row
         if settling.counts_as is None:
-            self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, refused_by))
+            by = "unknown" if settling.uncertain else refused_by
+            self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
         self._on_settled(settling, settling.counts_as or "lost")
 
 

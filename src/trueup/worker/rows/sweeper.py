@@ -6,14 +6,15 @@ known about, in the order asked for, from wherever the sweep has come to. So no 
 always fail end it like others, and neither kind can starve the other. Between whole sweeps it wakes for rows whose time has
 come again. Every instance does this; the rows are shared by what is known about them in the database.
 
-While the reconciler is paused, by a person or by its breaker, nothing is claimed.
+While the reconciler is paused, by a person or by its breaker, nothing is claimed; a sweep that a pause cuts short is made up
+for when the pause is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -22,7 +23,7 @@ from psycopg import errors
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import DatabaseUnavailable, LostClaim
+from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
 from trueup.events import (
     Events,
     ReconcilerPaused,
@@ -30,25 +31,26 @@ from trueup.events import (
     RowsClaimed,
     ServiceFailed,
 )
-from trueup.jobs.failure import Failure, type_name
+from trueup.jobs.failure import Failure, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.breaker import Breaker
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.decide import BackOff, SetAside, Verdict
+from trueup.reconcile.decide import BackOff, Change, SetAside, Verdict, decide
 from trueup.store.connect import RETRYABLE
 from trueup.store.pool import Pool
 from trueup.store.reconcilers import Gate, Reconcilers
 from trueup.store.rows import Batch, Position, Rows
 from trueup.worker.rows.crew import Crew
-from trueup.worker.rows.handling import Handled, Handling
+from trueup.worker.rows.handling import Handled, Handling, check_outcome
 from trueup.worker.rows.held import Held
-from trueup.worker.rows.pace import PAUSED_LOOK, completed, first_after
+from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
 from trueup.worker.rows.settler import Count, Settler, Settling
 from trueup.worker.service import Service, jittered
 from trueup.worker.threads import Threads
 
 SOONEST = (0.05, 1.0)  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
+PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
 
 Progress = Callable[[Counts], None]
 
@@ -59,18 +61,12 @@ class Walk:
 
     cut_off: datetime  # rows due again later than this are for the next one
     fresh: bool  # there may be rows that nothing is known about
-    turn_of_again: bool
     again: bool = True  # there may be rows whose time has come again
     position: Position | None = None
 
     @property
     def unfinished(self) -> bool:
         return self.again or self.fresh
-
-    def takes_again(self) -> bool:
-        """Which kind is next; they take turns while both have some."""
-        turn, self.turn_of_again = self.turn_of_again, not self.turn_of_again
-        return self.again and (turn or not self.fresh)
 
 
 class Sweeper(Service):
@@ -94,16 +90,21 @@ class Sweeper(Service):
         self._random = random.Random()  # noqa: S311 - jitter
         self.settler = Settler(rows, events, self._random, gather_for=gather_for, on_settled=self._settled)
         handling = Handling(rows, pool, threads, self._random)
-        self.crew = Crew(
-            rows, handling, self.settler, events, self._random, judge=self._judge, on_settled=self._settled
-        )
+        self.crew = Crew(rows, handling, self.settler, events, judge=self._judge)
         self._breaker = Breaker(self.reconciler.pause_after, self.reconciler.pause_for)
-        self._resting: asyncio.Task[None] | None = None
+        self._opened_at = 0.0
         self._streak: list[ClaimedRow] = []
+        self._resting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._counts = Counts()
         self._progress: Progress | None = None
-        self._again_first = False
+        self._turn_of_again = False
+        self._cut_short = False  # by a pause, or the end of this process
         self._due: float | None = None
+
+    def in_hand(self) -> Iterable[Held]:
+        """What is waiting, being handled, or still to be written. Also called on the keeper's thread."""
+        return [*self.crew.in_hand(), *self.settler.in_hand()]
 
     # -- when ---------------------------------------------------------------------------------------------------------
 
@@ -111,6 +112,10 @@ class Sweeper(Service):
         gate = await self._log.gate(self.reconciler.name)
         if gate.closed:
             return min(PAUSED_LOOK, gate.rests_for or PAUSED_LOOK)
+        if self.crew.stuck:
+            hint = "every handler that runs here has lost its row, was cancelled, and does not end"
+            self.events.emit(ServiceFailed(self.name, "Stuck", hint))
+            return PAUSED_LOOK
         if self._due is None:
             self._due = elapsed() + first_after(self.reconciler.every, self.reconciler.run_at_start, gate)
         whole = elapsed() >= self._due
@@ -119,7 +124,7 @@ class Sweeper(Service):
         except errors.QueryCanceled:
             hint = "a statement took longer than statement_timeout; an index may be missing"
             self.events.emit(ServiceFailed(self.name, "QueryCanceled", hint))
-        if whole:
+        if whole and not self._cut_short:
             self._due = elapsed() + jittered(self.reconciler.every.total_seconds())
         return await self._pause()
 
@@ -133,35 +138,42 @@ class Sweeper(Service):
     # -- one sweep ----------------------------------------------------------------------------------------------------
 
     async def sweep(self, gate: Gate | None = None, *, whole: bool = True, progress: Progress | None = None) -> Counts:
-        """Look at every row there is for it, once. Not whole: only at those whose time has come again."""
+        """Look at every row there is for it, once. Not whole: only at those whose time has come again.
+
+        On a clock that somebody moves by hand, a sweep also ends when the rate allows no more for the moment.
+        """
         gate = gate or await self._log.gate(self.reconciler.name)
         counts = self._counts = Counts()
         self._progress = progress
-        self._breaker.probing = self._breaker.probing or gate.pauses > 0
+        self._cut_short = gate.closed
+        if gate.closed:
+            return counts
+        self._heed(gate)
         self.settler.start()
         started = elapsed()
         try:
             await self._crashed(gate.now)
-            await self._batches(gate.now, whole=whole)
+            await self._batches(Walk(gate.now, fresh=whole))
         except Exception:  # the database is away, say: what is in hand is seen through all the same
             await self._see_through()
             raise
         await self._see_through()
-        if whole:
+        if whole and not self._cut_short:
             await self.rows.forget()
-        if whole:
             await self._log.swept(self.reconciler.name)
-        if counts.claimed and (
-            whole or counts.unchanged < counts.claimed
-        ):  # passes that change nothing come every second
+        if counts.claimed and (whole or counts.unchanged < counts.claimed):  # passes without a change come every second
             await self._log.log(self.reconciler.name, self._holder(), gate.now, counts)
             self.events.emit(completed(self.reconciler.name, counts, elapsed() - started))
         return counts
 
     async def _see_through(self) -> None:
+        """Until nothing of this sweep is in hand, and all that is to be said about it is written."""
         if self._stop.is_set():
             self.crew.give_back()
         await self.crew.until(lambda: self._over)
+        aside = [task for task in (self._resting, self._closing) if task is not None]
+        if aside:
+            await asyncio.wait(aside)
 
     @property
     def _over(self) -> bool:
@@ -169,41 +181,53 @@ class Sweeper(Service):
 
     @property
     def _enough(self) -> bool:
-        return self._stop.is_set() or self._resting is not None
+        return self._stop.is_set() or self._cut_short or self.crew.stuck
 
     async def _crashed(self, started_at: datetime) -> None:
         """Rows that were in a process when it died, one at a time: the one that kills must not take others along again."""
         while not self._enough:
             batch = await self._claim(self.rows.claim_again(self._holder(), 1, started_at, crashed=True))
-            if not batch.rows:
+            if batch.ask_again_after is not None:
+                if not await wait_for_rate(batch.ask_again_after, self._stop, self.rows.clock):
+                    return
+            elif not batch.rows:
                 return
             await self.crew.until(lambda: self._over)
 
-    async def _batches(self, started_at: datetime, *, whole: bool) -> None:
-        walk = Walk(started_at, fresh=whole, turn_of_again=self._again_first)
-        self._again_first = not self._again_first
+    async def _batches(self, walk: Walk) -> None:
         every, deadline = self.reconciler.every.total_seconds(), self.reconciler.deadline
-        until = float("inf") if deadline is None else elapsed() + deadline.total_seconds()
-        refresh = elapsed() + every
+        looked = begun = elapsed()
+        until = float("inf") if deadline is None else begun + deadline.total_seconds()
+        refresh = begun + every
         while walk.unfinished and not self._enough and elapsed() < until:
-            if elapsed() >= refresh:  # a long sweep: rows whose time has come meanwhile need not wait for its end
-                refresh = elapsed() + every
-                walk.cut_off, walk.again = (await self._log.gate(self.reconciler.name)).now, True
+            if elapsed() >= looked + LOOK_AT_GATE:
+                gate, looked = await self._log.gate(self.reconciler.name), elapsed()
+                if gate.closed:
+                    self._cut_short = True
+                    return
+                if looked >= refresh:  # a long sweep: rows whose time has come meanwhile need not wait for its end
+                    refresh = looked + every
+                    walk.cut_off, walk.again = gate.now, True
             batch = await self._next(walk)
-            if batch.ask_again_after is not None:
-                await self._wait(batch.ask_again_after.total_seconds())
+            wait = batch.ask_again_after
+            if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
+                return
             await self.crew.until(self._has_room)
+        self._cut_short = self._enough
 
     async def _next(self, walk: Walk) -> Batch:
-        """One claim, of the two kinds in turn."""
+        """One claim, of the two kinds in turn while both have some; a turn is remembered from sweep to sweep."""
         most = 1 if self._breaker.probing else self.reconciler.batch
-        if walk.takes_again():
+        if walk.again and (self._turn_of_again or not walk.fresh):
             batch = await self._claim(self.rows.claim_again(self._holder(), most, walk.cut_off, crashed=False))
-            if not batch.rows and batch.ask_again_after is None:
-                walk.again = bool(await self.rows.forget())
+            if batch.ask_again_after is None:
+                self._turn_of_again = False
+                if not batch.rows:
+                    walk.again = bool(await self.rows.forget())
         else:
             batch = await self._claim(self.rows.claim_fresh(self._holder(), most, walk.position))
             if batch.ask_again_after is None:
+                self._turn_of_again = True
                 walk.position = batch.position or walk.position
                 walk.fresh = not batch.exhausted
         return batch
@@ -233,13 +257,6 @@ class Sweeper(Service):
         self.crew.put(batch, sent)
         return batch
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(seconds, 0.001)):
-                await self._stop.wait()
-        except TimeoutError:
-            return
-
     def _settled(self, settling: Settling, count: Count) -> None:
         setattr(self._counts, count, getattr(self._counts, count) + 1)
         if self._progress is not None:
@@ -248,33 +265,59 @@ class Sweeper(Service):
 
     # -- the breaker --------------------------------------------------------------------------------------------------
 
-    def _judge(self, held: Held, handled: Handled, verdict: Verdict) -> Verdict:
-        """After a handler's run: may the reconciler go on?"""
-        error = handled.ended
-        if not isinstance(error, BaseException):
-            self._streak.clear()
-            if self._breaker.worked():
-                asyncio.ensure_future(self._work()).add_done_callback(_ignore)
-            return verdict
-        if self.reconciler.pause_after is None or isinstance(error, GiveUp | LostClaim):
-            return verdict
-        kind = type_name(error)
-        if self._resting is None and not self._breaker.failed(kind):
-            self._streak.append(held.row)
-            return verdict
-        failure = verdict.failure if isinstance(verdict, BackOff | SetAside) else Failure.of(error, held.row.attempt)
-        if self._resting is None:
-            self._resting = asyncio.ensure_future(self._rest(kind, failure.message))
-        return BackOff(self._breaker.pause(0), failure, spend=False)
+    def _heed(self, gate: Gate) -> None:
+        """What the fleet knows: it has rested and nobody has found it working yet, or somebody has."""
+        if gate.pauses > 0:
+            self._breaker.probing = True
+        elif self._breaker.probing:
+            self._breaker.close()
 
-    async def _rest(self, kind: str, message: str) -> None:
+    def _judge(self, held: Held, handled: Handled) -> Verdict:
+        """After a handler's run: what becomes of its row, and may the reconciler go on?"""
+        row, error = held.row, handled.ended
+        if not isinstance(error, BaseException):
+            self._worked(held)
+            return self._decide(row, handled)
+        own = isinstance(error, GiveUp | LostClaim) or row.spent or not self.reconciler.retry.worth_retrying(error)
+        if own or not self._breaker.counts(row.key):
+            return self._decide(row, handled)
+        kind = type_name(error)
+        if not self._breaker.failed(row.key, kind):
+            if self._breaker.streak < PATIENT_FROM:
+                self._streak.clear()
+            self._streak.append(row)
+            return self._decide(row, handled, patient=self._breaker.streak >= PATIENT_FROM)
+        if self._resting is None:
+            streak, self._streak = self._streak, []
+            self._breaker.open()
+            self._opened_at = elapsed()
+            self._cut_short = True
+            self._resting = asyncio.create_task(self._rest(kind, describe(error), streak), name="trueup breaker")
+        return BackOff(self._breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+
+    def _decide(self, row: ClaimedRow, handled: Handled, *, patient: bool = False) -> Verdict:
+        verdict = decide(handled.ended, row, self.reconciler, self._random, made=handled.made, patient=patient)
+        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change):  # so says exhausted=
+            try:
+                check_outcome(self.rows, verdict.outcome)
+            except ConfigError as wrong:
+                return SetAside(
+                    f"out of attempts, and exhausted= cannot be: {wrong}", Failure.of(handled.ended, row.attempt)
+                )
+        return verdict
+
+    def _worked(self, held: Held) -> None:
+        if self._breaker.probing and (held.started or 0.0) < self._opened_at:
+            return  # begun before the others failed: that says nothing about now
+        self._streak.clear()
+        if self._breaker.worked(held.row.key) and self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="trueup breaker")
+
+    async def _rest(self, kind: str, message: str, streak: list[ClaimedRow]) -> None:
         """Stop trying for a while: what failed is not the rows' fault."""
-        streak, self._streak = self._streak, []
-        self._breaker.opened()
         name = self.reconciler.name
         try:
-            pauses = (await self._log.gate(name)).pauses
-            pause = self._breaker.pause(pauses)
+            pause = self._breaker.pause((await self._log.gate(name)).pauses)
             note = f"failed over and over with {kind}: {message:.200}"
             if await self._log.rest(name, pause, note):
                 self.events.emit(ReconcilerPaused(name, note, pause.total_seconds()))
@@ -282,15 +325,26 @@ class Sweeper(Service):
             if streak:
                 await self.rows.refund(streak)
         except (*RETRYABLE, DatabaseUnavailable):
-            return  # the failures are known to this process all the same: it stops for now
+            return  # the sweep is over all the same, and the next one begins by asking the database
         finally:
             self._resting = None
+            self.crew.note()
 
-    async def _work(self) -> None:
-        if await self._log.work(self.reconciler.name):
-            self.events.emit(ReconcilerResumed(self.reconciler.name))
+    async def _close(self) -> None:
+        """A row has worked again."""
+        try:
+            if await self._log.work(self.reconciler.name):
+                self.events.emit(ReconcilerResumed(self.reconciler.name))
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # then it is tried by one row once more
+        finally:
+            self._closing = None
 
     # -- stopping -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.crew.stopping = False
+        super().start()
 
     def interrupt(self) -> None:
         """Cancel the handlers that still run; their rows go back."""
@@ -298,17 +352,17 @@ class Sweeper(Service):
 
     async def stop(self) -> None:
         """Claim nothing more; returns when what runs has ended and is written."""
+        self.crew.stopping = True
         self.crew.give_back()
         await super().stop()
         await self.settler.stop()
 
     async def kill(self) -> None:
-        for held in self.crew.in_hand():
-            held.cancel("lost")
+        aside = [task for task in (self._resting, self._closing) if task is not None]
+        for task in aside:
+            task.cancel()
+        await self.crew.abandon()
         await super().kill()
         await self.settler.kill()
-
-
-def _ignore(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()
+        if aside:
+            await asyncio.wait(aside)

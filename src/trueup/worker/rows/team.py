@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from trueup.config import Settings
 from trueup.errors import ConfigError
 from trueup.events import Events, IndexMissing, ReconcilerDeclared
+from trueup.reconcile.counts import Counts
 from trueup.reconcile.outcome import To
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
@@ -24,6 +25,7 @@ from trueup.store.reconcilers import Reconcilers
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.store.tables import Found
+from trueup.worker.rows.handling import check_outcome
 from trueup.worker.rows.keeper import Keeper
 from trueup.worker.rows.purger import Purger
 from trueup.worker.rows.sweeper import Sweeper
@@ -42,7 +44,7 @@ class Team:
         self._store = store
         self._settings = settings
         self._events = events
-        self._declared = declared
+        self._declared = list(declared)
         self._holder = holder
         self._threads = Threads()
         self._pools: list[Pool] = []
@@ -56,10 +58,22 @@ class Team:
     def lines(self) -> list[Line]:
         return [self._claiming, self._settling]
 
+    def declare(self, declared: Iterable[Reconciler | Purge]) -> None:
+        """Also these, from the next time it gathers."""
+        known = {each.name for each in self._declared}
+        self._declared += [each for each in declared if each.name not in known]
+
     async def gather(self) -> None:
         """Look at every table; raises ConfigError when one cannot be worked on."""
         if not self._declared:
             return
+        try:
+            await self._gather()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _gather(self) -> None:
         for declared in self._declared:
             await self._add(declared)
         lanes = [declared.lane for declared in self._declared if declared.lane is not None]
@@ -82,11 +96,12 @@ class Team:
     def _purger(self, purge: Purge, found: Found) -> Purger:
         store = self._store
         purges = Purges(self._settling, store.statements, store.clock, purge, found, self._settings.statement_timeout)
-        return Purger(purges, self._log, self._events, self._holder)
+        return Purger(purges, self._log, store.clock, self._events, self._holder)
 
     def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:
         store = self._store
-        reconciler.handler.shape.check(f"reconciler {reconciler.name!r}", found.columns)
+        who = f"reconciler {reconciler.name!r}"
+        reconciler.handler.shape.check(who, found.columns)
         rows = Rows(
             self._claiming,
             self._settling,
@@ -98,13 +113,17 @@ class Team:
             owner=owner(),
             timeout=self._settings.statement_timeout,
         )
+        try:
+            check_outcome(rows, reconciler.exhausted)
+        except ConfigError as wrong:
+            raise ConfigError(f"{who}: exhausted={wrong}") from None
         pool = store.pool_for_rows(reconciler.concurrency)
         self._pools.append(pool)
         sweeper = Sweeper(
             rows, self._log, pool, self._threads, self._events, self._holder, gather_for=self._settings.gather_for
         )
         loop = asyncio.get_running_loop()
-        self.keeper.add(rows, sweeper.crew.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.crew.lost(lost)))
+        self.keeper.add(rows, sweeper.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.crew.lost(lost)))
         return sweeper
 
     async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
@@ -121,6 +140,16 @@ class Team:
             ddl = index_ddl(found, state=bool(selection.states), order=order)
             name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
             self._events.emit(IndexMissing(name, str(found.spec), rows, ddl))
+
+    async def sweep(self, name: str) -> Counts:
+        """One whole sweep, without loops; all that came of it is written when this returns."""
+        member = self.members.get(name)
+        if member is None:
+            raise ConfigError(f"no reconciler {name!r} is declared; there are {', '.join(self.members) or 'none'}")
+        counts = await member.sweep()
+        if isinstance(member, Sweeper):
+            await member.settler.stop()
+        return counts
 
     def start(self) -> None:
         self.keeper.start()

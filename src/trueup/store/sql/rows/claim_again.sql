@@ -3,16 +3,18 @@
 -- An attempt that ended with its process counts only if the row was alone: the others were merely in the same hand.
 -- Index: rows_due, in its order; then the user's key. Locks the user's row before what is known about it.
 with taken as materialized (
-  select r.key as trueup_key, r.due_at as trueup_n, r.term as trueup_term, r.attempt as trueup_attempt, r.alone as trueup_alone,
-         r.was_state as trueup_was_state, r.was_changed_at as trueup_was_changed_at, {about}, {columns}
-    from (select * from {schema}.rows as r
+  select r.*, {about}, {columns}
+    -- No name in here may be one of the user's columns: `where=` names those without a table.
+    from (select r.key as trueup_key, r.due_at as trueup_n, r.term as trueup_term, r.attempt as trueup_attempt, r.alone as trueup_alone,
+                 r.was_state as trueup_was_state, r.was_changed_at as trueup_was_changed_at
+            from {schema}.rows as r
            where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and (r.state = 'held') = %(crashed)s
              and r.due_at <= least({now}, %(cut_off)s::timestamptz)
            order by r.due_at limit %(window)s) as r
     join {table} as t on {t_is_r}
    where {free}
-   order by r.due_at limit %(most)s
-     for no key update of t skip locked
+   order by r.trueup_n limit %(most)s
+     for {lock} of t skip locked
 ), claimed as (
   update {schema}.rows as r
      set state = 'held', holder = %(holder)s, due_at = {now} + make_interval(secs => %(lease_for)s::float8),

@@ -14,7 +14,7 @@ with seen as materialized (
   select f.trueup_n, f.trueup_key, {about}, {columns}
     from {table} as t join fresh as f on {t_is_f}
    where {free}
-     for no key update of t skip locked
+     for {lock} of t skip locked
 ), claimed as (
   insert into {schema}.rows as r (reconciler, key, state, due_at, holder, term, attempt, was_state, was_changed_at, claimed_at, changed_at)
   select %(reconciler)s, k.trueup_key, 'held', {now} + make_interval(secs => %(lease_for)s::float8), %(holder)s,

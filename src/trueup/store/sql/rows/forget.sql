@@ -1,16 +1,31 @@
 -- Forgets what is known about rows that are this reconciler's business no more: moved on, touched or deleted by somebody else.
--- Rows in quarantine are forgotten when they have left its states. Index: rows_due and rows_set_aside, then the user's key.
-with over as materialized (
-  (select r.reconciler, r.key, r.term from {schema}.rows as r
-    where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and r.due_at <= {now}
-      and not exists (select from {table} as t where {t_is_r} and {chosen})
-    order by r.due_at limit %(most)s)
+-- Of those whose time has come it looks at as many as a claim does, from the same end: what a claim passes over is removed here,
+-- so the next one gets further. Rows in quarantine are forgotten when they have left its states; they are looked at a part at a
+-- time, from where the last look ended (`after`), which comes back. Whatever somebody has locked is left alone.
+-- Index: rows_due and rows_set_aside, then the user's key.
+with due as materialized (
+  select r.key, r.term from {schema}.rows as r
+   where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and r.due_at <= {now}
+   order by r.due_at limit %(window)s
+), set_aside as materialized (
+  select r.key, r.term, r.changed_at from {schema}.rows as r
+   where r.reconciler = %(reconciler)s and r.state in ('quarantined', 'discarded')
+     and (r.changed_at, r.key) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_key)s)
+   order by r.changed_at, r.key limit %(window)s
+), over as materialized (
+  select r.key, r.term from due as r where not exists (select from {table} as t where {t_is_r} and {chosen})
   union all
-  (select r.reconciler, r.key, r.term from {schema}.rows as r
-    where r.reconciler = %(reconciler)s and r.state in ('quarantined', 'discarded')
-      and not exists (select from {table} as t where {t_is_r} and {in_state})
-    order by r.changed_at limit %(most)s)
+  select r.key, r.term from set_aside as r where not exists (select from {table} as t where {t_is_r} and {in_state})
+), locked as materialized (
+  select r.key from over join {schema}.rows as r on r.reconciler = %(reconciler)s and r.key = over.key
+   where r.term = over.term and (r.state in ('quarantined', 'discarded') or r.due_at <= {now})
+     for update of r skip locked
+), gone as (
+  delete from {schema}.rows as r using locked
+   where r.reconciler = %(reconciler)s and r.key = locked.key
+  returning 1
 )
-delete from {schema}.rows as r using over
- where r.reconciler = over.reconciler and r.key = over.key and r.term = over.term and (r.state in ('quarantined', 'discarded') or r.due_at <= {now})
-returning r.key;
+select (select count(*) from gone), last.changed_at, last.key
+  from (select 1) as one
+  left join (select changed_at, key from set_aside order by changed_at desc, key desc limit 1) as last
+    on (select count(*) from set_aside) >= %(window)s;

@@ -1,5 +1,6 @@
 -- Extends the leases of rows in hand, those in the user's own columns, too. Fence: (reconciler, key, holder, term) and the owner
 -- in the user's row, only while they have not passed. A row that somebody has locked is renewed next time.
+-- A trigger of the user's may touch its time of change or version at this: what these are then comes back with it.
 -- Index: rows_pkey, and the user's key. Locks the user's row before what is known about it.
 with mine as (
   select * from unnest({arrays}) as m({names})
@@ -7,11 +8,11 @@ with mine as (
   update {table} as t set {until} = {now} + make_interval(secs => %(lease_for)s::float8)
     from held as h
    where h.there and {t_is_h} and {owned}
-  returning h.key
+  returning h.key, {seen} as seen
 ), kept as (
   update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8)
     from renewed as n
    where r.reconciler = %(reconciler)s and r.key = n.key
 )
-select key, 'renewed' from renewed
-union all select h.key, 'busy' from held as h where not h.there and exists (select from {table} as t where {t_is_h});
+select key, seen, 'renewed' from renewed
+union all select h.key, null, 'busy' from held as h where not h.there and exists (select from {table} as t where {t_is_h});

@@ -1,0 +1,1 @@
+"""Real applications on trueup's public API, each answering a question a newcomer has."""

@@ -1,0 +1,191 @@
+"""The HTTP API: users, their messages, dead letters, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import date
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from apps.birthdays import people, watch
+from apps.birthdays.service import RECONCILER, Service
+from trueup import ConfigError
+from trueup.schedules.zones import zone
+
+T = TypeVar("T")
+
+LOOK_EVERY = 30.0  # seconds between looks whether anybody still sends
+EARLIEST = date(1900, 1, 1)
+
+
+def _real_zone(name: str) -> str:
+    try:
+        zone(name)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+def _storable(text: str) -> str:
+    if not text.strip() or "\0" in text or not text.isprintable():
+        raise ValueError("a name of printable characters is needed")
+    return text
+
+
+def _past(day: date) -> date:
+    if not EARLIEST <= day <= date.today():  # noqa: DTZ011 - a day too many is a slip, an hour is not
+        raise ValueError(f"a day from {EARLIEST} to today is needed")
+    return day
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]
+Zone = Annotated[str, Field(max_length=100, examples=["Europe/Berlin"]), AfterValidator(_real_zone)]
+Born = Annotated[date, AfterValidator(_past)]
+Most = Annotated[int, Query(ge=1, le=1000)]
+Status = Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED", "DEAD"]
+UserId = Annotated[int, Field(ge=1, le=2**63 - 1)]
+
+
+class NewUser(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    first_name: Name
+    last_name: Name
+    date_of_birth: Born
+    timezone: Zone
+
+
+class ChangedUser(BaseModel):
+    """What is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+    first_name: Name | None = None
+    last_name: Name | None = None
+    date_of_birth: Born | None = None
+    timezone: Zone | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> ChangedUser:
+        if not self.model_fields_set or any(getattr(self, name) is None for name in self.model_fields_set):
+            raise ValueError("give at least one field, and no nulls")
+        return self
+
+
+class UserOut(NewUser):
+    model_config = ConfigDict(from_attributes=True)
+    id: int
+
+
+def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
+    """With `embedded_worker` this process sends messages, too."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await service.prepare()
+        looking = asyncio.create_task(_look(service))
+        try:
+            if embedded_worker:
+                async with service.app.worker():
+                    yield
+            else:
+                yield
+        finally:
+            looking.cancel()
+            await service.close()
+
+    api = FastAPI(title="Birthdays", version="1", lifespan=lifespan)
+    app, rules = service.app, service.config.rules
+
+    @api.exception_handler(ConfigError)
+    async def refused(_: Request, error: ConfigError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, status_code=422)
+
+    @api.post("/users", status_code=201, response_model=UserOut)
+    async def create_user(user: NewUser) -> people.User:
+        async with app.transaction() as tx:
+            return await people.create(
+                tx, rules, user.first_name, user.last_name, user.date_of_birth, user.timezone
+            )
+
+    @api.get("/users", response_model=list[UserOut])
+    async def list_users(after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0, most: Most = 100) -> list[people.User]:
+        async with app.transaction() as tx:
+            return await people.every(tx, after=after, most=most)
+
+    @api.get("/users/{user_id}", response_model=UserOut)
+    async def read_user(user_id: UserId) -> people.User:
+        async with app.transaction() as tx:
+            return _found(await people.get(tx, user_id), "user", user_id)
+
+    @api.patch("/users/{user_id}", response_model=UserOut)
+    async def change_user(user_id: UserId, changed: ChangedUser) -> people.User:
+        async with app.transaction() as tx:
+            user = await people.update(tx, rules, user_id, **changed.model_dump(exclude_unset=True))
+            return _found(user, "user", user_id)
+
+    @api.delete("/users/{user_id}", status_code=204)
+    async def delete_user(user_id: UserId) -> Response:
+        async with app.transaction() as tx:
+            _found(await people.delete(tx, user_id) or None, "user", user_id)
+        return Response(status_code=204)
+
+    @api.get("/users/{user_id}/events")
+    async def events_of(user_id: UserId, most: Most = 100) -> list[dict[str, Any]]:
+        async with app.transaction() as tx:
+            _found(await people.get(tx, user_id), "user", user_id)
+            return await people.events(tx, user_id=user_id, most=most)
+
+    @api.get("/events")
+    async def list_events(status: Status | None = None, most: Most = 100) -> list[dict[str, Any]]:
+        async with app.transaction() as tx:
+            return await people.events(tx, status=status, most=most)
+
+    @api.get("/dead-letters")
+    async def list_dead_letters(most: Most = 100) -> list[dict[str, Any]]:
+        async with app.transaction() as tx:
+            return await people.dead_letters(tx, most=most)
+
+    @api.post("/dead-letters/requeue")
+    async def requeue_all() -> dict[str, int]:
+        async with app.transaction() as tx:
+            return {"requeued": await people.requeue(tx, None)}
+
+    @api.post("/dead-letters/{event_id}/requeue")
+    async def requeue_one(event_id: UUID) -> dict[str, int]:
+        async with app.transaction() as tx:
+            return {"requeued": _found(await people.requeue(tx, str(event_id)) or None, "dead letter", event_id)}
+
+    @api.get("/health")
+    async def health(response: Response) -> dict[str, Any]:
+        found = await watch.silence(app, RECONCILER)
+        response.status_code = 503 if found.too_long else 200
+        return {
+            "sending": not found.too_long,
+            "last_run": found.last_run,
+            "minutes_since_last_run": found.minutes_since_last_run,
+        }
+
+    @api.get("/recovery")
+    async def recovery() -> dict[str, Any]:
+        report = await app.recovery(since="24h")
+        return {"caught_up": report.caught_up, "summary": report.summary}
+
+    return api
+
+
+async def _look(service: Service) -> None:
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        await watch.check(service.app, RECONCILER)
+
+
+def _found(thing: T | None, what: str, key: object) -> T:
+    if thing is None:
+        raise HTTPException(404, f"there is no {what} {key}")
+    return thing
+

@@ -1,0 +1,81 @@
+"""What can be configured, from the environment. A bad value stops the start and is named."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import cast
+
+from apps.birthdays.planning import Rules
+from trueup import ConfigError, Rate
+from trueup.durations import parse_duration
+from trueup.schedules.yearly import LeapDay
+
+
+@dataclass(frozen=True)
+class Config:
+    webhook_url: str
+    webhook_secret: str | None
+    webhook_allow: tuple[str, ...]
+    rules: Rules
+    every: timedelta
+    concurrency: int
+    rate: Rate | None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Config:
+        """Raises ConfigError naming the variable."""
+        read = _Reader(environment)
+        return cls(
+            webhook_url=read.url("BIRTHDAYS_WEBHOOK_URL"),
+            webhook_secret=environment.get("BIRTHDAYS_WEBHOOK_SECRET") or None,
+            webhook_allow=tuple(filter(None, environment.get("BIRTHDAYS_WEBHOOK_ALLOW", "").split(","))),
+            rules=read.rules(),
+            every=read.duration("BIRTHDAYS_EVERY", "60s"),
+            concurrency=read.whole("BIRTHDAYS_CONCURRENCY", "10", 1, 200),
+            rate=read.rate("BIRTHDAYS_RATE"),
+        )
+
+
+class _Reader:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def url(self, name: str) -> str:
+        url = self._environment.get(name, "")
+        if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url):
+            raise ConfigError(f"{name}: where the messages go is needed, such as https://example.com/hook")
+        return url
+
+    def duration(self, name: str, default: str) -> timedelta:
+        try:
+            return parse_duration(self._environment.get(name, default))
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    def whole(self, name: str, default: str, low: int, high: int) -> int:
+        text = self._environment.get(name, default)
+        if not re.fullmatch("[0-9]{1,9}", text) or not low <= int(text) <= high:
+            raise ConfigError(f"{name}={text!r}: a whole number from {low} to {high} is needed")
+        return int(text)
+
+    def rate(self, name: str) -> Rate | None:
+        text = self._environment.get(name)
+        try:
+            return None if not text else Rate.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    def rules(self) -> Rules:
+        rules = Rules(
+            self._environment.get("BIRTHDAYS_SEND_AT", "09:00"),
+            cast(LeapDay, self._environment.get("BIRTHDAYS_LEAP_DAY", "feb28")),
+        )
+        try:
+            rules.birthday(date(2000, 1, 1), "UTC")
+        except ConfigError as error:
+            raise ConfigError(f"BIRTHDAYS_SEND_AT or BIRTHDAYS_LEAP_DAY: {error}") from None
+        return rules

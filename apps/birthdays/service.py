@@ -1,0 +1,122 @@
+"""The application: one reconciler over `events`, and what watches it.
+
+A message that is due is a row whose time has come. That is the whole of normal work, and of recovery after a day of downtime:
+the same rows, found by the same statement, oldest first.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from apps.birthdays import people
+from apps.birthdays.config import Config
+from apps.birthdays.delivery import send, webhook
+from apps.birthdays.watch import Watch
+from trueup import Again, App, Context, Delete, Failed, Retry, To
+from trueup.integrations.webhooks import DeliveryPostponed, DeliveryRefused, Webhook
+
+log = logging.getLogger("birthdays")
+
+RECONCILER = "send_birthday_message"
+LATE = timedelta(minutes=60)
+
+
+@dataclass(frozen=True)
+class Event:
+    id: UUID
+    user_id: int
+    target_year: int
+    target_timestamp_utc: datetime
+
+
+@dataclass(frozen=True)
+class Service:
+    app: App
+    config: Config
+    hook: Webhook
+    watch: Watch
+
+    async def prepare(self) -> None:
+        """Make the tables; any number of processes may do so at once."""
+        await self.app.open()
+        async with self.app.transaction() as tx:
+            await people.make_tables(tx)
+
+    async def close(self) -> None:
+        await self.hook.aclose()
+        await self.app.close()
+
+
+def build(config: Config, app: App | None = None) -> Service:
+    app = app or App()
+    hook = webhook(config)
+    events = app.table("events", key="id", state="status", version="version")
+
+    @app.job
+    async def plan_next_year(user_id: int, year: int) -> None:
+        """After a message that could not be sent: next year's is due all the same."""
+        async with app.transaction() as tx:
+            user = await people.get(tx, user_id)
+            if user is not None:
+                await people.plan_next(tx, config.rules, user, year)
+
+    def failed(event: Event, failed: Failed) -> To:
+        return To("FAILED", attempts=failed.attempt, last_error=failed.message, next_attempt_at=failed.again_at)
+
+    def given_up(event: Event, failed: Failed) -> To:
+        facts = {"event_id": str(event.id), "attempts": failed.attempt, "last_error": failed.message}
+        log.error("Event moved to DLQ", extra=facts)
+        then = [plan_next_year.call(event.user_id, event.target_year)]
+        return To("DEAD", then=then, attempts=failed.attempt, last_error=failed.message, next_attempt_at=None)
+
+    @events.reconcile(
+        "PENDING",
+        "FAILED",
+        due_at="target_timestamp_utc",
+        claimed_as="PROCESSING",
+        name=RECONCILER,
+        every=config.every,
+        run_at_start=True,
+        batch=100,
+        concurrency=config.concurrency,
+        rate=config.rate,
+        retry=Retry(max_attempts=3, first="10s", factor=3, give_up_on=(DeliveryRefused,)),
+        failed=failed,
+        exhausted=given_up,
+        pause_after=5,
+    )
+    async def send_birthday_message(event: Event, *, ctx: Context) -> Again | Delete | None:
+        async with app.transaction() as tx:
+            user = await people.get(tx, event.user_id)
+        if user is None:
+            return Delete()
+        if ctx.lateness > LATE:
+            _tell_late(event, ctx)
+        try:
+            await send(hook, user, str(event.id))
+        except DeliveryPostponed as postponed:
+            return Again(postponed.after)
+        async with ctx.transaction(To("COMPLETED", executed_at=ctx.now, last_error=None, next_attempt_at=None)) as tx:
+            await people.plan_next(tx, config.rules, user, event.target_year)
+        return None
+
+    return Service(app, config, hook, Watch(app.events, RECONCILER))
+
+
+def _tell_late(event: Event, ctx: Context) -> None:
+    minutes = ctx.lateness.total_seconds() / 60
+    log.warning(
+        "Late event execution (recovery)",
+        extra={
+            "event_id": str(event.id),
+            "user_id": event.user_id,
+            "target_time": event.target_timestamp_utc.isoformat(),
+            "actual_time": ctx.now.isoformat(),
+            "lateness_minutes": round(minutes),
+            "lateness_hours": round(minutes / 60, 1),
+            "reason": "the service was down or behind when it was due",
+        },
+    )

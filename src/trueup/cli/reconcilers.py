@@ -1,0 +1,273 @@
+"""`trueup reconcilers …`: looking at reconcilers and scans, running one by hand, pausing them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trueup.cli import output, quarantine
+from trueup.cli.ages import ago, since, span, written
+from trueup.cli.errors import WRONG
+from trueup.cli.listing import error_text
+from trueup.cli.options import with_session
+from trueup.cli.output import Column, Table
+from trueup.cli.quarantine import Name
+from trueup.cli.session import Session
+from trueup.cli.sweeping import run
+from trueup.observe.printable import printable, printable_json
+
+if TYPE_CHECKING:
+    from trueup.app import App
+
+group = typer.Typer(help="Look at reconcilers and scans, run, pause or resume them.", no_args_is_help=True)
+
+COLUMNS = (
+    Column("reconciler"),
+    Column("what", wide=True),
+    Column("every", right=True),
+    Column("state", wide=True),
+    Column("last sweep"),
+    *(Column(title, right=True) for title in ("held", "resting", "quar.")),
+    Column("last 24 h", wide=True),
+)
+NOT_FACTS = ("what", "rows", "every", "mode")  # shown by themselves
+
+
+@group.command("list")
+@with_session
+def list_all(session: Session) -> None:
+    """List reconcilers and scans: whether they may sweep, when they did last, and what became of rows in the last 24 hours."""
+    found = session.run(lambda app: app.reconcilers.list())
+    if session.json:
+        output.write_json(found)
+        return
+    empty = "no reconcilers; they are known once a worker has started with them, or with --app"
+    output.show(Table("Reconcilers", COLUMNS, [_row(each) for each in found], empty=empty))
+    quarantined = sum(each["quarantined"] for each in found)
+    if quarantined:
+        rows = "row is" if quarantined == 1 else "rows are"
+        output.note(f"{quarantined:,} {rows} in quarantine; see: trueup reconcilers quarantine list")
+
+
+def _row(record: dict[str, Any]) -> tuple[object, ...]:
+    swept = record["last_swept_at"]
+    return (
+        record["name"],
+        _what(record),
+        record["every"] or "",
+        state_text(record),
+        "never" if swept is None else ago(swept),
+        *(f"{record[name]:,}" if record[name] else "" for name in ("held", "resting", "quarantined")),
+        outcomes_text(record["outcomes"]),
+    )
+
+
+def _what(record: dict[str, Any]) -> str:
+    if record["rows"] is None:
+        return str(record["what"])
+    return str(record["rows"]) if record["what"] == "reconcile" else f"{record['what']} {record['rows']}"
+
+
+def state_text(record: dict[str, Any]) -> str:
+    """Whether it may sweep and why not, and what is odd about it."""
+    state = record["state"]
+    if state == "resting":
+        state = f"resting {span(-since(record['paused_until']))}"
+    if state == "running":
+        state = f"running on {record['scan']['held_by']}"
+    if record["mode"] == "shadow":
+        state = "shadow" if state == "active" else f"{state}, shadow"
+    if record["declared_here"] is False:
+        state = "not declared" if state == "active" else f"{state}, not declared"
+    elif not record["known"]:
+        state = "never started"
+    return f"{state}: {record['note']}" if record["note"] and record["state"] != "active" else state
+
+
+def outcomes_text(outcomes: Mapping[str, int]) -> str:
+    """What became of rows: the counts there are, but not their sum."""
+    return ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count and name != "claimed")
+
+
+@group.command("show")
+@with_session
+def show(
+    session: Session,
+    name: Name,
+    sweeps: Annotated[
+        int, typer.Option("--sweeps", metavar="N", min=1, max=10_000, help="So many of the latest.")
+    ] = 10,
+) -> None:
+    """Show everything about a reconciler or scan.
+
+    What is declared, its latest sweeps, who holds rows, the last errors, and in shadow mode what it would have done.
+    """
+    record = session.run(lambda app: app.reconcilers.show(name, sweeps))
+    if session.json:
+        output.write_json(record)
+        return
+    output.write_block([*_facts(record), *(_scan_facts(record["scan"]) if record.get("scan") else ())])
+    if record["what"] == "scan":
+        return
+    output.say("")
+    held, errors, proposals = record["held_by"], record["errors"], record["proposals"]
+    tables = [_sweeps(record["sweeps"]), _held(held), _errors(errors), _proposals(proposals)]
+    output.show(tables[0], *(table for table in tables[1:] if table.rows))
+
+
+def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
+    declared = [f"{name}={value}" for name, value in record["declared"].items() if name not in NOT_FACTS and value]
+    counts = [f"{record[name]:,} {name}" for name in ("held", "resting", "quarantined", "discarded") if record[name]]
+    a_scan = record["what"] == "scan"
+    facts = [
+        ("scan" if a_scan else "reconciler", record["name"]),
+        ("what", None if a_scan else record["what"]),
+        ("rows", record["rows"]),
+        ("every", record["every"]),
+        ("declared", ", ".join(declared)),
+        ("state", state_text(record)),
+        ("last scan" if a_scan else "last sweep", _moment(record["last_swept_at"]) or "never"),
+        ("next sweep", _moment(record.get("next_sweep_at"))),
+        ("next due" if a_scan else "next row", _moment(record["next_due_at"])),
+        ("known rows", ", ".join(counts)),
+        ("last 24 h", None if a_scan else outcomes_text(record["outcomes"]) or "nothing"),
+        ("set aside", f"see: trueup reconcilers quarantine list {record['name']}" if record["quarantined"] else None),
+    ]
+    return [(label, printable(text)) for label, text in facts if text]
+
+
+def _scan_facts(scan: dict[str, Any]) -> list[tuple[str, str]]:
+    underway = scan["underway"]
+    cursor = printable_json(json.dumps(scan["cursor"], ensure_ascii=False)) if scan["cursor"] is not None else None
+    facts = [
+        ("under way", f"since {_moment(scan['started_at'])}" if underway else None),
+        ("kept", _moment(scan["saved_at"]) if underway else None),
+        ("cursor", cursor),
+        ("items", f"{scan['items']:,}" + (f", {scan['failed']:,} failed" if scan["failed"] else "")),
+        ("held by", scan["held_by"]),
+        ("tries", f"{scan['failures']:,} in a row without getting further" if scan["failures"] > 1 else None),
+        ("error", scan["error"]),
+    ]
+    return [(label, printable(text)) for label, text in facts if text]
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else written(moment)
+
+
+def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
+    columns = (
+        Column("started at"),
+        Column("took", right=True),
+        Column("by", wide=True),
+        Column("rows", right=True),
+        Column("outcomes", wide=True),
+        Column("late", right=True),
+        Column("worst", right=True),
+    )
+    table = Table("Sweeps", columns, empty="no sweep that found a row is on record")
+    for sweep in sweeps:
+        counts = {name: sweep[name] for name in ("changed", "unchanged", "conflict", "retry", "quarantined", "lost")}
+        table.rows.append(
+            (
+                f"{sweep['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%SZ}",
+                span((sweep["ended_at"] - sweep["started_at"]).total_seconds()),
+                _by(sweep),
+                f"{sweep['claimed']:,}",
+                outcomes_text(counts),
+                f"{sweep['late']:,}" if sweep["late"] else "",
+                span(sweep["worst_lateness_s"]) if sweep["late"] else "",
+            )
+        )
+    return table
+
+
+def _by(record: dict[str, Any]) -> str:
+    """The worker; of runs by hand, and of those that are gone, there is only the beginning of an id."""
+    return f"{record['host']}:{record['pid']}" if record["host"] is not None else f"{str(record['holder'])[:8]}…"
+
+
+def _held(holders: list[dict[str, Any]]) -> Table:
+    columns = (
+        Column("held by", wide=True),
+        Column("rows", right=True),
+        Column("for"),
+        Column("lease"),
+        Column("keys", wide=True),
+    )
+    table = Table("Held now", columns)
+    for holder in holders:
+        left = -since(holder["lease_until"])
+        lease = f"{span(left)} left" if left > 0 else "passed; taken over soon"
+        keys = ", ".join(holder["keys"]) + (" …" if holder["rows"] > len(holder["keys"]) else "")
+        table.rows.append((_by(holder), f"{holder['rows']:,}", span(since(holder["claimed_at"])), lease, keys))
+    return table
+
+
+def _errors(errors: list[dict[str, Any]]) -> Table:
+    columns = (
+        Column("key", wide=True),
+        Column("attempt", right=True),
+        Column("failed"),
+        Column("again"),
+        Column("error", wide=True),
+    )
+    table = Table("Last errors", columns)
+    for each in errors:
+        again = each["state"] if each["again_at"] is None else ago(each["again_at"])
+        table.rows.append((each["key"], each["attempt"], ago(each["changed_at"]), again, error_text(each["error"])))
+    return table
+
+
+def _proposals(proposals: list[dict[str, Any]]) -> Table:
+    table = Table(
+        "Proposed in shadow mode",
+        (Column("outcome"), Column("rows", right=True), Column("key", wide=True), Column("for example", wide=True)),
+    )
+    for each in proposals:
+        for n, example in enumerate(each["examples"]):
+            first = (each["kind"], f"{each['rows']:,}") if n == 0 else ("", "")
+            table.rows.append((*first, example["key"], example["proposed"]))
+    return table
+
+
+group.command("run")(run)
+group.add_typer(quarantine.group, name="quarantine")
+group.command("release", hidden=True)(quarantine.release)
+group.command("discard", hidden=True)(quarantine.discard)
+
+
+@group.command("pause")
+@with_session
+def pause(
+    session: Session,
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a note.")] = "paused by a person",
+) -> None:
+    """Let nobody sweep for a reconciler until it is resumed.
+
+    Handlers that run are seen through.
+    """
+    _move(session, name, "paused", "it is paused already", lambda app: app.reconcilers.pause(name, reason))
+
+
+@group.command("resume")
+@with_session
+def resume(session: Session, name: Name) -> None:
+    """Sweep again, after a pause or while it rests after failures."""
+    _move(session, name, "resumed", "it is neither paused nor at rest", lambda app: app.reconcilers.resume(name))
+
+
+def _move(session: Session, name: str, what: str, why_not: str, move: Callable[[App], Awaitable[bool]]) -> None:
+    done = session.run(move)
+    if session.json:
+        output.write_json({"reconciler": name, what: done})
+    elif done:
+        output.say(f"{what} reconciler {name}")
+    if not done:
+        output.note(f"unchanged: {why_not}")
+        raise typer.Exit(WRONG)

@@ -1,0 +1,30 @@
+"""Webhooks: a signed POST to somebody else's server, from jobs and reconcilers.
+
+`Webhook.deliver` says what became of it by what it raises, so that a handler needs three lines to be retried, postponed or
+given up. Where it may connect to is decided after the name was resolved; see `guard`.
+"""
+
+from __future__ import annotations
+
+from trueup.integrations.webhooks.delivery import Delivered, Webhook
+from trueup.integrations.webhooks.errors import (
+    BadSignature,
+    DeliveryError,
+    DeliveryFailed,
+    DeliveryPostponed,
+    DeliveryRefused,
+    TargetRefused,
+)
+from trueup.integrations.webhooks.signing import verify
+
+__all__ = [
+    "BadSignature",
+    "Delivered",
+    "DeliveryError",
+    "DeliveryFailed",
+    "DeliveryPostponed",
+    "DeliveryRefused",
+    "TargetRefused",
+    "Webhook",
+    "verify",
+]

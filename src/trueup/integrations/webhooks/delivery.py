@@ -1,0 +1,227 @@
+"""Delivering: one POST, within one span of time, and what its answer means.
+
+A status that has arrived counts, whatever becomes of the rest of the answer: the receiver has made up its mind. Everything
+before that may have reached the receiver or not, and is worth another attempt with the same key and the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import Any, Self
+
+import httpx
+
+from trueup.clock import elapsed
+from trueup.durations import Duration, format_duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.integrations.webhooks.errors import DeliveryFailed, DeliveryPostponed, DeliveryRefused
+from trueup.integrations.webhooks.guard import Guard
+from trueup.integrations.webhooks.payload import encode
+from trueup.integrations.webhooks.retry_after import retry_after
+from trueup.integrations.webhooks.signing import signature_headers, signing_keys
+from trueup.integrations.webhooks.target import checked_headers, header_of, parse_url, shown, without_secrets
+from trueup.integrations.webhooks.transport import GuardedTransport
+
+_NOT_NOW = frozenset({408, 425, 429})  # the answers of 4xx that are about the moment and not about the message
+_SIZE = re.compile("([0-9]{1,9})(B|KiB|MiB)")
+_SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+MOST_READ = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The receiver took it. `body_excerpt` is its answer, as far as it was read."""
+
+    status: int
+    body_excerpt: str
+    duration: timedelta
+
+
+class Webhook:
+    """Somebody's URL, and how to deliver to it. Raises ConfigError when it cannot be one.
+
+    `timeout` is for a whole delivery: resolving, connecting, sending and reading. `allow` names the networks, addresses and
+    hosts that may be delivered to although they are not public. `secret`, one or several, has deliveries signed. `tls` is
+    for certificates of your own. `max_response` is how much of an answer is read.
+
+    Connections are kept open for the next delivery, apart for each event loop; `aclose` closes those of the running one.
+
+    With a `client` of your own its proxies, certificates and authentication are used, and it is never closed here. Where it
+    connects to is then not checked. Redirects are not followed with it either.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str | Sequence[str] | None = None,
+        timeout: Duration = timedelta(seconds=10),
+        allow: Iterable[str] = (),
+        headers: Mapping[str, str] | None = None,
+        max_response: str | int = "64KiB",
+        tls: ssl.SSLContext | None = None,
+        client: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._url = parse_url(url)
+        self._keys = () if secret is None else signing_keys(secret)
+        self._timeout = parse_duration(timeout)
+        if not self._timeout:
+            raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to deliver anything")
+        self._guard = Guard(allow)
+        self._headers = checked_headers(headers)
+        self._most_read = _size(max_response)
+        self._tls = tls
+        self._client = client
+        self._transports: dict[asyncio.AbstractEventLoop, GuardedTransport] = {}
+        if client is None:
+            self._refuse_forbidden_literal()
+        elif allow or tls is not None:
+            raise ConfigError(f"{self}: allow= and tls= have no meaning with client=, which connects by its own rules")
+
+    def __repr__(self) -> str:
+        return f"<Webhook {shown(self._url)}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop. The webhook can be used again."""
+        transport = self._transports.pop(asyncio.get_running_loop(), None)
+        if transport is not None:
+            await transport.aclose()
+
+    async def deliver(
+        self,
+        payload: Mapping[str, Any],
+        *,
+        key: str,
+        headers: Mapping[str, str] | None = None,
+        sent_at: datetime | None = None,
+    ) -> Delivered:
+        """POST the payload as JSON, once. Returns when the receiver took it (2xx).
+
+        Raises DeliveryRefused, DeliveryPostponed or DeliveryFailed otherwise, InvalidArguments when the payload is not
+        JSON, ConfigError for headers or a key that cannot be sent. `key` goes along as Idempotency-Key: give the same one
+        for every attempt, such as `ctx.idempotency_key`. The body's bytes depend on the payload alone.
+
+        `sent_at` is the time to sign; this process's clock is asked without it. `ctx.now` is the database's.
+        """
+        request = self._request(payload, key, headers, sent_at)
+        started = elapsed()
+        deadline = asyncio.get_running_loop().time() + self._timeout.total_seconds()
+        response = await self._answer(request, deadline)
+        excerpt = await self._read(response, deadline)
+        if not response.is_success:
+            raise self._refusal(request, response, excerpt)
+        return Delivered(response.status_code, excerpt, timedelta(seconds=elapsed() - started))
+
+    def _request(
+        self, payload: Mapping[str, Any], key: str, headers: Mapping[str, str] | None, sent_at: datetime | None
+    ) -> httpx.Request:
+        body = encode(payload)
+        sent_key = header_of(key)
+        together = {
+            "accept": "*/*",
+            "content-type": "application/json",
+            "user-agent": "trueup-webhooks",
+            **self._headers,
+            **checked_headers(headers),
+            "accept-encoding": "identity",  # an answer that is not compressed cannot grow
+            "idempotency-key": sent_key,
+        }
+        if self._keys:
+            moment = datetime.now(UTC) if sent_at is None else sent_at
+            if moment.tzinfo is None:
+                raise ConfigError(f"sent_at={moment.isoformat()}: it needs a time zone")
+            together |= signature_headers(self._keys, sent_key, moment, body)
+        # Reading and writing are bounded together, by the deadline; connecting needs to know its share of it.
+        limits = {"connect": self._timeout.total_seconds()}
+        return httpx.Request("POST", self._url, headers=together, content=body, extensions={"timeout": limits})
+
+    async def _answer(self, request: httpx.Request, deadline: float) -> httpx.Response:
+        try:
+            async with asyncio.timeout_at(deadline):
+                if self._client is not None:
+                    return await self._client.send(request, stream=True, follow_redirects=False)
+                return await self._transport().handle_async_request(request)
+        except (TimeoutError, httpx.TimeoutException):
+            within = format_duration(self._timeout)
+            raise DeliveryFailed(f"{shown(self._url)} has not answered within {within}") from None
+        except (httpx.HTTPError, OSError) as error:
+            reason = without_secrets(str(error), request) or type(error).__name__
+            raise DeliveryFailed(f"{shown(self._url)}: no answer: {reason}") from None
+
+    async def _read(self, response: httpx.Response, deadline: float) -> str:
+        """The beginning of the answer, as it came over the wire: nothing is unpacked."""
+        read = bytearray()
+        try:
+            async with asyncio.timeout_at(deadline), aclosing(_parts(response)) as parts:
+                async for part in parts:
+                    read += part
+                    if len(read) > self._most_read:
+                        break
+        except (TimeoutError, httpx.HTTPError, OSError):
+            pass  # what was read until then is as good an excerpt as any
+        finally:
+            with suppress(httpx.HTTPError, OSError):
+                await response.aclose()  # closes the connection, too, unless the answer was read to its end
+        encoding = response.headers.get("content-encoding", "identity").lower()
+        if encoding != "identity" and read:
+            return f"({encoding[:20]}, not unpacked)"
+        # PostgreSQL holds no NUL, and an excerpt is likely to be stored.
+        return read[: self._most_read].decode("utf-8", "replace").replace("\0", "\ufffd")
+
+    def _refusal(self, request: httpx.Request, response: httpx.Response, excerpt: str) -> Exception:
+        status = response.status_code
+        reason = f"{shown(self._url)} answered {status}"
+        excerpt = without_secrets(excerpt, request)
+        after = retry_after(response.headers) if status in (429, 503) else None
+        if after is not None:
+            return DeliveryPostponed(after, status, reason)
+        if response.is_client_error and status not in _NOT_NOW:
+            return DeliveryRefused(status, excerpt, reason)
+        if response.is_redirect:
+            reason += ", and redirects are not followed: give the URL it leads to"
+        return DeliveryFailed(reason, status, excerpt)
+
+    def _transport(self) -> GuardedTransport:
+        loop = asyncio.get_running_loop()
+        transport = self._transports.get(loop)
+        if transport is None:
+            for other in [other for other in list(self._transports) if other.is_closed()]:
+                self._transports.pop(other, None)
+            transport = self._transports[loop] = GuardedTransport(self._guard, self._tls)
+        return transport
+
+    def _refuse_forbidden_literal(self) -> None:
+        """An address in the URL needs no resolving: it is judged at once, so that it can be refused when it is entered."""
+        try:
+            address = ip_address(self._url.host)
+        except ValueError:
+            return
+        fault = self._guard.fault(self._url.host, address)
+        if fault is not None:
+            raise ConfigError(f"{self}: {fault}")
+
+
+def _parts(response: httpx.Response) -> Any:
+    # An answer that was made up by a test has been read already.
+    return response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw()
+
+
+def _size(value: object) -> int:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    size = int(match[1]) * _SIZE_UNITS[match[2]] if match else value
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_READ:
+        raise ConfigError(f'max_response={value!r:.80}: write it like "64KiB", up to "16MiB", or in bytes')
+    return size

@@ -1,0 +1,72 @@
+"""What can become of a delivery, other than that it worked.
+
+DeliveryError
+├── DeliveryFailed        no usable answer, or a server's error: try again
+├── DeliveryPostponed     the receiver said when to try again
+└── DeliveryRefused       the receiver does not want it: trying again cannot help
+    └── TargetRefused     its address is none that may be connected to; nothing was sent
+
+BadSignature is for receivers.
+
+Texts name the scheme, host and port of the target. Its path and query, and the values of headers, are left out of them.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from trueup.errors import TrueupError
+
+MOST_SHOWN = 200  # characters of an answer in an error's text; `excerpt` has the rest
+
+
+class DeliveryError(TrueupError):
+    """The delivery did not work. Which subclass it is says whether to try again."""
+
+
+class DeliveryFailed(DeliveryError):
+    """Perhaps next time: a server's error, a timeout, a broken connection. It may have arrived all the same.
+
+    `status` is None when there was no answer.
+    """
+
+    def __init__(self, reason: str, status: int | None = None, excerpt: str = "") -> None:
+        super().__init__(reason + _quoted(excerpt))
+        self.reason = reason
+        self.status = status
+        self.excerpt = excerpt
+
+
+class DeliveryPostponed(DeliveryError):
+    """The receiver asks to be left alone for `after`, which is from one second to one hour."""
+
+    def __init__(self, after: timedelta, status: int, reason: str = "postponed") -> None:
+        super().__init__(f"{reason}, again after {after.total_seconds():g} s")
+        self.after = after
+        self.status = status
+
+
+class DeliveryRefused(DeliveryError):
+    """The receiver answered that it will not take this. `excerpt` is the beginning of what it said."""
+
+    def __init__(self, status: int | None, excerpt: str, reason: str = "refused") -> None:
+        super().__init__(reason + _quoted(excerpt))
+        self.status = status
+        self.excerpt = excerpt
+
+
+class TargetRefused(DeliveryRefused):
+    """The host has an address that may not be connected to. The text names it: keep it from those who chose the URL."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(None, "", reason)
+
+
+class BadSignature(TrueupError):
+    """A request that was not signed with any of these secrets, or not recently."""
+
+
+def _quoted(excerpt: str) -> str:
+    if not excerpt:
+        return ""
+    return f": {excerpt[:MOST_SHOWN]!r}" + ("…" if len(excerpt) > MOST_SHOWN else "")

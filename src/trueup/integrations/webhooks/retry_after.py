@@ -1,0 +1,45 @@
+"""Retry-After, as seconds or as a date."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+LEAST = timedelta(seconds=1)  # "0" would have us call without pause, and no attempt is spent on it
+MOST = timedelta(hours=1)
+
+_SECONDS = re.compile("[0-9]+")
+_MOST_DIGITS = 9
+
+
+def retry_after(headers: httpx.Headers) -> timedelta | None:
+    """How long the receiver wants to be left alone, from LEAST to MOST. None when it does not say, or nothing sensible.
+
+    A date is compared with the receiver's own `Date`, so that neither its clock nor ours needs to be right.
+    """
+    value = _first(headers, "retry-after")
+    if _SECONDS.fullmatch(value):
+        return _bounded(MOST if len(value) > _MOST_DIGITS else timedelta(seconds=int(value)))
+    then, now = _moment(value), _moment(_first(headers, "date"))
+    if then is None or now is None or then < now:
+        return None
+    return _bounded(then - now)
+
+
+def _first(headers: httpx.Headers, name: str) -> str:
+    return next(iter(headers.get_list(name)), "").strip()
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _bounded(after: timedelta) -> timedelta:
+    return min(max(after, LEAST), MOST)

@@ -1,0 +1,95 @@
+"""URLs and headers as they are given to a webhook: what cannot be sent, or must not be, is refused before anything is.
+
+The URL is read by httpx alone, which also sends it: two readers may see two hosts in one text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from trueup.errors import ConfigError
+
+try:
+    import httpx
+except ImportError as error:  # pragma: no cover - the tests have it
+    raise ConfigError('webhooks need httpx: pip install "trueup[webhooks]"') from error
+
+MOST_KEY = 1_000  # bytes: servers take some 8,000 for all headers
+HIDDEN = "***"
+
+# What decides where a message ends, or who may say so, and what a receiver relies on.
+_OURS = {
+    *("accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer"),
+    *("transfer-encoding", "upgrade", "idempotency-key", "webhook-id", "webhook-signature", "webhook-timestamp"),
+}
+_HARMLESS = _OURS | {"accept", "content-type", "user-agent"}
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+_VALUE = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
+_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F)).replace("%", "")
+
+
+def parse_url(text: object) -> httpx.URL:
+    """Raises ConfigError, whose text never quotes the URL: it may hold a password."""
+    try:
+        url = httpx.URL(text) if isinstance(text, str) else None
+    except httpx.InvalidURL:
+        url = None
+    if url is None or url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError('this is not the URL of a webhook; write it like "https://example.com/hooks"')
+    if url.userinfo:
+        raise ConfigError(
+            f'{shown(url)}: a URL with a user or password in it is not taken; use headers={{"Authorization": …}}'
+        )
+    if url.port == 0:
+        raise ConfigError(f"{shown(url)}: nobody listens on port 0")
+    return url
+
+
+def shown(url: httpx.URL) -> str:
+    """The URL for people, without its path and query: those are often what entitles one to call it."""
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Raises ConfigError, naming the header and not its value."""
+    given: Mapping[Any, Any] = headers or {}
+    for name, value in given.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError(f"{name!r:.80} is not the name of a header")
+        if name.lower() in _OURS:
+            raise ConfigError(f"header {name}: it is set by the webhook itself")
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise ConfigError(f"header {name}: one line of ASCII text is needed, without blanks around it")
+    return {name.lower(): value for name, value in given.items()}
+
+
+def header_of(key: object) -> str:
+    """The idempotency key as a header can hold it: everything but visible ASCII, and "%" itself, is percent-encoded.
+
+    Two keys never become the same.
+    """
+    try:
+        text = quote(key, safe=_VISIBLE) if isinstance(key, str) else ""
+    except UnicodeEncodeError:
+        text = ""
+    if not 1 <= len(text) <= MOST_KEY:
+        raise ConfigError(f"key={key!r:.80}: 1 to {MOST_KEY} bytes of text are needed")
+    return text
+
+
+def without_secrets(text: str, request: httpx.Request) -> str:
+    """What a receiver said, without what it repeats of our path, query and headers."""
+    url = request.url
+    values = [value for name, value in request.headers.items() if name not in _HARMLESS]
+    query = url.query.decode("ascii")
+    secrets = {url.path, url.raw_path.decode("ascii"), query, *re.split("[&=]", query), *values}
+    secrets |= {value for _, value in url.params.multi_items()}  # as they read when decoded
+    secrets |= {word for value in values for word in value.split()}
+    # Longest first, or what is left of a longer one would show. Short ones are too likely to be plain words.
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= 6:
+            text = text.replace(secret, HIDDEN)
+    return text

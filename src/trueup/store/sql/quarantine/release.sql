@@ -1,0 +1,12 @@
+-- release: quarantined or discarded -> resting, due now, with all attempts anew and nothing remembered of its failures. Not deleted:
+-- passes between two sweeps look only at rows that something is known about, so whoever is woken takes it at once.
+-- Fence: none is needed, nobody holds it; a row that has left these states does not come back. Index: rows_pkey.
+with released as (
+  update {schema}.rows
+     set state = 'resting', due_at = {now}, crashes = 0, alone = false, changed_at = {now}, reason = null, errors = '[]'
+   where reconciler = %(reconciler)s and key = any(%(keys)s::text[]) and state = any(%(states)s::text[])
+  returning key
+), woken as (
+  select count(pg_notify(%(channel)s, 'reconcilers')) as n from (select from released limit 1) as any_released
+)
+select key from released, woken;

@@ -1,0 +1,6 @@
+-- Reconcilers by state, rows in quarantine, and how long ago anything was swept. Index for the rows: rows_set_aside.
+select count(*) filter (where state = 'active' and not coalesce(paused_until > {now}, false)), count(*) filter (where state = 'paused'),
+       count(*) filter (where state = 'active' and paused_until > {now}),
+       (select count(*) from {schema}.rows where state in ('quarantined', 'discarded') and state = 'quarantined'),
+       extract(epoch from {now} - max(last_swept_at))::float8
+  from {schema}.reconcilers;

@@ -1,0 +1,223 @@
+"""Several processes sweep the same tables: each row is seen through once, whoever is killed, stopped, or told the wrong time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.crash.sweeping import DEADLOCKS, Sweeping, sweeping
+from tests.crash.sweeps import MODES
+from tests.support.database import TestServer
+from tests.support.faketime import faketime_env, remove_leftovers
+from tests.support.pgbouncer import PgBouncer
+from tests.support.processes import WorkerProcess
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+UPLOADS = ("uploads", "events", "intents")
+STALE = timedelta(hours=2)
+FILL = """
+insert into wallpapers (id, user_id, content_hash, upload_state, state_changed_at)
+select 'wlpr_' || %s || n, n, 'hash ' || %s || n, %s, now() - %s from generate_series(1, %s) as n
+"""
+
+
+class Wallpapers(Sweeping):
+    """The table of an upload service, and how far its sweeps have come."""
+
+    def add(self, count: int, state: str, age: timedelta = STALE) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(FILL, [state, state, state, age, count])
+
+    def uploads(self) -> dict[str, int]:
+        return dict(self.query("select upload_state, count(*) from wallpapers group by upload_state"))
+
+    def sweep(self, processes: int, expected: dict[str, int]) -> None:
+        """Let so many processes sweep at once; they have ended, in order, when this returns."""
+        self.launch(processes)
+        wait_until(lambda: self.uploads() == expected and self.known() == 0, f"{expected} are there", timeout=60)
+        swept = "select count(*) from trueup.reconcilers where last_swept_at is null"
+        wait_until(lambda: self.scalar(swept) == 0, "each sweep has come to its end", timeout=30)
+        self.workers.stop_all()
+
+    def handled(self) -> Counter[str]:
+        """How often each row was handed to its handler."""
+        return Counter(line["key"] for line in self.begun())
+
+    def prove_calm(self) -> None:
+        """Nothing went wrong on the way."""
+        assert self.scalar(DEADLOCKS) == 0
+        assert self.said("service.failed") == []
+        assert self.said("row.conflict") == []
+        assert self.violations() == []
+
+
+@pytest.fixture
+def wallpapers(database_url: str, tmp_path: Path) -> Iterator[Wallpapers]:
+    with sweeping(database_url, tmp_path, UPLOADS) as this:
+        yield Wallpapers(this.url, this.workers)
+
+
+@pytest.fixture
+def run(database_url: str, tmp_path: Path) -> Iterator[Sweeping]:
+    with sweeping(database_url, tmp_path, MODES) as this:
+        yield this
+
+
+def test_twenty_stuck_uploads_are_recovered_once_by_three_processes(wallpapers: Wallpapers) -> None:
+    wallpapers.add(20, "uploading")
+    wallpapers.sweep(3, {"stored": 20})
+    assert wallpapers.handled() == {f"uploads:wlpr_uploading{n}": 1 for n in range(1, 21)}
+    wallpapers.prove_calm()
+
+
+def test_thirty_stored_uploads_are_published_once_by_three_processes(wallpapers: Wallpapers) -> None:
+    wallpapers.add(30, "stored")
+    wallpapers.sweep(3, {"processing": 30})
+    assert wallpapers.effects() == {("events", f"wlpr_stored{n}"): 1 for n in range(1, 31)}
+    wallpapers.prove_calm()
+
+
+def test_fifteen_orphaned_intents_are_deleted_by_two_processes(wallpapers: Wallpapers) -> None:
+    wallpapers.add(15, "initiated")
+    wallpapers.sweep(2, {})
+    assert len(wallpapers.history().users) == 15
+    wallpapers.prove_calm()
+
+
+def test_all_sweeps_of_five_processes_at_once_leave_every_row_where_it_belongs(wallpapers: Wallpapers) -> None:
+    """What was recovered is not stale yet, so it is not published in the same cycle."""
+    wallpapers.add(50, "uploading")
+    wallpapers.add(30, "stored")
+    wallpapers.add(20, "initiated")
+    wallpapers.sweep(5, {"stored": 50, "processing": 30})
+    assert set(wallpapers.handled().values()) == {1}
+    assert len(wallpapers.handled()) == 80
+    assert len(wallpapers.effects()) == 30
+    wallpapers.prove_calm()
+
+
+def test_rows_not_stale_by_the_clock_of_the_database_are_left_alone_whatever_time_the_processes_believe_in(
+    wallpapers: Wallpapers,
+) -> None:
+    wallpapers.add(20, "uploading")
+    for state, age in (("stored", 4), ("initiated", 55)):
+        wallpapers.add(20, state, timedelta(minutes=age))
+    clocks = [dict(os.environ), faketime_env("+1h"), faketime_env("-1h")]
+    started = [wallpapers.workers.launch(base=clock) for clock in clocks]
+    for process in started:
+        wallpapers.workers.wait_registered(process)
+    wallpapers.sweep(0, {"stored": 40, "initiated": 20})
+    assert set(wallpapers.handled().values()) == {1}
+    assert len(wallpapers.handled()) == 20
+    wallpapers.prove_calm()
+    remove_leftovers()
+
+
+def test_wrong_clocks_neither_shorten_nor_stretch_leases(run: Sweeping) -> None:
+    for mode in MODES:
+        run.fill(mode, 100)
+    for clock in (faketime_env("+1h"), faketime_env("-1h")):
+        run.workers.launch(base=clock)
+    run.wait_done(*MODES)
+    run.prove()
+    assert run.said("row.claim_lost") == []
+    assert Counter(run.effects().values()) == {1: 400}
+    remove_leftovers()
+
+
+def test_of_three_processes_one_killed_and_one_stopped_past_its_leases_every_row_is_done_once(run: Sweeping) -> None:
+    count, lease = 10_000, timedelta(seconds=2)
+    run.fill("lease", count)
+    processes = run.launch(3, SWEEPS="transactions")
+    killed, stopped, _ = processes
+    wait_until(lambda: holds(run, killed) and holds(run, stopped), "both have rows in hand", timeout=30)
+    run.workers.kill(killed)
+    stopped.send(signal.SIGSTOP)
+    in_hand = holds(run, stopped)
+    assert in_hand, "the fault landed"
+    wait_until(lambda: not holds(run, stopped), "others have taken them over", timeout=60)
+    stopped.send(signal.SIGCONT)
+    fault_ended_at, left = run.now(), count - run.states("lease").get("done", 0)
+    wait_until(lambda: lost_by(run, stopped), "the late outcomes are counted", timeout=30)
+    run.wait_done("lease", timeout=120)
+    # lease, a sweep, and the backlog at a tenth of the pace that two cores reach when nothing else runs
+    run.prove(fault_ended_at=fault_ended_at, within=lease + timedelta(seconds=1 + left / 50))
+    assert run.states("lease") == {"done": count}
+    assert Counter(run.effects().values()) == {1: count}
+    assert lost_by(run, stopped) <= in_hand
+    assert {line["process"] for line in run.said("row.claim_lost")} == {stopped.pid}
+    assert {process for (process,) in run.query("select distinct process from effects.written")} == {
+        each.pid for each in processes
+    }
+
+
+def holds(run: Sweeping, process: WorkerProcess) -> set[str]:
+    """Rows of which the last claim is this process's."""
+    of = "select key from trueup.rows join trueup.workers using (holder) where state = 'held' and pid = %s"
+    return {key for (key,) in run.query(of, process.pid)}
+
+
+def lost_by(run: Sweeping, process: WorkerProcess) -> set[str]:
+    return {line["key"] for line in run.said("row.claim_lost") if line["process"] == process.pid}
+
+
+@pytest.fixture
+def server_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """A server that may be crashed: what it has confirmed must survive that, unlike on the fast one of other tests."""
+    with TestServer(tmp_path_factory.mktemp("pg"), synchronous_commit="on", full_page_writes="on") as server:
+        yield server
+
+
+def test_a_database_restarted_at_once_in_the_middle_of_sweeps_loses_and_repeats_nothing(
+    server_of_its_own: TestServer, tmp_path: Path
+) -> None:
+    with server_of_its_own.database() as url, sweeping(url, tmp_path, MODES) as run:
+        for mode in MODES:
+            run.fill(mode, 1_000)
+        run.launch(2)
+        for restart in range(1, 4):
+            wait_until(lambda r=restart: done(run) > 500 * r, "work goes on", timeout=60)
+            server_of_its_own.cluster.restart("immediate")
+        assert done(run) < 4_000, "the last restart came while there was work"
+        back_at = run.now()
+        run.wait_done(*MODES, timeout=120)
+        run.prove(fault_ended_at=back_at, within=timedelta(seconds=90))
+        assert Counter(run.effects().values()) == {1: 4_000}
+        assert run.said("database.lost")
+        assert run.said("database.restored")
+
+
+def done(run: Sweeping) -> int:
+    try:
+        return sum(run.states(mode).get("done", 0) for mode in MODES)
+    except psycopg.OperationalError:
+        return 0
+
+
+def test_sweeps_through_a_pooler_in_transaction_mode_do_every_row_once(
+    database_url: str, server: TestServer, tmp_path: Path
+) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    with (
+        PgBouncer(server.cluster.url(str(name)), default_pool_size=10) as pooler,
+        sweeping(database_url, tmp_path, MODES, workers_url=pooler.url(str(name))) as run,
+    ):
+        for mode in MODES:
+            run.fill(mode, 300)
+        first, _ = run.launch(2)
+        wait_until(lambda: done(run) > 100, "work is under way", timeout=30)
+        run.workers.kill(first)
+        run.wait_done(*MODES)
+        run.workers.stop_all()
+        pooler.stop()
+        run.prove()
+        assert Counter(run.effects().values()) == {1: 1_200}
