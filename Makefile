@@ -42,6 +42,7 @@ docs: setup ## build the documentation into site/
 
 bench: setup ## throughput and latency as ratios against the raw-SQL limit of the same run
 	@$(BIN)/python -m bench.jobs
+	@$(BIN)/python -m bench.reconcile
 
 chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
 	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}

@@ -5,6 +5,7 @@ No fence, no lease, no typed arguments, no handler, no retries, no limits: a bat
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -31,6 +32,25 @@ insert into raw.history select id, kind, args, now() from gone
 ENQUEUE_AND_NOTIFY = """
 with fresh as (insert into raw.jobs (kind, args) values ('noop', '{}') returning 1) select pg_notify('raw', '') from fresh
 """
+
+ITEMS = """
+drop table if exists items;
+create table items (id bigint primary key, state text not null default 'stale', changed_at timestamptz not null, payload text not null);
+create index items_stale on items (state, changed_at, id);
+insert into items (id, changed_at, payload)
+select n, now() - interval '1 day' + n * interval '1 ms', repeat('x', 60) from generate_series(1, %s) as n;
+vacuum analyze items;
+"""
+OLDEST = "state = 'stale' and changed_at < now() - interval '10 min' order by changed_at, id"
+MOVE = f"""
+update items set state = 'done', changed_at = now()
+ where ctid = any(array(select ctid from items where {OLDEST} limit %s for update skip locked))
+"""
+DELETE = (
+    f"delete from items where ctid = any(array(select ctid from items where {OLDEST} limit %s for update skip locked))"
+)
+TAKE_ONE = f"select * from items where {OLDEST} limit 1 for update skip locked"
+MOVE_ONE = "update items set state = 'done', changed_at = now() where id = %s"
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
@@ -86,3 +106,39 @@ def notify_round_trip(url: str, count: int) -> list[float]:
             taken.append((time.perf_counter() - started) * 1000)
             listening.execute(FINISH, ([row[0] for row in rows],))
     return taken
+
+
+def fill_items(url: str, count: int) -> None:
+    """So many stale rows of a user's table, with the index that serves looking for them."""
+    with connect(url) as connection:
+        for statement in filter(str.strip, ITEMS.split(";")):
+            connection.execute(statement.replace("%s", str(count)).encode())
+
+
+def in_batches(url: str, statement: str, batch: int) -> float:
+    """Rows per second that a statement over a batch, sent until it finds nothing, gets through."""
+    with connect(url) as connection:
+        started, done = time.perf_counter(), 0
+        while count := connection.execute(statement.encode(), (batch,)).rowcount:
+            done += count
+        return done / (time.perf_counter() - started)
+
+
+async def one_by_one(url: str, concurrency: int) -> float:
+    """Rows per second of what people write by hand: lock the oldest row, handle it, write its state, commit; so many at once."""
+    done = 0
+
+    async def loop() -> None:
+        nonlocal done
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            while True:
+                async with connection.transaction():
+                    row = await (await connection.execute(TAKE_ONE.encode())).fetchone()
+                    if row is None:
+                        return
+                    await connection.execute(MOVE_ONE, (row[0],))
+                done += 1
+
+    started = time.perf_counter()
+    await asyncio.gather(*(loop() for _ in range(concurrency)))
+    return done / (time.perf_counter() - started)

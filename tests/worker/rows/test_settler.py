@@ -238,32 +238,54 @@ async def test_what_cannot_be_written_before_its_lease_has_passed_is_lost_and_do
     assert {row["n"] for row in await live.ask("select n from things")} == {1}
 
 
-async def test_a_settlement_whose_answer_is_lost_is_not_written_twice(far: Field, live: Field, proxy: Proxy) -> None:
-    await live.put(3)
-    far.fix(lambda row: Stay(n=row.n + 1), run_at_start=True, batch=3)
-    armed = proxy.drop_next_reply(b"seen_state")
-    async with far.app.worker():
-        lost = await far.events.seen(RowClaimLost)
-    assert {event.refused_by for event in lost} == {"unknown"}
-    assert armed is not None
-    assert {row["n"] for row in await live.ask("select n from things")} == {1}
+class Alone:
+    """Nothing but settlements commits, from when the handler says so until a claim is reported as lost."""
+
+    def __init__(self, field: Field) -> None:
+        self._field = field
+        self._begun = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        self._task = asyncio.create_task(self._hold())
+        await self._begun.wait()
+
+    async def _hold(self) -> None:
+        async with self._field.sweeper().rows._claiming.use():  # type: ignore[union-attr]
+            self._begun.set()
+            await self._field.events.seen(RowClaimLost)
 
 
-async def test_a_commit_of_the_handlers_own_whose_answer_is_lost_is_not_repeated(
-    far: Field, live: Field, proxy: Proxy
+@pytest.mark.parametrize("claim", ["lease", "row_lock", "ctx.transaction"])
+async def test_an_outcome_whose_commit_is_not_answered_is_not_written_twice(
+    far: Field, live: Field, proxy: Proxy, claim: str
 ) -> None:
-    async def handler(row: Any, *, tx: Any) -> Any:
-        await tx.execute("insert into log values (%s, 'sent')", (row.id,))
-        proxy.drop_next_reply(b"COMMIT")
-        return To("done")
+    alone = Alone(far)
 
+    async def returns(row: Any) -> Any:
+        await alone.begin()
+        proxy.drop_next_reply(b"COMMIT")
+        return Stay(n=row.n + 1)
+
+    async def with_tx(row: Any, *, tx: Any) -> Any:
+        await tx.execute("insert into log values (1, 'sent')")
+        return await returns(row)
+
+    async def with_ctx(row: Any, *, ctx: Context) -> Any:
+        async with ctx.transaction(Stay(n=row.n + 1)) as tx:
+            await tx.execute("insert into log values (1, 'sent')")
+            await returns(row)
+
+    handler = {"lease": returns, "row_lock": with_tx, "ctx.transaction": with_ctx}[claim]
     await live.put()
-    far.fix(handler, run_at_start=True, claim="row_lock")
-    async with far.app.worker():
-        (event,) = await far.events.seen(RowClaimLost)
-    assert event.refused_by == "unknown"
-    assert await live.states() == {"done": 1}
-    assert await live.value("select count(*) from log") == 1
+    far.fix(handler, claim="row_lock" if claim == "row_lock" else "lease")
+    await far.manual.begin()
+    counts = await far.sweep()
+    assert (counts.lost, counts.settled) == (1, 1)
+    assert [event.refused_by for event in far.events.of(RowClaimLost)] == ["unknown"]
+    assert (await live.thing())["n"] == 1
+    assert await live.value("select count(*) from log") == (0 if claim == "lease" else 1)
+    assert (await far.sweep()).claimed == 0
 
 
 async def test_a_sweep_goes_on_after_the_network_was_silent(far: Field, live: Field, proxy: Proxy) -> None:

@@ -31,6 +31,8 @@ from trueup.worker.rows.purger import Purger
 from trueup.worker.rows.sweeper import Sweeper
 from trueup.worker.threads import Threads
 
+SERVER_FIRST = 0.9  # of statement_timeout: the server ends a statement, and says so, before the line hangs up on it
+
 
 class Team:
     def __init__(
@@ -46,6 +48,7 @@ class Team:
         self._events = events
         self._declared = list(declared)
         self._holder = holder
+        self._timeout = settings.statement_timeout * SERVER_FIRST
         self._threads = Threads()
         self._pools: list[Pool] = []
         self._claiming = store.line_for_rows("rows claim")
@@ -95,7 +98,7 @@ class Team:
 
     def _purger(self, purge: Purge, found: Found) -> Purger:
         store = self._store
-        purges = Purges(self._settling, store.statements, store.clock, purge, found, self._settings.statement_timeout)
+        purges = Purges(self._settling, store.statements, store.clock, purge, found, self._timeout)
         return Purger(purges, self._log, store.clock, self._events, self._holder)
 
     def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:
@@ -111,7 +114,7 @@ class Team:
             reconciler,
             found,
             owner=owner(),
-            timeout=self._settings.statement_timeout,
+            timeout=self._timeout,
         )
         try:
             check_outcome(rows, reconciler.exhausted)
@@ -134,7 +137,7 @@ class Team:
         else:
             query, params = member.purges.statement()
             selection = member.purge.selection
-        rows = await unserved(self._claiming, query, params, found, timeout=self._settings.statement_timeout, who=who)
+        rows = await unserved(self._claiming, query, params, found, timeout=self._timeout, who=who)
         if rows is not None:
             order = [*([selection.order.column] if selection.order.column is not None else []), *found.spec.key]
             ddl = index_ddl(found, state=bool(selection.states), order=order)

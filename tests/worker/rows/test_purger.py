@@ -1,0 +1,127 @@
+"""Moves and deletions that the database does alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.worker.rows.field import Field
+from trueup.events import ServiceFailed, SweepCompleted, SweepRefused
+from trueup.testing.clock import ManualClock
+from trueup.worker.rows import pace, purger
+from trueup.worker.rows.purger import Purger
+
+pytestmark = pytest.mark.asyncio
+
+
+async def gathered(field: Field, name: str = "age") -> Purger:
+    team = field.manual.worker.team
+    team.declare(field.app._reconcilers.all())
+    await team.gather()
+    member = team.members[name]
+    assert isinstance(member, Purger)
+    return member
+
+
+def age(field: Field, **options: Any) -> None:
+    field.table.move("new", to="old", **{"stale_for": "10m", "name": "age", "every": "1h", **options})
+
+
+async def test_stale_rows_are_moved_in_batches_until_none_is_left(field: Field) -> None:
+    await field.put(25)
+    await field.put(3, "else", first=100)
+    age(field, batch=10, set={"note": "aged"})
+    counts = await field.sweep("age")
+    assert (counts.claimed, counts.changed) == (25, 25)
+    assert await field.states() == {"old": 25, "else": 3}
+    assert await field.value("select count(*) from things where note = 'aged'") == 25
+    (event,) = field.events.of(SweepCompleted)
+    assert (event.reconciler, event.changed, event.late) == ("age", 25, 25)
+    assert await field.value("select claimed from trueup.sweeps") == 25
+
+
+async def test_rows_that_are_not_stale_yet_stay(field: Field, clock: ManualClock) -> None:
+    await field.put(3)
+    await field.do("update things set changed_at = %s where id = 1", (clock.now(),))
+    age(field)
+    assert (await field.sweep("age")).changed == 2
+    assert (await field.sweep("age")).changed == 0
+    clock.advance(minutes=11)
+    assert (await field.sweep("age")).changed == 1
+
+
+async def test_a_sweep_that_would_touch_too_much_is_refused(field: Field) -> None:
+    await field.put(10)
+    age(field, max_fraction=0.5)
+    assert (await field.sweep("age")).changed == 0
+    (event,) = field.events.of(SweepRefused)
+    assert "max_fraction=0.5 does not allow it" in event.reason
+    await field.put(90, "else", first=100)
+    assert (await field.sweep("age")).changed == 10
+
+
+async def test_nothing_is_touched_while_it_is_paused(live: Field) -> None:
+    await live.put(3)
+    age(live)
+    sweeping = await gathered(live)
+    await live.do("update trueup.reconcilers set state = 'paused'")
+    assert await sweeping.run_once() == pace.PAUSED_LOOK
+    assert (await live.sweep("age")).changed == 0
+    await live.do("update trueup.reconcilers set state = 'active'")
+    assert (await live.sweep("age")).changed == 3
+
+
+async def test_a_pause_ends_a_sweep_that_is_under_way(live: Field, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live.put(30)
+    age(live, batch=10)
+    sweeping = await gathered(live)
+    take = sweeping.purges.take
+
+    async def pausing(state: str | None) -> Any:
+        await live.do("update trueup.reconcilers set state = 'paused'")
+        monkeypatch.setattr(purger, "LOOK_AT_GATE", 0.0)
+        return await take(state)
+
+    monkeypatch.setattr(sweeping.purges, "take", pausing)
+    assert (await live.sweep("age")).changed == 10
+
+
+async def test_it_starts_at_once_when_asked_to_and_stops(live: Field) -> None:
+    await live.put(5)
+    age(live, run_at_start=True)
+    async with live.app.worker():
+        (event,) = await live.events.seen(SweepCompleted)
+    assert event.changed == 5
+
+
+async def test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_happens(
+    live: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.put(5)
+    age(live, run_at_start=True, every="50ms")
+    worker = live.app.worker()
+    await worker.team.gather()
+    member = worker.team.members["age"]
+    assert isinstance(member, Purger)
+    monkeypatch.setattr(member.purges, "_steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
+    async with worker:
+        (event, *_) = await live.events.seen(ServiceFailed)
+        assert event.error_type == "QueryCanceled"
+        monkeypatch.undo()
+        await live.events.seen(SweepCompleted)
+
+
+async def test_a_deadline_ends_a_sweep(live: Field) -> None:
+    await live.put(200)
+    age(live, batch=1, deadline="30ms")
+    counts = await live.sweep("age")
+    assert 0 < counts.changed < 200
+
+
+async def test_a_rate_holds_for_moves(live: Field) -> None:
+    await live.put(30)
+    age(live, rate="20/s", run_at_start=True)
+    async with live.app.worker():
+        (event,) = await live.events.seen(SweepCompleted)
+    assert event.changed == 30 and event.duration_ms > 1000
