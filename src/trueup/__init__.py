@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trueup.jobs.limits import Limit
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
     from trueup.reconcile.declare import Table
+    from trueup.reconcile.failed import Failed
     from trueup.reconcile.outcome import Again, Delete, Stay, To, Unchanged
     from trueup.reconcile.row import Row
     from trueup.tick import Tick
@@ -55,6 +56,7 @@ _HOME = {
     "DuplicateJob": "trueup.errors",
     "EmbeddedUnavailable": "trueup.errors",
     "Enqueued": "trueup.jobs.handle",
+    "Failed": "trueup.reconcile.failed",
     "GiveUp": "trueup.jobs.outcome",
     "Handle": "trueup.jobs.handle",
     "InvalidArguments": "trueup.errors",
@@ -96,6 +98,7 @@ __all__ = [
     "DuplicateJob",
     "EmbeddedUnavailable",
     "Enqueued",
+    "Failed",
     "GiveUp",
     "Handle",
     "InvalidArguments",

@@ -41,7 +41,7 @@ def answering(answer: Callable[[httpx.Request], httpx.Response]) -> httpx.AsyncC
     [
         (datetime(2026, 6, 1, 14, tzinfo=timezone(timedelta(hours=2))), '"2026-06-01T12:00:00+00:00"'),
         (datetime(2026, 6, 1, 12, tzinfo=UTC), '"2026-06-01T12:00:00+00:00"'),
-        (datetime(2026, 6, 1, 12), '"2026-06-01T12:00:00"'),
+        (datetime(2026, 6, 1, 12, tzinfo=UTC).replace(tzinfo=None), '"2026-06-01T12:00:00"'),
         (date(2026, 6, 1), '"2026-06-01"'),
         (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         (Decimal("1.10"), '"1.10"'),
@@ -232,3 +232,9 @@ async def test_a_client_of_ones_own_is_used_and_left_open() -> None:
 
 def test_a_webhook_shows_neither_path_nor_query() -> None:
     assert repr(Webhook("https://example.com:8443/T0/B0/token?sig=1")) == "<Webhook https://example.com:8443>"
+
+
+def test_without_httpx_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['httpx'] = None; import trueup.integrations.webhooks"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert 'ConfigError: webhooks need httpx: pip install "trueup[webhooks]"' in ended.stderr

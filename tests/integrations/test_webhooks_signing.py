@@ -110,4 +110,4 @@ def test_a_secret_that_cannot_be_one_is_refused_without_being_quoted(secret: Any
 
 def test_a_moment_to_sign_needs_a_time_zone() -> None:
     with pytest.raises(ConfigError, match="time zone"):
-        asyncio.run(Webhook("https://example.com/", secret="s").deliver({}, key="k", sent_at=datetime(2026, 6, 1)))
+        asyncio.run(Webhook("https://example.com/", secret="s").deliver({}, key="k", sent_at=SENT.replace(tzinfo=None)))

@@ -35,6 +35,16 @@ def failure(message: str = "boom") -> Failure:
     return Failure(1, "ValueError", message, "")
 
 
+class Declared:
+    """Takes what is declared on a table, in place of an App."""
+
+    def __init__(self) -> None:
+        self.one: Reconciler | Purge | None = None
+
+    def __call__(self, declared: Reconciler | Purge) -> None:
+        self.one = declared
+
+
 @dataclass
 class RowsDesk:
     """Tables are described by keywords of TableSpec; everything else goes to `reconcile`, `move` or `delete`."""
@@ -83,12 +93,10 @@ class RowsDesk:
         def look(row) -> None:  # type: ignore[no-untyped-def]
             """What nobody calls here."""
 
-        declared: list[Reconciler | Purge] = []
+        declared = Declared()
         options = {"name": "look", "retry": RETRY, **options}
-        Table(declared.append, TableSpec.of(table, key, state, **(spec or {}))).reconcile(*states, **options)(
-            handler or look
-        )
-        (reconciler,) = declared
+        Table(declared, TableSpec.of(table, key, state, **(spec or {}))).reconcile(*states, **options)(handler or look)
+        reconciler = declared.one
         assert isinstance(reconciler, Reconciler)
         found = await self.found(reconciler)
         database = database or self.line()
@@ -109,10 +117,10 @@ class RowsDesk:
         spec: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Purges:
-        declared: list[Reconciler | Purge] = []
+        declared = Declared()
         spec_of = TableSpec.of(table, key, state, **(spec or {}))
-        getattr(Table(declared.append, spec_of), verb)(*states, name="sweep", **options)
-        (purge,) = declared
+        getattr(Table(declared, spec_of), verb)(*states, name="sweep", **options)
+        purge = declared.one
         assert isinstance(purge, Purge)
         found = await self.found(purge)
         if purge.lane is not None:

@@ -81,7 +81,7 @@ class Explainer:
 
     def __init__(self, connection: AsyncConnection[Any], statements: Statements) -> None:
         self._connection = connection
-        fixed = [name for name in names() if not re.search(r"\{(day|rest)\}", source(name))]
+        fixed = [name for name in names() if not re.search(r"\{(day|rest|table|milliseconds)\}", source(name))]
         self._names = {statements[name]: name for name in fixed}
         self.plans: dict[str, dict[str, Any]] = {}
 
@@ -185,10 +185,12 @@ async def explain_everything(explainer: Explainer) -> None:
     replacing = {"args": "{}", "queue": "q", "lane": "q", "key": "", "priority": 0, "at": None, "delay": 0.0}
     await explainer.fetch(statements["jobs/replace"], {**key, **replacing, "max_attempts": 3, "aging": 60.0})
     await explainer.fetch(statements["history/expire_windows"], {"now": None})
+    await explainer.fetch(statements["history/expire_sweeps"], {"now": None, "keep": 30 * 86_400.0})
     await explainer.fetch(statements["views/job"], {"id": 7})
     await explain_schedules(explainer, statements)
     await explain_recovery(explainer, statements)
     await explain_quarantine(explainer, statements)
+    await explain_reconcilers(explainer, statements)
 
 
 async def explain_schedules(explainer: Explainer, statements: Statements) -> None:
@@ -229,6 +231,29 @@ async def explain_quarantine(explainer: Explainer, statements: Statements) -> No
     await explainer.fetch(statements["quarantine/count"], {"now": None, "reconciler": name})
 
 
+async def explain_reconcilers(explainer: Explainer, statements: Statements) -> None:
+    """What is asked about rows without asking their table; the rest is in test_plans_of_rows.py."""
+    keys, terms = [str(n) for n in range(7, 2007, 10)], list(range(7, 2007, 10))
+    known = {"reconciler": "observe 7", "now": None}
+    held = {**known, "holder": HOLDER, "keys": keys, "terms": terms}
+    quiet: dict[str, list[Any]] = {
+        "states": ["resting"],
+        "delays": [1.0],
+        "attempts": [1],
+        "errors": [None],
+        "reasons": [None],
+        "proposals": [None],
+    }
+    parameters: dict[str, dict[str, Any]] = {
+        "rows/rest": {**held, **{name: value * len(keys) for name, value in quiet.items()}, "most_errors": 20},
+        "rows/renew": {**held, "lease_for": 30.0},
+        "rows/refund": held,
+        "rows/next_due": known,
+    }
+    for statement, given in parameters.items():
+        await explainer.fetch(statements[statement], given)
+
+
 NOT_EXPLAINED = {
     "jobs/enqueue",  # their index arbitrates inserts
     "jobs/enqueue_one",
@@ -238,8 +263,10 @@ NOT_EXPLAINED = {
 
 async def test_every_statement_uses_the_indexes_its_header_names(explainer: Explainer) -> None:
     await explain_everything(explainer)
-    elsewhere = ("views/", "leases/")  # for people; one row by its key
-    told = {name for name in names() if sentence(name) and not name.startswith(elsewhere)}
+    elsewhere = ("views/", "leases/", "reconcilers/", "scans/")  # for people; one row by its key
+    told = {
+        name for name in names() if sentence(name) and not name.startswith(elsewhere) and "{table}" not in source(name)
+    }
     missing = told - explainer.plans.keys() - NOT_EXPLAINED
     assert missing == set(), "statements with an index in their header that are not explained here"
     found = {name: lacking(name, await used(explainer, plan)) for name, plan in explainer.plans.items()}

@@ -22,6 +22,7 @@ HOUR = timedelta(hours=1)
 TABLE = """
 create table t (id int primary key, state text not null, changed_at timestamptz, due_at timestamptz, note text, version int)
 """
+TO: dict[str, dict[str, Any]] = {"move": {"to": "old"}, "delete": {}}
 STALE: dict[str, Any] = {"stale_for": "1h", "spec": {"changed_at": "changed_at"}}
 
 
@@ -55,8 +56,10 @@ async def finish(purges: Purges, state: str | None = "open") -> Counts:
 async def test_what_is_older_goes_and_what_is_as_old_or_of_unknown_age_stays(
     desk: RowsDesk, clock: ManualClock, verb: str
 ) -> None:
-    await put(desk, (1, "open", NOON - HOUR), (2, "open", NOON - 2 * HOUR), (3, "open", None), (4, "done", NOON - 2 * HOUR))
-    purges = await desk.purges(verb, "open", **STALE, **({"to": "old"} if verb == "move" else {}))
+    await put(
+        desk, (1, "open", NOON - HOUR), (2, "open", NOON - 2 * HOUR), (3, "open", None), (4, "done", NOON - 2 * HOUR)
+    )
+    purges = await desk.purges(verb, "open", **STALE, **TO[verb])
     assert await purges.waiting(10) == 1
     assert [listed[0] for listed in await purges.listed(10)] == ["2"]
     assert (await purges.take("open")).count == 1
@@ -69,7 +72,9 @@ async def test_what_is_older_goes_and_what_is_as_old_or_of_unknown_age_stays(
 
 
 async def test_what_is_due_goes_at_its_very_moment(desk: RowsDesk) -> None:
-    await put(desk, (1, "open", None, NOON), (2, "open", None, NOON + timedelta(microseconds=1)), (3, "open", None, None))
+    await put(
+        desk, (1, "open", None, NOON), (2, "open", None, NOON + timedelta(microseconds=1)), (3, "open", None, None)
+    )
     purges = await desk.purges("delete", "open", due_at="due_at")
     assert (await purges.take("open")).count == 1
     assert await ids(desk) == [2, 3]
@@ -117,7 +122,7 @@ async def test_a_condition_narrows_it(desk: RowsDesk) -> None:
 @pytest.mark.parametrize("verb", ["delete", "move"])
 async def test_rows_that_somebody_has_locked_are_left_and_not_waited_for(desk: RowsDesk, verb: str) -> None:
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in (1, 2, 3)))
-    purges = await desk.purges(verb, "open", **STALE, **({"to": "old"} if verb == "move" else {}))
+    purges = await desk.purges(verb, "open", **STALE, **TO[verb])
     async with desk.elsewhere() as user:
         await user.execute("select from t where id = 2 for update")
         assert (await purges.take("open")).count == 2
@@ -143,7 +148,9 @@ async def test_a_row_that_others_are_made_to_refer_to_can_be_moved_unless_that_c
 
 
 @pytest.mark.parametrize("verb", ["delete", "move"])
-@pytest.mark.parametrize("touch", ["update t set changed_at = '2026-06-01 12:00Z' where id = 1", "delete from t where id = 1"])
+@pytest.mark.parametrize(
+    "touch", ["update t set changed_at = '2026-06-01 12:00Z' where id = 1", "delete from t where id = 1"]
+)
 async def test_a_row_that_is_touched_between_looking_and_locking_stays(
     desk: RowsDesk, store: Store, verb: str, touch: str
 ) -> None:
@@ -159,9 +166,8 @@ async def test_a_row_that_is_touched_between_looking_and_locking_stays(
         await side.connection.execute(touch.encode())
 
     async def then(side: Side) -> Taken:
-        more = {"to": "old"} if verb == "move" else {}
         purges = await desk.purges(
-            verb, "open", stale_for="1h", spec=spec, database=OneConnection(side.connection), **more
+            verb, "open", stale_for="1h", spec=spec, database=OneConnection(side.connection), **TO[verb]
         )
         return await purges.take("open")
 
@@ -187,9 +193,8 @@ async def test_a_row_that_is_touched_and_still_old_is_counted_only_if_it_goes(
         await side.connection.execute("update t set note = 'new' where id = 1")
 
     async def then(side: Side) -> Taken:
-        more = {"to": "old"} if verb == "move" else {}
         purges = await desk.purges(
-            verb, "open", stale_for="1h", spec=spec, database=OneConnection(side.connection), **more
+            verb, "open", stale_for="1h", spec=spec, database=OneConnection(side.connection), **TO[verb]
         )
         return await purges.take("open")
 
@@ -217,7 +222,7 @@ async def test_lateness_is_measured_and_its_counts_add_up(desk: RowsDesk, verb: 
     for n, seconds in enumerate(late):
         await put(desk, (n, "open", NOON - HOUR - timedelta(seconds=seconds)))
     await put(desk, (50, "open", "-infinity"))
-    counts = await finish(await desk.purges(verb, "open", **STALE, **({"to": "old"} if verb == "move" else {})))
+    counts = await finish(await desk.purges(verb, "open", **STALE, **TO[verb]))
     assert counts.claimed == counts.changed == len(late) + 1
     assert sum(counts.lateness.counts) == counts.changed
     assert counts.lateness.counts == [2, 1, 2, 1, 0, 1, 1, 0, 3]
@@ -268,8 +273,7 @@ async def test_partitions_are_purged_together(desk: RowsDesk, verb: str) -> None
         await desk.run(f"create table t{n} partition of t for values in ({n})")
     await desk.run("insert into t select n, n % 3, 'open', '2026-06-01Z' from generate_series(1, 30) as n")
     await desk.run("insert into t select n, n % 3, 'open', '2026-06-01 12:00Z' from generate_series(31, 40) as n")
-    more = {"to": "old"} if verb == "move" else {}
-    purges = await desk.purges(verb, "open", key=("id", "part"), batch=7, **STALE, **more)
+    purges = await desk.purges(verb, "open", key=("id", "part"), batch=7, **STALE, **TO[verb])
     assert (await finish(purges)).changed == 30
     assert await ids(desk) == list(range(31, 41))
 

@@ -345,13 +345,24 @@ async def test_rows_due_again_only_after_the_sweep_began_are_for_the_next(desk: 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("key", "x"), ("state", "open"), ("term", "1"), ("attempt", "2"), ("holder", "h"), ("reason", "r"), ("r", "r"), ("t", "t")],
+    [
+        ("key", "x"),
+        ("state", "open"),
+        ("term", "1"),
+        ("attempt", "2"),
+        ("holder", "h"),
+        ("reason", "r"),
+        ("r", "r"),
+        ("t", "t"),
+    ],
 )
 async def test_a_condition_may_name_columns_that_are_called_like_trueups_own(
     desk: RowsDesk, clock: ManualClock, name: str, value: str
 ) -> None:
     await desk.run("drop table t")
-    others = ", ".join(f"{c} text" for c in ("key", "state", "term", "attempt", "holder", "reason", "r", "t", "there", "now"))
+    others = ", ".join(
+        f"{c} text" for c in ("key", "state", "term", "attempt", "holder", "reason", "r", "t", "there", "now")
+    )
     await desk.run(f"create table t (id int primary key, {others})")
     await desk.run("insert into t values (1, 'x', 'open', '1', '2', 'h', 'r', 'r', 't', 'there', 'now')")
     await desk.run("insert into t values (2, 'no', 'open', 'no', 'no', 'no', 'no', 'no', 'no', 'no', 'no')")

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg.types.json import Json, Jsonb
+from psycopg.types.range import Range
 
 from tests.store.desk import draft
 from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, one, settle_all, settled
@@ -56,7 +57,9 @@ async def row_of(desk: RowsDesk, id: int = 1) -> dict[str, Any]:
 # -- changed --------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_outcome_is_written_with_the_time_and_version_of_change_and_the_row_is_forgotten(desk: RowsDesk) -> None:
+async def test_an_outcome_is_written_with_the_time_and_version_of_change_and_the_row_is_forgotten(
+    desk: RowsDesk,
+) -> None:
     rows = await desk.rows("open", spec={"changed_at": "changed_at", "version": "version"})
     row = await one(rows)
     assert await settled(rows, row, Change(To("done", note="x"), None)) == "changed"
@@ -208,7 +211,9 @@ async def test_a_row_that_somebody_has_locked_is_busy_and_stays_ours(desk: RowsD
     assert await settled(rows, row, DONE) == "changed"
 
 
-async def test_a_row_that_another_one_is_made_to_refer_to_is_not_busy_unless_it_is_to_be_deleted(desk: RowsDesk) -> None:
+async def test_a_row_that_another_one_is_made_to_refer_to_is_not_busy_unless_it_is_to_be_deleted(
+    desk: RowsDesk,
+) -> None:
     await desk.run("create table part (t int references t)")
     rows = await desk.rows("open")
     row = await one(rows)
@@ -296,7 +301,7 @@ class Colour(Enum):
 
 BERLIN = timezone(timedelta(hours=2))
 VALUES: list[tuple[str, Any, Any]] = [
-    ("jsonb", {"a": [1, None, "x"], "q": "it's \"so\" \\ {}"}, None),
+    ("jsonb", {"a": [1, None, "x"], "q": 'it\'s "so" \\ {}'}, None),
     ("jsonb", [1, {"a": 2}], None),
     ("jsonb", [], None),
     ("jsonb", "text", None),
@@ -343,7 +348,7 @@ VALUES: list[tuple[str, Any, Any]] = [
     ("char(3)", "ab", "ab "),
     ("small_text", "abc", None),
     ("bit(3)", "101", None),
-    ("int4range", psycopg.types.range.Range(1, 5), None),
+    ("int4range", Range(1, 5), None),
     ("point", "(1,2)", None),
 ]
 
@@ -416,7 +421,7 @@ async def test_an_enum_is_stored_as_its_value_whoever_gives_it(desk: RowsDesk) -
 # -- then -------------------------------------------------------------------------------------------------------------------
 
 
-async def jobs(desk: RowsDesk) -> list[str]:
+async def jobs(desk: RowsDesk) -> list[int]:
     return [row["args"]["n"] for row in await desk.run("select args from trueup.jobs order by id")]
 
 
@@ -759,5 +764,3 @@ async def test_a_row_whose_claim_was_lost_is_not_locked(desk: RowsDesk, clock: M
     clock.advance(seconds=30)
     async with desk.elsewhere() as tx:
         assert await rows.lock(row, tx) is None
-
-

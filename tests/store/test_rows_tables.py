@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 HOUR = timedelta(hours=1)
 DONE = Change(To("done"), None)
 REST = Rest(HOUR, succeeded=True)
-ODD = "it's 100%s %(x)s {y} \\ \"q\" \t ä \U0001f600"
+ODD = 'it\'s 100%s %(x)s {y} \\ "q" \t ä \U0001f600'
 
 
 @pytest_asyncio.fixture
@@ -125,7 +125,9 @@ COMPOSITE = [
 async def test_a_key_may_be_of_several_columns(
     desk: RowsDesk, clock: ManualClock, columns: str, values: str, key: tuple[str, ...]
 ) -> None:
-    await desk.run(f"create table t ({columns}, state text not null, changed_at timestamptz, primary key ({', '.join(key)}))")
+    await desk.run(
+        f"create table t ({columns}, state text not null, changed_at timestamptz, primary key ({', '.join(key)}))"
+    )
     moment = "case when n > 2 then timestamptz '2026-06-01Z' - n % 3 * interval '1 s' end"
     await desk.run(f"insert into t select {values}, 'open', {moment} from generate_series(1, 20) as n")
     await round_trip(desk, clock, 20, key=key, order_by="changed_at")
@@ -286,7 +288,9 @@ async def test_a_trigger_that_suppresses_the_change_is_a_conflict(desk: RowsDesk
 
 async def test_a_value_that_python_cannot_hold_does_not_stop_the_others(desk: RowsDesk) -> None:
     await desk.run("create table t (id int primary key, state text, at timestamptz, span interval, hour time)")
-    await desk.run("insert into t values (1, 'open', 'infinity', '1000000000 days', '24:00'), (2, 'open', now(), '1 s', '1:00')")
+    await desk.run(
+        "insert into t values (1, 'open', 'infinity', '1000000000 days', '24:00'), (2, 'open', now(), '1 s', '1:00')"
+    )
     rows = await desk.rows("open", order_by="at")
     taken = await claimed(rows)
     assert [row.key for row in taken] == ["2", "1"]
@@ -294,7 +298,9 @@ async def test_a_value_that_python_cannot_hold_does_not_stop_the_others(desk: Ro
 
 async def test_an_infinitely_old_row_is_stale_and_one_from_the_end_of_time_is_not(desk: RowsDesk) -> None:
     await desk.run("create table t (id int primary key, state text, changed_at timestamptz)")
-    await desk.run("insert into t values (1, 'open', '-infinity'), (2, 'open', 'infinity'), (3, 'open', '0044-03-15 BC')")
+    await desk.run(
+        "insert into t values (1, 'open', '-infinity'), (2, 'open', 'infinity'), (3, 'open', '0044-03-15 BC')"
+    )
     rows = await desk.rows("open", stale_for="10m", spec={"changed_at": "changed_at"})
     taken = await claimed(rows)
     assert [row.key for row in taken] == ["1", "3"]

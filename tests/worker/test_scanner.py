@@ -216,6 +216,30 @@ async def test_it_is_kept_every_hundred_items_and_not_with_each(bench: Bench) ->
 
 
 @pytest.mark.usefixtures("saving_at_once")
+async def test_at_the_end_of_the_last_page_the_beginning_is_not_kept_as_the_place_to_go_on_from(bench: Bench) -> None:
+    kept: list[str | None] = []
+
+    async def source(cursor: str | None) -> AsyncIterator[tuple[int, str | None]]:
+        for number in range(400):
+            yield number, "last page" if number < 200 else None  # as services say that there is no more
+
+    async def handle(item: int) -> None:
+        await asyncio.sleep(0)
+
+    bench.declare(source, handle)
+    scanner = bench.scanner()
+    save = scanner._scans.save
+
+    async def noted(name: str, point: Point, failures: int, fence: Fence) -> None:
+        kept.append(point.cursor)
+        await save(name, point, failures, fence)
+
+    scanner._scans.save = noted  # type: ignore[method-assign]
+    assert (await scanner.scan_once()).ending == "completed"
+    assert set(kept) == {'"last page"'}
+
+
+@pytest.mark.usefixtures("saving_at_once")
 async def test_a_page_is_not_left_behind_before_its_last_item_was_even_found(bench: Bench) -> None:
     """Items of a page share the cursor of the next one, as services give it; the generator hangs in the middle."""
     handled: list[int] = []

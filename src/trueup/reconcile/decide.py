@@ -11,6 +11,7 @@ from trueup.errors import LostClaim
 from trueup.jobs.failure import MOST_MESSAGE, Failure, clean, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import outcome_of
 from trueup.reconcile.outcome import Again, Delete, Outcome, Stay, To, Unchanged
 from trueup.reconcile.reconciler import Reconciler
@@ -45,11 +46,15 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """held -> resting, after a failed attempt. Not spent: the fault was of something that all rows need."""
+    """held -> resting, after a failed attempt. Not spent: the fault was of something that all rows need.
+
+    With an outcome, that is written to the row as well.
+    """
 
     delay: timedelta
     failure: Failure
     spend: bool = True
+    outcome: To | Stay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +87,14 @@ def decide(
     *,
     made: object = None,
     patient: bool = False,
+    running_for: timedelta = timedelta(),
 ) -> Verdict:
     """`made` is the row as the handler got it, for an `exhausted` that wants to see it; None when it could not be made.
 
-    `patient`: others fail for the same reason, so being out of attempts says nothing about this row.
+    `running_for`: since it was claimed. `patient`: others fail for the same reason, so being out of attempts says nothing about this row.
     """
     if isinstance(ended, BaseException):
-        return _after_error(ended, row, reconciler, rng, made, patient)
+        return _after_error(ended, row, reconciler, rng, made, patient, running_for)
     if reconciler.mode == "shadow":
         return Rest(max(reconciler.revisit, SOONEST), succeeded=True, proposed=shown(ended))
     return _after_outcome(ended, row, reconciler)
@@ -137,7 +143,13 @@ def _rest_for(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> ti
 
 
 def _after_error(
-    error: BaseException, row: ClaimedRow, reconciler: Reconciler, rng: random.Random, made: object, patient: bool
+    error: BaseException,
+    row: ClaimedRow,
+    reconciler: Reconciler,
+    rng: random.Random,
+    made: object,
+    patient: bool,
+    running_for: timedelta,
 ) -> Verdict:
     if isinstance(error, LostClaim):
         return Lost()
@@ -152,8 +164,32 @@ def _after_error(
     elif row.attempt >= retry.max_attempts and not patient:
         reason = "out of attempts"
     else:
-        return BackOff(max(retry.wait(row.attempt, rng), SOONEST), failure)
+        delay = max(retry.wait(row.attempt, rng), SOONEST)
+        return BackOff(delay, failure, outcome=_meanwhile(error, delay, row, reconciler, made, running_for))
     return _final(reason, error, failure, row, reconciler, made)
+
+
+def _meanwhile(
+    error: BaseException,
+    delay: timedelta,
+    row: ClaimedRow,
+    reconciler: Reconciler,
+    made: object,
+    running_for: timedelta,
+) -> To | Stay | None:
+    """What `failed=` says is written to the row until it is tried again. One that fails itself must not cost the retry."""
+    failed = reconciler.failed
+    if failed is None or reconciler.mode == "shadow":
+        return None
+    if isinstance(failed, To | Stay):
+        return failed
+    again_at = row.claimed_at + running_for + delay
+    try:
+        outcome = failed(made, Failed(error, row.attempt, reconciler.retry.max_attempts, again_at))
+    except Exception:
+        return None
+    chosen = isinstance(outcome, Stay) or (isinstance(outcome, To) and outcome.state in reconciler.selection.states)
+    return outcome if chosen else None
 
 
 def _final(
@@ -165,7 +201,7 @@ def _final(
     if isinstance(exhausted, To | Stay | Delete):
         return _after_outcome(exhausted, row, reconciler)
     try:
-        returned: Any = exhausted(made, error)
+        returned: Any = exhausted(made, Failed(error, row.attempt, reconciler.retry.max_attempts, None))
         if returned is None:
             return SetAside(reason, failure)
         return _after_outcome(outcome_of(returned, "exhausted="), row, reconciler)

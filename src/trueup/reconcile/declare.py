@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar, Unpack, cast
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import checked_name
-from trueup.reconcile.handler import RowHandler
+from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.models import describe_model
-from trueup.reconcile.outcome import State, Stay, state_text, translated
+from trueup.reconcile.outcome import Outcome, State, Stay, state_text, translated
 from trueup.reconcile.purge import Purge, PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions, Reconciler
 from trueup.reconcile.selection import Selection
@@ -86,7 +86,12 @@ class Table:
                 order_by=self._order(order_by),
                 claimed_as=None if claimed_as is None else self._state(claimed_as),
             )
-            self._register(Reconciler.of(name, selection, RowHandler(function, who, local_names), options))
+            handler = RowHandler(function, who, local_names)
+            handler.translate = self._translate
+            for option in ("failed", "exhausted"):
+                if options.get(option) is not None:
+                    options[option] = self._translating(options[option])
+            self._register(Reconciler.of(name, selection, handler, options))
             return function
 
         return declare
@@ -132,10 +137,24 @@ class Table:
             raise ConfigError(f"{who}: table {self.spec} was declared without state=, so rows cannot be moved")
         named = [self._state(state) for state in states]
         selection = Selection.of(who, self.spec, named, stale_for=stale_for, due_at=self._column(due_at))
-        if self.spec.model is not None:
-            translation = translated(Stay(columns), self.spec.model.column, self.spec.model.stored, None)
-            columns = dict(cast(Stay, translation).columns)
+        columns = dict(cast(Stay, self._translate(Stay(columns))).columns)
         self._register(Purge.of(name, selection, to, columns, options))
+
+    def _translate(self, outcome: Outcome) -> Outcome:
+        """An outcome in the table's own names and values."""
+        model = self.spec.model
+        return outcome if model is None else translated(outcome, model.column, model.stored, self.spec.state)
+
+    def _translating(self, given: Any) -> Any:
+        """The same for what is given instead of an outcome: a function that returns one."""
+        if self.spec.model is None or not callable(given):
+            return self._translate(given)
+
+        def translating(row: Any, failed: Any) -> Any:
+            returned = given(row, failed)
+            return None if returned is None else self._translate(outcome_of(returned, getattr(given, "__name__", "it")))
+
+        return translating
 
     def _state(self, state: State) -> str:
         """As the table has it: a model may store an Enum by name."""

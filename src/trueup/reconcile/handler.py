@@ -27,6 +27,7 @@ class RowHandler:
     def __init__(self, function: Callable[..., Any], who: str, local_names: Mapping[str, Any] | None = None) -> None:
         self.function = function
         self.who = who
+        self.translate: Callable[[Outcome], Outcome] = lambda outcome: outcome  # into the table's own names
         code = _code(function, who)
         self.is_async = inspect.iscoroutinefunction(code)
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
@@ -55,6 +56,10 @@ class RowHandler:
         if self.tx is not None:
             asked[self.tx] = tx
         return self.function(row, **asked)
+
+    def outcome(self, returned: Any) -> Outcome:
+        """What was meant by what the function returned, in the table's own names. Raises TypeError for what means nothing."""
+        return self.translate(outcome_of(returned, self.who))
 
     def _take(self, parameter: inspect.Parameter, hint: Any) -> None:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

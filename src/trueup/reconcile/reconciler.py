@@ -10,13 +10,15 @@ from typing import Any, Literal, TypedDict, get_args
 from trueup.backoff import Retry
 from trueup.durations import Duration, Rate, format_duration, parse_duration
 from trueup.errors import ConfigError
+from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.reconcile.selection import Selection
 
 Claim = Literal["lease", "row_lock"]
 Mode = Literal["live", "shadow"]
-Exhausted = To | Stay | Delete | Callable[[Any, BaseException], Outcome]
+AfterFailure = To | Stay | Callable[[Any, Failed], To | Stay | None]
+Exhausted = To | Stay | Delete | Callable[[Any, Failed], Outcome | None]
 
 SHORTEST_LEASE = timedelta(seconds=1)
 MOST_BATCH = 10_000
@@ -28,8 +30,8 @@ class ReconcileOptions(TypedDict, total=False):
 
     Every instance sweeps `every` so often, `batch` rows a claim, `concurrency` handlers at a time. `claim="lease"` holds a
     row by a lease of `lease_for`, renewed while its handler runs, up to `timeout`; `claim="row_lock"` by a lock on the row
-    inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, then quarantined, or
-    treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate` and
+    inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, `failed` being written to
+    it, and in the end quarantined, or treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate` and
     `canary` hold for the whole fleet. After `pause_after` failures of the same kind in a row the reconciler rests for
     `pause_for`, then longer, without spending attempts. `deadline` ends a sweep. `mode="shadow"` changes nothing.
     """
@@ -41,6 +43,7 @@ class ReconcileOptions(TypedDict, total=False):
     claim: Claim
     lease_for: Duration
     retry: Retry | None
+    failed: AfterFailure | None
     exhausted: Exhausted | None
     rate: str | Rate | None
     canary: str | Rate | None
@@ -64,6 +67,7 @@ class Reconciler:
     claim: Claim
     lease_for: timedelta
     retry: Retry
+    failed: AfterFailure | None
     exhausted: Exhausted | None
     rate: Rate | None
     revisit: timedelta
@@ -101,7 +105,14 @@ class Reconciler:
         exhausted = options.get("exhausted")
         if exhausted is not None and not isinstance(exhausted, To | Stay | Delete) and not callable(exhausted):
             raise ConfigError(
-                f"{who}: exhausted={exhausted!r}: To, Stay, Delete or a function of row and error is needed"
+                f"{who}: exhausted={exhausted!r}: To, Stay, Delete or a function of row and Failed is needed"
+            )
+        failed = options.get("failed")
+        if failed is not None and not isinstance(failed, To | Stay) and not callable(failed):
+            raise ConfigError(f"{who}: failed={failed!r}: To, Stay or a function of row and Failed is needed")
+        if isinstance(failed, To) and failed.state not in selection.states:
+            raise ConfigError(
+                f"{who}: failed={failed!r}: rows in that state would never be tried again; it must be one it looks at"
             )
         return cls(
             name=name,
@@ -113,6 +124,7 @@ class Reconciler:
             claim=claim,  # type: ignore[arg-type]
             lease_for=lease_for,
             retry=options.get("retry") or Retry(),
+            failed=failed,
             exhausted=exhausted,
             rate=slower(options.get("rate"), options.get("canary")),
             revisit=every if revisit is None else parse_duration(revisit),

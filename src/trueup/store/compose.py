@@ -236,7 +236,7 @@ class Composer:
         lease = self.found.spec.lease_columns
         assert lease is not None
         owner, until = self.column(lease[0]), self.column(lease[1])
-        return SQL("{} = {} and {} > {}").format(owner, _owner(cte), until, NOW)
+        return SQL("{} = {} and {} > {}").format(owner, _owner(f"{cte}.term"), until, NOW)
 
     @property
     def asked_for(self) -> Composable:
@@ -262,8 +262,12 @@ class Composer:
 
     @property
     def handed(self) -> Composable:
-        texts = [SQL(f"g.trueup_k{n}") for n in range(1, len(self.keys) + 1)]
-        return COMMA.join([SQL("g.trueup_seen, g.trueup_due"), *texts, *(self.column(c, "g") for c in self.columns)])
+        """What comes back of a claimed row: what is known about it, then the row."""
+        return COMMA.join([_TOLD, *self._of_row("c")])
+
+    def _of_row(self, cte: str) -> list[Composable]:
+        texts = [SQL(f"{cte}.trueup_k{n}") for n in range(1, len(self.keys) + 1)]
+        return [SQL(f"{cte}.trueup_seen, {cte}.trueup_due"), *texts, *(self.column(name, cte) for name in self.columns)]
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
@@ -276,8 +280,7 @@ class Composer:
     def _claim(self, name: str, **more: Composable) -> bytes:
         claimed_as = self.selection.claimed_as
         state: Composable = SQL("k.trueup_state")
-        changed_at: Composable = SQL("k.trueup_changed_at")
-        again_state, again_changed_at = state, changed_at
+        again_state, again_changed_at = state, _CHANGED_AT
         if claimed_as is not None:
             # Found in its working state: the one it came from is known, or else the first is taken for it.
             working, first = quoted(claimed_as), quoted(self.selection.states[0])
@@ -297,11 +300,11 @@ class Composer:
             free=self.free,
             lock=self.lock_for(name for name, _ in self.marked),
             fresh_state=state,
-            fresh_changed_at=changed_at,
             again_state=again_state,
             again_changed_at=again_changed_at,
             moved=self.moved,
-            given=SQL("moved" if self.marks_rows else "taken"),
+            passed=COMMA.join([*(SQL(f"k.{name}") for name in self._typed_names), *self._of_row("k")]),
+            given=SQL("moved" if self.marks_rows else "mine"),
             handed=self.handed,
             **more,
         )
@@ -318,7 +321,7 @@ class Composer:
             marks.extend(self._touched(()))
         if spec.lease_columns is not None:
             owner, until = spec.lease_columns
-            marks.append((owner, _owner("c")))
+            marks.append((owner, _owner("c.trueup_term")))
             marks.append((until, SQL("{} + make_interval(secs => %(lease_for)s::float8)").format(NOW)))
         return marks
 
@@ -329,7 +332,8 @@ class Composer:
         return self._fragment(
             "rows/_moved",
             marks=_set(self.marked),
-            t_is_k=self.same_key("k"),
+            told=_TOLD,
+            t_is_c=self.same_key("c"),
             seen=self.seen,
             key_texts=self.key_texts,
             columns=self.asked_for,
@@ -442,7 +446,16 @@ class Composer:
         lock = self.lock_for(name for name, _ in assignments)
         if not assignments:
             assignments.append((self.keys[0], self.column(self.keys[0])))
-        names = ["state", "seen_state", "seen", "rest_for", *(f"c{n}" for n in range(1, len(columns) + 1))]
+        names = [
+            "state",
+            "seen_state",
+            "seen",
+            "rest_for",
+            "attempt",
+            "error",
+            "reason",
+            *(f"c{n}" for n in range(1, len(columns) + 1)),
+        ]
         return self._settle("rows/change", names, lock=lock, assignments=_set(assignments))
 
     def remove(self) -> bytes:
@@ -454,7 +467,9 @@ class Composer:
         Whoever inserts a row that refers to this one locks its key. That stands in the way only of a change to a column that
         somebody could refer to, or that decides which partition the row is in; those are in a unique index, too.
         """
-        referable = {column for unique in self.found.uniques if unique.flaw != "is partial" for column in unique.columns}
+        referable = {
+            column for unique in self.found.uniques if unique.flaw != "is partial" for column in unique.columns
+        }
         return SQL("no key update" if referable.isdisjoint(columns) else "update")
 
     def put_back(self) -> bytes:
@@ -503,12 +518,17 @@ class Composer:
             until=named(lease[1]),
             owned=self.owned("h"),
             seen=self.seen,
+            skip=True,
         )
 
-    def _settle(self, name: str, names: Sequence[str], *, lock: Composable, **more: Composable) -> bytes:
+    def _settle(
+        self, name: str, names: Sequence[str], *, lock: Composable, skip: bool = False, **more: Composable
+    ) -> bytes:
         every = ["key", "term", *(f"k{n}" for n in range(1, len(self.keys) + 1)), *names]
         arrays = COMMA.join(SQL(f"%({each})s::{_ARRAYS.get(each, 'text[]')}") for each in every)
-        held = self._fragment("rows/_held", t_is_m=self.key_from_texts("m"), lock=lock)
+        held = self._fragment(
+            "rows/_held", t_is_m=self.key_from_texts("m"), lock=lock, skip=SQL(" skip locked" if skip else "")
+        )
         return self._compose(
             name,
             arrays=arrays,
@@ -609,7 +629,7 @@ class Composer:
         is_picked = SQL("t.ctid = any(array(select slot from picked))") if one_table else self.same_key("p")
         # There is no time since -infinity, and one such row must not stop all others.
         since = SQL("greatest({}, timestamptz '0001-01-01 00:00+00')").format(self.became_due)
-        late = SQL("extract(epoch from {} - {})::float8 as late_s").format(NOW, since)
+        late = SQL("date_part('epoch', {} - {}) as late_s").format(NOW, since)
         assignments: list[Assignment] = []
         if to is not None:
             assert spec.state is not None
@@ -621,7 +641,6 @@ class Composer:
             slot=slot,
             keys=keys,
             key_names=SQL(", ".join(self._typed_names)),
-            counted=self._fragment("rows/_counted"),
             eligible=AND.join(parts) if parts else SQL("true"),
             ordered=self._ordered(),
             lock=self.lock_for(name for name, _ in assignments),
@@ -663,6 +682,11 @@ class Composer:
         return self.statements.compose(name, table=self.table, **names)
 
 
+# Of a claimed row, in the order that `Rows` reads.
+_TOLD = SQL(
+    "c.trueup_key, c.trueup_term, c.trueup_attempt, c.trueup_spent, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at"
+)
+_CHANGED_AT: Composable = SQL("k.trueup_changed_at")
 _ARRAYS: Mapping[str, str] = {"term": "bigint[]", "rest_for": "float8[]", "delay": "float8[]", "attempt": "int[]"}
 
 
@@ -674,9 +698,9 @@ def _set(assignments: Iterable[Assignment]) -> Composable:
     return COMMA.join(SQL("{} = {}").format(named(column), value) for column, value in assignments)
 
 
-def _owner(cte: str) -> Composable:
+def _owner(term: str) -> Composable:
     """What is written into the owner's column: who, and the term, so that two claims by one process are two owners."""
-    return SQL("(%(owner)s::text || '/' || {}::text)").format(SQL(f"{cte}.term"))
+    return SQL("(%(owner)s::text || '/' || {}::text)").format(SQL(term))
 
 
 def quoted(text: str) -> Composable:

@@ -31,7 +31,7 @@ class Taken:
     worst_s: float = 0.0
     total_s: float = 0.0
     late: int = 0
-    buckets: list[int] = field(default_factory=list)
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     ask_again_after: timedelta | None = None
 
     def add_to(self, counts: Counts) -> None:
@@ -122,9 +122,23 @@ class Purges:
             f"c{n}": text_of(self.purge.columns[name], self.found.columns[name])
             for n, name in enumerate(self._columns, 1)
         }
-        return {"now": self._clock.now(), "grace": GRACE.total_seconds(), "bounds": [-bound for bound in reversed(BOUNDS_S)], **values}
+        return {
+            "now": self._clock.now(),
+            "grace": GRACE.total_seconds(),
+            "bounds": [-bound for bound in reversed(BOUNDS_S)],
+            **values,
+        }
 
 
 def _taken(asked: int, rows: Rows) -> Taken:
-    count, worst_s, total_s, late, buckets = rows[0]
-    return Taken(asked, count, float(worst_s), float(total_s), late, list(buckets))
+    buckets = [0] * (len(BOUNDS_S) + 1)
+    for bucket, count, *_ in rows:
+        buckets[bucket] = count
+    return Taken(
+        asked,
+        sum(buckets),
+        max((worst for _, _, worst, _, _ in rows), default=0.0),
+        sum(total for _, _, _, total, _ in rows),
+        sum(late for *_, late in rows),
+        buckets,
+    )

@@ -23,7 +23,7 @@ from trueup.jobs.limits import grant
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside
-from trueup.reconcile.outcome import To
+from trueup.reconcile.outcome import Stay, To
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.compose import Composer, Place, quoted
 from trueup.store.enqueue import Enqueue
@@ -248,13 +248,14 @@ class Rows:
         self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any]
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
         """One statement for each kind of verdict and set of columns."""
-        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change]]] = {}
+        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
         removals: list[ClaimedRow] = []
         quiet: list[tuple[ClaimedRow, Quiet]] = []
         drafts: dict[str, Sequence[Draft]] = {}
-        for row, verdict in zip(rows, verdicts, strict=True):
+        # By key, so that two statements over the same rows lock them in the same order.
+        for row, verdict in sorted(zip(rows, verdicts, strict=True), key=lambda pair: pair[0].key):
             match verdict:
-                case Change(outcome):
+                case Change(outcome=outcome) | BackOff(outcome=To() | Stay() as outcome):
                     changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, verdict))
                     drafts |= {row.key: outcome.then} if outcome.then else {}
                 case Remove(outcome):
@@ -269,14 +270,20 @@ class Rows:
             asks.append(self._quiet(quiet))
         return asks, drafts
 
-    def _changes(self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change]]) -> dict[str, Any]:
+    def _changes(
+        self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change | BackOff]]
+    ) -> dict[str, Any]:
         rows = [row for row, _ in group]
-        outcomes = [change.outcome for _, change in group]
+        outcomes = [verdict.outcome for _, verdict in group if verdict.outcome is not None]
+        told = [_told(row, verdict) if isinstance(verdict, BackOff) else None for row, verdict in group]
         params = {
             **self._keys(rows),
             **self._seen(rows),
             "state": [o.state if isinstance(o, To) else row.state for row, o in zip(rows, outcomes, strict=True)],
-            "rest_for": [None if c.rest_for is None else c.rest_for.total_seconds() for _, c in group],
+            "rest_for": [_rest_for(verdict) for _, verdict in group],
+            "attempt": [each and each.attempt for each in told],
+            "error": [each and each.error for each in told],
+            "reason": [each and each.reason for each in told],
         }
         for n, name in enumerate(columns, 1):
             column = self.found.columns[name]
@@ -404,6 +411,11 @@ def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
             if row.attempt <= 1 and not row.alone:
                 return _Told("gone")
             return _Told("resting", 0.0, row.attempt - 1)
+
+
+def _rest_for(verdict: Change | BackOff) -> float | None:
+    delay = verdict.delay if isinstance(verdict, BackOff) else verdict.rest_for
+    return None if delay is None else delay.total_seconds()
 
 
 def _json_text(text: str | None) -> str | None:

@@ -42,7 +42,7 @@ INHERITED = (
 STATES = ("text", "int", "enum")
 MOMENTS = ("timestamptz", "timestamp")
 BITS = {"smallint": 16, "integer": 32, "bigint": 64}
-OWNER_LENGTH = 56  # what claims write into the user's own lease column: a UUID, a slash and a term
+OWNER_LENGTH = 56  # what claims write into the user's own lease column: host, pid and term
 PATIENCE = timedelta(milliseconds=200)  # for the size of a table that is locked
 MOST_LISTED = 40  # columns named in a message
 

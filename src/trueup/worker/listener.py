@@ -25,6 +25,7 @@ class Listener(Service):
         on_work: Callable[[str, float], None],
         on_stop: Callable[[], None],
         on_schedules: Callable[[], None],
+        on_reconcilers: Callable[[], None],
         on_state: Callable[[bool], None],
     ) -> None:
         super().__init__(events)
@@ -32,6 +33,7 @@ class Listener(Service):
         self._on_work = on_work
         self._on_stop = on_stop
         self._on_schedules = on_schedules
+        self._on_reconcilers = on_reconcilers
         self._on_state = on_state
         self._lost_at: float | None = None
 
@@ -69,6 +71,9 @@ class Listener(Service):
             return
         if payload == "schedules":
             self._on_schedules()
+            return
+        if payload == "reconcilers":
+            self._on_reconcilers()
             return
         lane, _, seconds = payload.rpartition(" ")
         try:

@@ -173,6 +173,7 @@ class Worker:
             on_work=self._heard_of_work,
             on_stop=self.stopper.wake,
             on_schedules=self.ticker.wake,
+            on_reconcilers=lambda: self.team.wake(),
             on_state=self._listening,
         )
         self.renewer = Renewer(

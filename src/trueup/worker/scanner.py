@@ -130,7 +130,6 @@ class Scanner(Service):
             await self._scans.save(name, point, _failures(began, point), lease.fence)
 
         await this.run(began.cursor, progress, save, lease.held)
-        lease.check()
         point = progress.point
         if this.complete and progress.settled:
             took = await self._insist(this, lambda: self._scans.finish(name, point, every, lease.fence))

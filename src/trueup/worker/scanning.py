@@ -79,8 +79,7 @@ class Pass:
         try:
             while self._under_way():
                 await self._wait(progress)
-                # Not at the very end: the last cursor may be the beginning, where nobody is to go on from.
-                if self._under_way() and self._worth_keeping(progress):
+                if self._worth_keeping(progress):
                     await self._save(progress, save)
         finally:
             await self._cut()
@@ -92,7 +91,9 @@ class Pass:
         return bool(self._items) or not self._generator.done()
 
     def _worth_keeping(self, progress: Progress) -> bool:
-        return progress.moved and (progress.beyond >= SAVE_AT or elapsed() >= self._save_at)
+        """Not at the very end: the last cursor may be the beginning, where nobody is to go on from."""
+        at_the_end = self.complete and progress.settled
+        return progress.moved and not at_the_end and (progress.beyond >= SAVE_AT or elapsed() >= self._save_at)
 
     async def _wait(self, progress: Progress) -> None:
         """Until something was handled or has ended, or it is time to keep what was handled before."""

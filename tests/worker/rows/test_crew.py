@@ -72,7 +72,8 @@ async def test_a_handler_is_cancelled_and_told_when_its_lease_can_no_longer_be_t
     assert heard == ["cancelled"]
     assert field.events.of(RowClaimLost)[0].refused_by == "local"
     known = await field.known()
-    assert known is not None and known["state"] == "held"
+    assert known is not None
+    assert known["state"] == "held"
     clock.advance(seconds=5)
     assert (await field.sweep()).claimed == 1
 
@@ -102,7 +103,8 @@ async def test_an_outcome_that_comes_after_the_lease_was_lost_changes_nothing(fi
     go_on.set()
     await until(lambda: not tasks())
     assert (await field.thing())["n"] == 2
-    assert len(field.events.of(RowChanged)) == 1 and len(field.events.of(RowClaimLost)) == 1
+    assert len(field.events.of(RowChanged)) == 1
+    assert len(field.events.of(RowClaimLost)) == 1
 
 
 async def test_rows_wait_for_no_handler_that_has_lost_its_row_and_does_not_end(
@@ -133,6 +135,24 @@ async def test_rows_wait_for_no_handler_that_has_lost_its_row_and_does_not_end(
     clock.advance(seconds=30)
     assert (await field.sweep()).changed == 3
     assert runs == [1, 1, 2, 3]
+
+
+async def test_rows_are_not_kept_for_handlers_that_do_not_end(live: Field) -> None:
+    go_on = asyncio.Event()
+
+    async def deaf(row: Any) -> Any:
+        while not go_on.is_set():
+            try:
+                await go_on.wait()
+            except asyncio.CancelledError:
+                continue
+
+    await live.put(3)
+    live.fix(deaf, run_at_start=True, concurrency=1, lease_for="1s", timeout="50ms")
+    async with live.app.worker():
+        await live.events.seen(RowReleased, count=2)  # those whose leases were renewed while they waited
+        assert [event.key for event in live.events.of(RowClaimLost)] == ["1"]
+        go_on.set()
 
 
 async def test_a_row_is_not_begun_with_little_of_its_lease_left(field: Field, clock: ManualClock) -> None:
@@ -195,7 +215,8 @@ async def test_a_stop_lets_running_handlers_end_and_gives_back_what_waits(live: 
     await live.events.seen(RowReleased, count=7)
     slow.go_on.set()
     await stopping
-    assert len(slow.ended) == 3 and slow.cancelled == []
+    assert len(slow.ended) == 3
+    assert slow.cancelled == []
     assert await live.states() == {"done": 3, "new": 7}
     assert await live.value("select count(*) from trueup.rows") == 0
     assert tasks() == []
@@ -214,7 +235,8 @@ async def test_what_does_not_end_in_time_is_cancelled_and_given_back_with_its_at
     assert sorted(slow.cancelled) == sorted(slow.begun)
     assert await live.states() == {"new": 5}
     assert await live.value("select count(*) from trueup.rows") == 0
-    assert live.events.of(RowRetried) == [] and live.events.of(RowClaimLost) == []
+    assert live.events.of(RowRetried) == []
+    assert live.events.of(RowClaimLost) == []
     assert tasks() == []
 
 
@@ -241,7 +263,8 @@ async def test_an_attempt_that_a_stop_cut_short_is_given_back_also_when_the_hand
     worker.request_stop()
     await worker.stop()
     known = await live.known()
-    assert known is not None and (known["state"], known["attempt"]) == ("resting", 1)
+    assert known is not None
+    assert (known["state"], known["attempt"]) == ("resting", 1)
 
 
 async def test_a_sweeper_may_be_stopped_twice_and_started_again(live: Field) -> None:
@@ -267,7 +290,8 @@ async def test_a_kill_leaves_nothing_behind_and_begins_nothing_new(live: Field) 
     await worker.start()
     await until(lambda: len(slow.begun) == 3)
     await worker.abandon()
-    assert len(slow.begun) == 3 and len(slow.cancelled) == 3
+    assert len(slow.begun) == 3
+    assert len(slow.cancelled) == 3
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("trueup ")] == []
     assert await live.value("select count(*) from trueup.rows where state = 'held'") == 10
 
@@ -291,4 +315,5 @@ async def test_a_commit_stands_when_the_worker_stops_right_after_it(live: Field)
     await worker.stop()
     assert await live.states() == {"done": 1}
     assert len(live.events.of(RowChanged)) == 1
-    assert live.events.of(RowClaimLost) == [] and live.events.of(RowReleased) == []
+    assert live.events.of(RowClaimLost) == []
+    assert live.events.of(RowReleased) == []

@@ -145,7 +145,9 @@ async def test_the_exception_of_a_row_is_its_own_failure(field: Field) -> None:
     counts = await field.sweep()
     assert (counts.claimed, counts.retry, counts.changed, counts.lost) == (9, 8, 1, 0)
     types = {event.key: event.error_type for event in field.events.of(RowRetried)}
-    assert types["1"] == "ValueError" and types["2"] == "SystemExit" and types["5"] == "TypeError"
+    assert types["1"] == "ValueError"
+    assert types["2"] == "SystemExit"
+    assert types["5"] == "TypeError"
     assert types["3"] == types["4"] == "asyncio.exceptions.CancelledError"
     known = await field.known(1)
     assert known is not None
@@ -215,7 +217,9 @@ async def test_an_outcome_that_cannot_be_written_is_that_rows_failure(field: Fie
     counts = await field.sweep()
     assert (counts.changed, counts.retry) == (2, 1)
     (event,) = field.events.of(RowRetried)
-    assert event.key == "2" and event.error_type.endswith("ConfigError") and said in event.error
+    assert event.key == "2"
+    assert event.error_type.endswith("ConfigError")
+    assert said in event.error
 
 
 async def test_a_table_without_states_takes_no_to(field: Field) -> None:
@@ -259,7 +263,8 @@ async def test_failures_are_retried_after_exact_delays_and_then_quarantined(fiel
     for attempt, delay in ((1, 10), (2, 30), (3, 60)):
         assert (await field.sweep()).retry == 1
         known = await field.known()
-        assert known is not None and known["attempt"] == attempt
+        assert known is not None
+        assert known["attempt"] == attempt
         assert (known["due_at"] - clock.now()).total_seconds() == delay
         clock.advance(seconds=delay - 0.001)
         assert (await field.sweep()).claimed == 0
@@ -268,7 +273,8 @@ async def test_failures_are_retried_after_exact_delays_and_then_quarantined(fiel
     (event,) = field.events.of(RowQuarantined)
     assert (event.attempt, event.reason, event.error_type) == (4, "out of attempts", "ValueError")
     known = await field.known()
-    assert known is not None and len(known["errors"]) == 4
+    assert known is not None
+    assert len(known["errors"]) == 4
 
 
 async def test_success_after_failures_forgets_them(field: Field, clock: ManualClock) -> None:
@@ -330,7 +336,8 @@ async def test_exhausted_that_raises_quarantines(field: Field, error: BaseExcept
     field.fix(raising(KeyError("x")), retry=Retry(max_attempts=1), exhausted=exhausted)
     assert (await field.sweep()).quarantined == 1
     (event,) = field.events.of(RowQuarantined)
-    assert f"exhausted= failed: {type(error).__name__}" in event.reason and event.error_type == "KeyError"
+    assert f"exhausted= failed: {type(error).__name__}" in event.reason
+    assert event.error_type == "KeyError"
 
 
 async def test_exhausted_that_the_database_refuses_quarantines(field: Field) -> None:
@@ -338,7 +345,8 @@ async def test_exhausted_that_the_database_refuses_quarantines(field: Field) -> 
     field.fix(raising(ValueError("boom")), retry=Retry(max_attempts=1), exhausted=To("dead", n=5000))
     assert (await field.sweep()).quarantined == 1
     known = await field.known()
-    assert known is not None and "was refused" in known["reason"]
+    assert known is not None
+    assert "was refused" in known["reason"]
 
 
 async def test_errors_that_are_not_worth_retrying_are_final_at_once(field: Field) -> None:
@@ -467,7 +475,8 @@ async def test_a_transaction_on_a_row_that_somebody_changed_is_rolled_back_as_a_
     assert raised == [LostClaim, LostClaim]
     assert await field.value("select count(*) from log") == 0
     assert await field.states() == {"new": 2}
-    assert await field.known(1) is None and await field.known(2) is None
+    assert await field.known(1) is None
+    assert await field.known(2) is None
     assert {event.outcome for event in field.events.of(RowConflict)} == {"To('done')"}
     assert (await field.sweep()).claimed == 2
 
@@ -550,7 +559,8 @@ async def test_the_row_and_the_handlers_writes_are_one_transaction(field: Field)
     assert [row["id"] for row in await field.ask("select id from log order by 1")] == [1, 5, 6]
     assert await field.states() == {"done": 2, "new": 4}
     known = await field.known(2)
-    assert known is not None and (known["state"], known["attempt"]) == ("resting", 1)
+    assert known is not None
+    assert (known["state"], known["attempt"]) == ("resting", 1)
 
 
 async def test_a_constraint_that_is_checked_at_the_commit_is_a_failure_of_its_row(field: Field) -> None:
@@ -686,9 +696,11 @@ async def test_shadow_changes_nothing_and_records_what_it_would_do(field: Field,
     assert await field.value("select count(*) from log") == 0
     assert await field.value("select count(*) from trueup.jobs") == 0
     proposed = {event.key: event.outcome for event in field.events.of(RowProposed)}
-    assert proposed["1"].startswith("To('done', n=7") and proposed["2"] == "Delete()"
+    assert proposed["1"].startswith("To('done', n=7")
+    assert proposed["2"] == "Delete()"
     known = await field.known(1)
-    assert known is not None and known["proposed"].startswith("To('done', n=7")
+    assert known is not None
+    assert known["proposed"].startswith("To('done', n=7")
     clock.advance(minutes=59)
     assert (await field.sweep()).claimed == 0
 
@@ -709,7 +721,9 @@ async def test_in_shadow_a_transaction_is_rolled_back_and_its_outcome_is_the_pro
 
 async def test_in_shadow_claimed_as_and_lease_columns_are_not_written(field: Field) -> None:
     await field.do("alter table things add owner text, add until timestamptz")
-    table = field.app.table("things", key="id", state="state", changed_at="changed_at", lease_columns=("owner", "until"))
+    table = field.app.table(
+        "things", key="id", state="state", changed_at="changed_at", lease_columns=("owner", "until")
+    )
     await field.put(2)
     before = await field.checksum()
     field.fix(returning(To("done")), table=table, claimed_as="working", mode="shadow")
@@ -729,6 +743,5 @@ async def test_a_proposal_that_cannot_be_shown_is_recorded_all_the_same(field: F
     field.fix(handler, mode="shadow")
     assert (await field.sweep()).unchanged == 3
     proposed = {event.key: event.outcome for event in field.events.of(RowProposed)}
-    assert proposed["1"] == "To(… ValueError …)" and len(proposed["3"]) < 3_000
-
-
+    assert proposed["1"] == "To(… ValueError …)"
+    assert len(proposed["3"]) < 3_000

@@ -86,7 +86,8 @@ async def test_a_handler_that_ignores_its_timeout_loses_its_row_when_the_lease_h
         go_on.set()
         await live.events.seen(RowClaimLost)
     assert (await live.thing())["n"] == 2
-    assert len(runs) == 2 and runs[1] > runs[0]
+    assert len(runs) == 2
+    assert runs[1] > runs[0]
 
 
 async def test_a_handler_that_blocks_the_loop_past_its_timeout_is_not_renewed_for(live: Field) -> None:
@@ -194,7 +195,8 @@ async def test_a_keeper_may_be_stopped_and_started_again(live: Field) -> None:
         keeper.start()
         keeper.start()
         thread = keeper._thread
-        assert thread is not None and thread.is_alive()
+        assert thread is not None
+        assert thread.is_alive()
         await asyncio.to_thread(keeper.stop)
         assert not thread.is_alive()
     await asyncio.to_thread(keeper.stop)

@@ -60,7 +60,8 @@ async def test_many_outcomes_are_written_by_few_statements(field: Field) -> None
 
     sweeper.rows.settle = counted  # type: ignore[method-assign]
     assert (await field.sweep()).changed == 300
-    assert sum(calls) == 300 and len(calls) < 100
+    assert sum(calls) == 300
+    assert len(calls) < 100
 
 
 async def test_somebody_who_was_there_first_wins(field: Field) -> None:
@@ -96,7 +97,8 @@ async def test_a_row_that_somebody_has_locked_is_written_when_they_let_go(live: 
     live.fix(handler)
     sweep = asyncio.create_task(live.sweep())
     await live.events.seen(RowChanged, count=2)
-    assert locked.is_set() and not sweep.done()
+    assert locked.is_set()
+    assert not sweep.done()
     await other.close()
     assert (await sweep).changed == 3
 
@@ -134,7 +136,8 @@ async def test_a_job_that_cannot_be_enqueued_is_that_rows_failure(field: Field) 
     counts = await field.sweep()
     assert (counts.changed, counts.retry) == (3, 1)
     (event,) = field.events.of(RowRetried)
-    assert event.key == "2" and event.error_type.endswith(DuplicateJob.__name__)
+    assert event.key == "2"
+    assert event.error_type.endswith(DuplicateJob.__name__)
     assert await field.value("select count(*) from trueup.jobs") == 1 + 3
 
 

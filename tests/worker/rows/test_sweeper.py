@@ -177,7 +177,8 @@ async def test_a_deadline_ends_a_sweep_and_the_next_one_does_the_rest(live: Fiel
     await live.put(200)
     live.fix(handler, deadline="100ms", batch=2, concurrency=1)
     first = await live.sweep()
-    assert 0 < first.changed < 150 and first.settled == first.claimed
+    assert 0 < first.changed < 150
+    assert first.settled == first.claimed
     assert await live.value("select last_swept_at is not null from trueup.reconcilers")
     second = await live.sweep()
     assert second.changed > 0
@@ -188,7 +189,7 @@ async def test_no_more_than_a_batch_and_a_half_is_in_hand_beside_what_runs(field
 
     async def handler(row: Any) -> Any:
         nonlocal most
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.005)  # longer than claiming takes
         most = max(most, len(list(field.sweeper().crew.in_hand())))
         return To("done")
 
@@ -285,12 +286,15 @@ async def test_failures_of_the_same_kind_pause_it_for_the_fleet_and_spend_no_att
     await field.put(100)
     field.fix(sink.handler, pause_after=5, pause_for="30s", batch=10, concurrency=1, retry=Retry(max_attempts=3))
     counts = await field.sweep()
-    assert len(sink.calls) <= 10 + 10
-    assert counts.quarantined == 0 and counts.settled == counts.claimed
+    assert len(sink.calls) == 5  # the others in hand go back
+    assert counts.quarantined == 0
+    assert counts.settled == counts.claimed
     (event,) = field.events.of(ReconcilerPaused)
-    assert "ConnectionError: the sink is down" in event.reason and event.seconds == 30
+    assert "ConnectionError: the sink is down" in event.reason
+    assert event.seconds == 30
     gate = await field.gate()
-    assert gate["pauses"] == 1 and gate["paused_until"] == clock.now() + timedelta(seconds=30)
+    assert gate["pauses"] == 1
+    assert gate["paused_until"] == clock.now() + timedelta(seconds=30)
     assert await field.value("select count(*) from trueup.rows where attempt > 0") == 0
     assert (await field.sweep()).claimed == 0
 
@@ -446,7 +450,8 @@ async def test_rows_of_a_process_that_died_are_taken_one_at_a_time_when_their_le
     assert (await field.sweep()).claimed == 0
     clock.advance(seconds=31)
     assert (await field.sweep()).changed == 5
-    assert peak == 1 and attempts == [1] * 5
+    assert peak == 1
+    assert attempts == [1] * 5
 
 
 async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_another_run(
@@ -464,7 +469,8 @@ async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_ano
     for _ in range(2):
         clock.advance(seconds=31)
         batch = await sweeper.rows.claim_again(sweeper._holder(), 1, clock.now(), crashed=True)
-        assert len(batch.rows) == 1 and not batch.rows[0].spent
+        assert len(batch.rows) == 1
+        assert not batch.rows[0].spent
     clock.advance(seconds=31)
     assert (await field.sweep()).changed == 1
     assert called == []
@@ -485,7 +491,8 @@ async def test_a_claim_that_is_cancelled_is_reported_and_the_next_sweep_happens(
     monkeypatch.setattr(rows, "_steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
     async with worker:
         (event, *_) = await live.events.seen(ServiceFailed)
-        assert event.error_type == "QueryCanceled" and "an index may be missing" in event.error
+        assert event.error_type == "QueryCanceled"
+        assert "an index may be missing" in event.error
         monkeypatch.undo()
         await live.events.seen(RowChanged, count=3)
         await live.events.seen(DatabaseRestored)

@@ -32,7 +32,11 @@ async def connections(field: Field) -> int:
     [
         ({"table": "thing"}, {}, "no such table"),
         ({"state": "stat"}, {}, "no such column"),
-        ({}, {"exhausted": To("dead", nosuch=1)}, "exhausted=To('dead', nosuch=1): table things has no column 'nosuch'"),
+        (
+            {},
+            {"exhausted": To("dead", nosuch=1)},
+            "exhausted=To('dead', nosuch=1): table things has no column 'nosuch'",
+        ),
         ({}, {"order_by": "nosuch"}, "no such column"),
     ],
 )
@@ -44,7 +48,8 @@ async def test_a_worker_does_not_start_on_a_table_that_is_not_as_declared(
     worker = live.app.worker()
     with pytest.raises(ConfigError) as raised:
         await worker.start()
-    assert f"reconciler {NAME!r}" in str(raised.value) and said in str(raised.value)
+    assert f"reconciler {NAME!r}" in str(raised.value)
+    assert said in str(raised.value)
     assert await connections(live) == 0
     await worker.abandon()
 
@@ -145,7 +150,8 @@ async def test_two_workers_share_the_rows_and_handle_each_once(live: Field) -> N
     fleet = Fleet(live.app.store.url, 2, batch=20, concurrency=5)
     try:
         await fleet.run(600)
-        assert len(fleet.seen) == 600 and set(fleet.seen.values()) == {1}
+        assert len(fleet.seen) == 600
+        assert set(fleet.seen.values()) == {1}
         assert min(fleet.by[0], fleet.by[1]) > 50
         assert await live.states() == {}
         assert all(field.events.of(RowClaimLost) == [] for field in fleet.fields)

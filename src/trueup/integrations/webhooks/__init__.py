@@ -6,6 +6,13 @@ given up. Where it may connect to is decided after the name was resolved; see `g
 
 from __future__ import annotations
 
+from trueup.errors import ConfigError
+
+try:
+    import httpx as _needed  # noqa: F401  # looked for here, before any of the parts
+except ImportError as error:
+    raise ConfigError('webhooks need httpx: pip install "trueup[webhooks]"') from error
+
 from trueup.integrations.webhooks.delivery import Delivered, Webhook
 from trueup.integrations.webhooks.errors import (
     BadSignature,

@@ -27,7 +27,7 @@ from trueup.integrations.webhooks.payload import encode
 from trueup.integrations.webhooks.retry_after import retry_after
 from trueup.integrations.webhooks.signing import signature_headers, signing_keys
 from trueup.integrations.webhooks.target import checked_headers, header_of, parse_url, shown, without_secrets
-from trueup.integrations.webhooks.transport import GuardedTransport
+from trueup.integrations.webhooks.transport import GuardedTransport, default_tls
 
 _NOT_NOW = frozenset({408, 425, 429})  # the answers of 4xx that are about the moment and not about the message
 _SIZE = re.compile("([0-9]{1,9})(B|KiB|MiB)")
@@ -77,7 +77,7 @@ class Webhook:
         self._guard = Guard(allow)
         self._headers = checked_headers(headers)
         self._most_read = _size(max_response)
-        self._tls = tls
+        self._tls = default_tls() if tls is None and client is None and self._url.scheme == "https" else tls
         self._client = client
         self._transports: dict[asyncio.AbstractEventLoop, GuardedTransport] = {}
         if client is None:

@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from trueup.errors import ConfigError
+import httpx
 
-try:
-    import httpx
-except ImportError as error:  # pragma: no cover - the tests have it
-    raise ConfigError('webhooks need httpx: pip install "trueup[webhooks]"') from error
+from trueup.errors import ConfigError
 
 MOST_KEY = 1_000  # bytes: servers take some 8,000 for all headers
 HIDDEN = "***"
@@ -26,6 +23,7 @@ _OURS = {
     *("transfer-encoding", "upgrade", "idempotency-key", "webhook-id", "webhook-signature", "webhook-timestamp"),
 }
 _HARMLESS = _OURS | {"accept", "content-type", "user-agent"}
+_HOST = re.compile(rb"[0-9A-Za-z._:-]+")  # httpx would take anything, percent-encoded
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _VALUE = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F)).replace("%", "")
@@ -37,14 +35,14 @@ def parse_url(text: object) -> httpx.URL:
         url = httpx.URL(text) if isinstance(text, str) else None
     except httpx.InvalidURL:
         url = None
-    if url is None or url.scheme not in ("http", "https") or not url.host:
+    if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.raw_host):
         raise ConfigError('this is not the URL of a webhook; write it like "https://example.com/hooks"')
     if url.userinfo:
         raise ConfigError(
             f'{shown(url)}: a URL with a user or password in it is not taken; use headers={{"Authorization": …}}'
         )
-    if url.port == 0:
-        raise ConfigError(f"{shown(url)}: nobody listens on port 0")
+    if url.port is not None and not 1 <= url.port <= 65535:
+        raise ConfigError(f"{shown(url)}: there is no such port")
     return url
 
 

@@ -55,7 +55,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         last: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses:
             try:
-                return await self._sockets.connect_tcp(str(address), port, share, local_address, socket_options)
+                stream = await self._sockets.connect_tcp(str(address), port, share, local_address, socket_options)
+                return _Stream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 last = error
         raise last
@@ -64,12 +65,43 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         await self._sockets.sleep(seconds)
 
 
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection that is closed when it is cancelled while hands are shaken.
+
+    httpcore leaves it open then, and a receiver that never answers would cost us a socket per delivery.
+    """
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            return await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """A pool of connections. Belongs to the event loop it is first used on."""
+    """A pool of connections. Belongs to the event loop it is first used on. `tls` may be None where only http is spoken."""
 
     def __init__(self, guard: Guard, tls: ssl.SSLContext | None) -> None:
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or default_tls(),
+            ssl_context=tls,
             # Who calls bounds how many there are. A request cancelled while it waits for its turn would keep its place.
             max_connections=None,
             max_keepalive_connections=MOST_IDLE,
@@ -120,5 +152,5 @@ def _errors_of_httpx() -> Iterator[None]:
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """Made once: reading the certificates takes longer than a delivery. SSL_CERT_FILE and SSL_CERT_DIR are respected."""
+    """Made once, and not during a delivery: reading the certificates would hold up the event loop. SSL_CERT_FILE and SSL_CERT_DIR are respected."""
     return httpx.create_ssl_context()

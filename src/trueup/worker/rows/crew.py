@@ -72,7 +72,7 @@ class Crew:
     def put(self, batch: Batch, sent: float) -> None:
         now = elapsed()
         for row, wait in zip(batch.rows, batch.waits, strict=True):
-            held = Held(row, sent, now + wait.total_seconds() if wait else 0.0)
+            held = Held(row, sent, now + wait.total_seconds() if wait else 0.0, claimed=self._rows.clock.elapsed())
             self._held[row.key, row.term] = held
             self._waiting.append(held)
         self._look()

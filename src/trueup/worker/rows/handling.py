@@ -25,7 +25,6 @@ from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import Ended, decide
-from trueup.reconcile.handler import outcome_of
 from trueup.reconcile.outcome import Outcome
 from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
@@ -174,7 +173,7 @@ class Handling:
             if held.lost is not None:
                 held.lost.set()  # the context is over: a thread left behind by a timeout learns it here
         if handled.settled is None:
-            outcome = outcome_of(returned)
+            outcome = handler.outcome(returned)
             check_outcome(self.rows, outcome)
             handled.ended = outcome
         if faults.ARMED:
@@ -252,6 +251,7 @@ class _RowTransaction(JobTransaction):
             raise ConfigError("ctx.transaction() ends the work on its row, and has been used already")
         if self._context.lost.is_set():
             raise _gone(self._context.row)
+        self._outcome = rows.reconciler.handler.translate(self._outcome)
         check_outcome(rows, self._outcome)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(_certain(self._held))

@@ -27,6 +27,7 @@ class Held:
     cancelled: Reason | None = None
     keep: bool = True
     written: Outcome | None = None  # in a transaction of the handler's, which is committed: nothing is left to lose
+    claimed: float = 0.0  # when its claim was answered
     uncertain: bool = False  # that commit was sent, and no answer has come
 
     def kept(self, now: float) -> bool:

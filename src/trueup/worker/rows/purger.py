@@ -69,7 +69,8 @@ class Purger(Service):
             while not self._stop.is_set() and elapsed() < until and not gate.paused:
                 if elapsed() >= looked + LOOK_AT_GATE:
                     gate, looked = await self._log.gate(self.purge.name), elapsed()
-                    continue
+                    if gate.paused:
+                        break
                 batch = await self.purges.take(state)
                 if batch.ask_again_after is not None:
                     if await wait_for_rate(batch.ask_again_after, self._stop, self._clock):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import Any, Literal
@@ -121,7 +121,9 @@ class Settler(Service):
 
     async def _send(self, holder: Any, group: list[Settling]) -> None:
         for settling in group:
-            settling.held.keep = False  # once it is written there is no lease to renew; and if not, it is not kept for ever
+            settling.held.keep = (
+                False  # once it is written there is no lease to renew; and if not, it is not kept for ever
+            )
         try:
             done = await self._rows.settle(holder, [each.row for each in group], [each.verdict for each in group])
         except errors.QueryCanceled as error:  # nothing was written, and sent again it would take as long again
@@ -166,7 +168,7 @@ class Settler(Service):
         verdict = decide(error, settling.row, self._rows.reconciler, self._random)
         if isinstance(verdict, Change | Remove):  # exhausted= may be what was refused
             return SetAside("out of attempts: its outcome was refused", Failure.of(error, settling.row.attempt))
-        return verdict
+        return replace(verdict, outcome=None) if isinstance(verdict, BackOff) else verdict  # failed= may be, too
 
     def _forget(self, settled: list[Settling]) -> None:
         gone = {id(each) for each in settled}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -100,6 +100,7 @@ class Sweeper(Service):
         self._progress: Progress | None = None
         self._turn_of_again = False
         self._cut_short = False  # by a pause, or the end of this process
+        self._looked = 0.0
         self._due: float | None = None
 
     def in_hand(self) -> Iterable[Held]:
@@ -150,7 +151,7 @@ class Sweeper(Service):
             return counts
         self._heed(gate)
         self.settler.start()
-        started = elapsed()
+        started = self._looked = elapsed()
         try:
             await self._crashed(gate.now)
             await self._batches(Walk(gate.now, fresh=whole))
@@ -168,7 +169,7 @@ class Sweeper(Service):
 
     async def _see_through(self) -> None:
         """Until nothing of this sweep is in hand, and all that is to be said about it is written."""
-        if self._stop.is_set():
+        if self._enough():
             self.crew.give_back()
         await self.crew.until(lambda: self._over)
         aside = [task for task in (self._resting, self._closing) if task is not None]
@@ -179,13 +180,15 @@ class Sweeper(Service):
     def _over(self) -> bool:
         return self.crew.idle and self._counts.settled >= self._counts.claimed
 
-    @property
     def _enough(self) -> bool:
         return self._stop.is_set() or self._cut_short or self.crew.stuck
 
     async def _crashed(self, started_at: datetime) -> None:
         """Rows that were in a process when it died, one at a time: the one that kills must not take others along again."""
-        while not self._enough:
+        while not self._enough():
+            await self._look()
+            if self._enough():
+                return
             batch = await self._claim(self.rows.claim_again(self._holder(), 1, started_at, crashed=True))
             if batch.ask_again_after is not None:
                 if not await wait_for_rate(batch.ask_again_after, self._stop, self.rows.clock):
@@ -196,24 +199,32 @@ class Sweeper(Service):
 
     async def _batches(self, walk: Walk) -> None:
         every, deadline = self.reconciler.every.total_seconds(), self.reconciler.deadline
-        looked = begun = elapsed()
+        begun = elapsed()
         until = float("inf") if deadline is None else begun + deadline.total_seconds()
         refresh = begun + every
-        while walk.unfinished and not self._enough and elapsed() < until:
-            if elapsed() >= looked + LOOK_AT_GATE:
-                gate, looked = await self._log.gate(self.reconciler.name), elapsed()
-                if gate.closed:
-                    self._cut_short = True
-                    return
-                if looked >= refresh:  # a long sweep: rows whose time has come meanwhile need not wait for its end
-                    refresh = looked + every
-                    walk.cut_off, walk.again = gate.now, True
+        while walk.unfinished and not self._enough() and elapsed() < until:
+            gate = await self._look()
+            if self._enough():
+                break
+            if gate is not None and self._looked >= refresh:
+                # A long sweep: rows whose time has come meanwhile need not wait for its end.
+                refresh = self._looked + every
+                walk.cut_off, walk.again = gate.now, True
             batch = await self._next(walk)
             wait = batch.ask_again_after
             if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
                 return
             await self.crew.until(self._has_room)
-        self._cut_short = self._enough
+        self._cut_short = self._enough()
+
+    async def _look(self) -> Gate | None:
+        """The gate, when it is time to look at it again. A pause cuts the sweep short."""
+        if elapsed() < self._looked + LOOK_AT_GATE:
+            return None
+        gate = await self._log.gate(self.reconciler.name)
+        self._looked = elapsed()
+        self._cut_short = self._cut_short or gate.closed
+        return gate
 
     async def _next(self, walk: Walk) -> Batch:
         """One claim, of the two kinds in turn while both have some; a turn is remembered from sweep to sweep."""
@@ -236,7 +247,7 @@ class Sweeper(Service):
         """Whether to claim more: half a batch ahead of what runs; while probing, when all is known of the last one."""
         if self._breaker.probing:
             return self._over
-        return self._enough or self.crew.waiting + self.settler.pending <= self.reconciler.batch // 2
+        return self._enough() or self.crew.waiting + self.settler.pending <= self.reconciler.batch // 2
 
     async def _claim(self, claim: Awaitable[Batch]) -> Batch:
         if faults.ARMED:
@@ -277,30 +288,42 @@ class Sweeper(Service):
         row, error = held.row, handled.ended
         if not isinstance(error, BaseException):
             self._worked(held)
-            return self._decide(row, handled)
+            return self._decide(held, handled)
         own = isinstance(error, GiveUp | LostClaim) or row.spent or not self.reconciler.retry.worth_retrying(error)
         if own or not self._breaker.counts(row.key):
-            return self._decide(row, handled)
+            return self._decide(held, handled)
         kind = type_name(error)
         if not self._breaker.failed(row.key, kind):
             if self._breaker.streak < PATIENT_FROM:
                 self._streak.clear()
             self._streak.append(row)
-            return self._decide(row, handled, patient=self._breaker.streak >= PATIENT_FROM)
+            return self._decide(held, handled, patient=self._breaker.streak >= PATIENT_FROM)
         if self._resting is None:
             streak, self._streak = self._streak, []
             self._breaker.open()
             self._opened_at = elapsed()
             self._cut_short = True
+            self.crew.give_back()
             self._resting = asyncio.create_task(self._rest(kind, describe(error), streak), name="trueup breaker")
         return BackOff(self._breaker.pause(0), Failure.of(error, row.attempt), spend=False)
 
-    def _decide(self, row: ClaimedRow, handled: Handled, *, patient: bool = False) -> Verdict:
-        verdict = decide(handled.ended, row, self.reconciler, self._random, made=handled.made, patient=patient)
-        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change):  # so says exhausted=
-            try:
+    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Verdict:
+        row, running_for = held.row, timedelta(seconds=self.rows.clock.elapsed() - held.claimed)
+        verdict = decide(
+            handled.ended,
+            row,
+            self.reconciler,
+            self._random,
+            made=handled.made,
+            patient=patient,
+            running_for=running_for,
+        )
+        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change | BackOff) and verdict.outcome:
+            try:  # so say exhausted= and failed=
                 check_outcome(self.rows, verdict.outcome)
             except ConfigError as wrong:
+                if isinstance(verdict, BackOff):
+                    return replace(verdict, outcome=None)
                 return SetAside(
                     f"out of attempts, and exhausted= cannot be: {wrong}", Failure.of(handled.ended, row.attempt)
                 )

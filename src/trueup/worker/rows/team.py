@@ -159,6 +159,11 @@ class Team:
         for member in self.members.values():
             member.start()
 
+    def wake(self) -> None:
+        """Look now: a person has released rows, or ended a pause."""
+        for member in self.members.values():
+            member.wake()
+
     async def stop(self) -> None:
         """Claim nothing more; returns when what runs has ended and is written."""
         await asyncio.gather(*(member.stop() for member in self.members.values()))
@@ -208,7 +213,7 @@ def _check(found: Found, who: str, declared: Reconciler | Purge) -> None:
 
 def owner() -> str:
     """Who is written into the user's own lease column, before the term; for people."""
-    return f"{socket.gethostname()[:40]}:{os.getpid()}"
+    return f"{socket.gethostname()[:24]}:{os.getpid()}"
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 -- Of those whose time has come it looks at as many as a claim does, from the same end: what a claim passes over is removed here,
 -- so the next one gets further. Rows in quarantine are forgotten when they have left its states; they are looked at a part at a
 -- time, from where the last look ended (`after`), which comes back. Whatever somebody has locked is left alone.
--- Index: rows_due and rows_set_aside, then the user's key.
+-- Index: rows_due and rows_set_aside; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
 with due as materialized (
   select r.key, r.term from {schema}.rows as r
    where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and r.due_at <= {now}
@@ -13,13 +13,14 @@ with due as materialized (
      and (r.changed_at, r.key) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_key)s)
    order by r.changed_at, r.key limit %(window)s
 ), over as materialized (
-  select r.key, r.term from due as r where not exists (select from {table} as t where {t_is_r} and {chosen})
+  select r.key, r.term from due as r where (select ({chosen}) from {table} as t where {t_is_r} limit 1) is not true
   union all
-  select r.key, r.term from set_aside as r where not exists (select from {table} as t where {t_is_r} and {in_state})
+  select r.key, r.term from set_aside as r where (select ({in_state}) from {table} as t where {t_is_r} limit 1) is not true
 ), locked as materialized (
-  select r.key from over join {schema}.rows as r on r.reconciler = %(reconciler)s and r.key = over.key
-   where r.term = over.term and (r.state in ('quarantined', 'discarded') or r.due_at <= {now})
-     for update of r skip locked
+  select o.key from over as o, lateral (
+    select r.state, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked
+  ) as r
+   where r.term = o.term and (r.state in ('quarantined', 'discarded') or r.due_at <= {now})
 ), gone as (
   delete from {schema}.rows as r using locked
    where r.reconciler = %(reconciler)s and r.key = locked.key

@@ -1,15 +1,15 @@
--- settle: held -> done, and the row is deleted. Fence, compare-and-set and verdicts as in change.sql.
--- Index: rows_pkey, and the user's key. Locks the user's row before what is known about it.
+-- settle: held -> done, and the row is deleted. Fence, compare-and-set, verdicts and locks as in change.sql.
+-- Index: rows_pkey, and the user's key.
 with mine as (
   select * from unnest({arrays}) as m({names})
 ), {held}, changed as (
   delete from {table} as t using held as h
-   where h.there and {t_is_h} and {as_seen}
+   where h.there and {t_is_h} and ({as_seen}) is true
   returning h.key
 ), verdicts as materialized (
-  select h.key, case when c.key is not null then 'changed'
-                     when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy' else 'conflict' end as verdict
-    from held as h left join changed as c on c.key = h.key
+  select h.*, case when (h.key in (select key from changed)) is true then 'changed'
+                   when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy' else 'conflict' end as verdict
+    from held as h
 ), gone as (
   delete from {schema}.rows as r using verdicts as v
    where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict in ('changed', 'conflict')

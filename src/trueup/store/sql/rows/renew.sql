@@ -1,13 +1,19 @@
--- Extends the leases of rows in hand. Fence: (reconciler, key, holder, term), only while they have not passed. A key that does
--- not come back is lost. Index: rows_pkey. Locks in the order of the keys, as every statement over several rows does.
-with held as materialized (
-  select r.key from unnest(%(keys)s::text[], %(terms)s::bigint[]) as m(key, term)
-    join {schema}.rows as r on r.reconciler = %(reconciler)s and r.key = m.key
+-- Extends the leases of rows in hand. Fence: (reconciler, key, holder, term), only while they have not passed. `renewed`, or `busy`:
+-- somebody is at it right now (most likely settles it), ask again; a key that does not come back is lost.
+-- Index: rows_pkey. Waits for nobody: the leases of all others depend on it.
+with mine as materialized (
+  select m.key, m.term from unnest(%(keys)s::text[], %(terms)s::bigint[]) as m(key, term)
+), held as materialized (
+  select m.key from mine as m, lateral (
+    select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update skip locked
+  ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now}
-   order by r.key
-     for update of r
+), renewed as (
+  update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8)
+    from held as h
+   where r.reconciler = %(reconciler)s and r.key = h.key
 )
-update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8)
-  from held as h
- where r.reconciler = %(reconciler)s and r.key = h.key
-returning r.key;
+select m.key, null, case when (m.key in (select key from held)) is true then 'renewed' else 'busy' end from mine as m, lateral (
+    select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1
+  ) as r
+ where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now};

@@ -1,5 +1,5 @@
 -- Extends the leases of rows in hand, those in the user's own columns, too. Fence: (reconciler, key, holder, term) and the owner
--- in the user's row, only while they have not passed. A row that somebody has locked is renewed next time.
+-- in the user's row, only while they have not passed. Answers as renew.sql, and waits for nobody either.
 -- A trigger of the user's may touch its time of change or version at this: what these are then comes back with it.
 -- Index: rows_pkey, and the user's key. Locks the user's row before what is known about it.
 with mine as (
@@ -7,7 +7,7 @@ with mine as (
 ), {held}, renewed as (
   update {table} as t set {until} = {now} + make_interval(secs => %(lease_for)s::float8)
     from held as h
-   where h.there and {t_is_h} and {owned}
+   where h.there and {t_is_h} and ({owned}) is true
   returning h.key, {seen} as seen
 ), kept as (
   update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8)
@@ -15,4 +15,10 @@ with mine as (
    where r.reconciler = %(reconciler)s and r.key = n.key
 )
 select key, seen, 'renewed' from renewed
-union all select h.key, null, 'busy' from held as h where not h.there and exists (select from {table} as t where {t_is_h});
+union all
+select h.key, null, 'busy' from held as h where not h.there and exists (select from {table} as t where {t_is_h})
+union all
+select m.key, null, 'busy' from mine as m, lateral (
+    select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1
+  ) as r
+ where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now} and (m.key in (select key from held)) is false;

@@ -1,15 +1,15 @@
 -- settle: held -> resting (looked at again later), quarantined, or forgotten (given back). Nothing is written to the user's row.
--- Fence: (reconciler, key, holder, term), the lease not passed. A key that does not come back was lost. Index: rows_pkey.
--- Locks what is known in the order of the keys, as every statement over several rows does: so they cannot wait for one another.
+-- Fence: (reconciler, key, holder, term), the lease not passed. A key that does not come back was lost.
+-- Index: rows_pkey. Locks as in change.sql.
 with mine as (
   select * from unnest(%(keys)s::text[], %(terms)s::bigint[], %(states)s::text[], %(delays)s::float8[], %(attempts)s::int[], %(errors)s::text[],
                        %(reasons)s::text[], %(proposals)s::text[])
     as m(key, term, state, delay, attempt, error, reason, proposed)
 ), held as materialized (
-  select m.* from mine as m join {schema}.rows as r on r.reconciler = %(reconciler)s and r.key = m.key
+  select m.* from mine as m, lateral (
+    select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+  ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now}
-   order by r.key
-     for update of r
 ), rested as (
   update {schema}.rows as r set {rested}
     from held as m

@@ -4,5 +4,5 @@ select count(*) from (
   select from {table} as t
    where {free}
      and not exists (select from {schema}.rows as r
-                      where r.reconciler = %(reconciler)s and r.key = {t_key} and (r.state in ('quarantined', 'discarded') or r.due_at > {now}))
+                      where r.reconciler = %(reconciler)s and r.key = {t_key} and (r.state in ('quarantined', 'discarded') or r.due_at > {now}) offset 0)
    limit %(most)s) as w;

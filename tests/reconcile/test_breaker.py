@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from trueup.reconcile.breaker import LONGEST_PAUSE, MOST_SUSPECTS, Breaker
+
+HALF_A_MINUTE = timedelta(seconds=30)
+
+
+def breaker(pause_after: int | None = 3) -> Breaker:
+    return Breaker(pause_after, HALF_A_MINUTE)
+
+
+def test_it_opens_at_so_many_failures_of_one_kind_in_a_row() -> None:
+    b = breaker()
+    assert [b.failed(key, "ConnectionError") for key in "abc"] == [False, False, True]
+
+
+def test_another_kind_begins_a_streak_of_its_own() -> None:
+    b = breaker()
+    assert [b.failed(*each) for each in (("a", "X"), ("b", "X"), ("c", "Y"), ("d", "Y"))] == [False] * 4
+    assert b.streak == 2
+    assert b.failed("e", "Y")
+
+
+def test_a_row_that_works_ends_a_streak_but_no_pause() -> None:
+    b = breaker()
+    b.failed("a", "X")
+    b.failed("b", "X")
+    assert not b.worked("c")
+    assert b.streak == 0
+    assert not b.failed("d", "X")
+
+
+def test_while_probing_each_failure_opens_it_again_and_one_success_ends_that() -> None:
+    b = breaker()
+    b.open()
+    assert b.failed("a", "X")
+    assert b.failed("b", "Y")
+    assert b.worked("c")
+    assert not b.probing
+    assert not b.failed("d", "X")
+
+
+def test_without_a_limit_it_never_opens() -> None:
+    b = breaker(None)
+    assert not any(b.failed(str(n), "X") for n in range(10_000))
+    assert not b.counts("a")
+
+
+def test_rows_that_failed_before_others_worked_are_suspect_until_they_work() -> None:
+    b = breaker()
+    for key in "abc":
+        b.failed(key, "X")
+    b.open()
+    b.failed("d", "X")
+    assert all(b.counts(key) for key in "abcde")
+    assert b.worked("e")
+    assert [b.counts(key) for key in "abcde"] == [False, False, False, False, True]
+    b.worked("a")
+    assert b.counts("a")
+
+
+def test_a_streak_that_ended_without_a_pause_makes_nobody_suspect() -> None:
+    b = breaker()
+    b.failed("a", "X")
+    b.failed("b", "X")
+    b.worked("c")
+    assert b.counts("a")
+    assert b.counts("b")
+
+
+def test_what_another_process_found_out_counts_as_well() -> None:
+    b = breaker()
+    for key in "abc":
+        b.failed(key, "X")
+    b.open()
+    assert b.close()
+    assert not b.probing
+    assert not b.counts("a")
+    assert not b.close()
+
+
+def test_suspects_are_not_kept_without_end() -> None:
+    b = breaker(1)
+    b.open()
+    for n in range(MOST_SUSPECTS + 5):
+        b.failed(str(n), "X")
+    b.worked("good")
+    assert b.counts("4")
+    assert not b.counts("5")
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    b = breaker()
+    assert [b.pause(n).total_seconds() for n in (0, 1, 2, 3, 4, 5, 1_000)] == [30, 60, 120, 240, 480, 600, 600]
+
+
+def test_a_pause_that_is_longer_than_the_limit_stays_as_it_is() -> None:
+    for long in (LONGEST_PAUSE * 2, timedelta(days=100_000_000)):
+        assert Breaker(1, long).pause(50) == long

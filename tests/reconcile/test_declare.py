@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trueup import ConfigError
+from trueup.reconcile.declare import Reconcilers, Table, table
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+
+
+@pytest.fixture
+def declared() -> Reconcilers:
+    return Reconcilers()
+
+
+@pytest.fixture
+def things(declared: Reconcilers) -> Table:
+    return named(declared, "things")
+
+
+def named(declared: Reconcilers, name: Any, **given: Any) -> Table:
+    parts = {"key": "id", "state": "state", "changed_at": "changed_at", "version": None, **given}
+    return table(
+        declared.add,
+        name,
+        parts["key"],
+        parts["state"],
+        parts["changed_at"],
+        parts["version"],
+        parts.get("lease_columns"),
+        parts.get("where"),
+    )
+
+
+def test_the_function_stays_what_it_is_and_gives_its_name(declared: Reconcilers, things: Table) -> None:
+    @things.reconcile("new", stale_for="10m")
+    def fix(row: Any) -> str:
+        return f"{row} fixed"
+
+    assert fix("it") == "it fixed"
+    made = declared.get("fix")
+    assert isinstance(made, Reconciler)
+    assert made.handler.function is fix
+    assert declared.names() == ["fix"]
+    assert declared.all() == [made]
+
+
+def test_two_of_one_name_are_refused_and_name_tells_them_apart(declared: Reconcilers, things: Table) -> None:
+    def fix(row: Any) -> None: ...
+
+    things.reconcile("new")(fix)
+    with pytest.raises(ConfigError, match="'fix' is declared twice; give one of them name="):
+        things.reconcile("old")(fix)
+    things.reconcile("old", name="fix-old")(fix)
+    assert declared.names() == ["fix", "fix-old"]
+
+
+def test_annotations_that_are_only_known_where_it_is_declared_are_found(declared: Reconcilers, things: Table) -> None:
+    from dataclasses import dataclass
+
+    @dataclass
+    class Thing:
+        id: int
+
+    @things.reconcile("new")
+    def fix(thing: Thing) -> None: ...
+
+    made = declared.get("fix")
+    assert isinstance(made, Reconciler)
+    assert made.handler.shape.title == "Thing"
+
+
+def test_moves_and_deletions_are_named_by_what_they_do(declared: Reconcilers, things: Table) -> None:
+    things.delete("new", stale_for="1h")
+    things.move("trial", "odd state!", to="expired", stale_for="14d", set={"n": 1})
+    assert declared.names() == ["delete-things-new", "move-things-trial-odd_state_"]
+    move = declared.get("move-things-trial-odd_state_")
+    assert isinstance(move, Purge)
+    assert (move.to, move.columns) == ("expired", {"n": 1})
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda t: t.delete("new"), "give stale_for= or due_at="),
+        (lambda t: t.move("new", to="old"), "give stale_for= or due_at="),
+        (lambda t: t.move("new", to="new", stale_for="1h"), "it would never end"),
+        (lambda t: t.delete("new", stale_for="1h", max_fraction=0), "max_fraction=0"),
+        (lambda t: t.delete("new", stale_for="1h", max_fraction=1.5), "max_fraction=1.5"),
+        (lambda t: t.delete("new", stale_for="1h", batch=0), "batch=0"),
+        (lambda t: t.delete("new", stale_for="1h", name="no blanks"), "no blanks"),
+        (lambda t: t.reconcile(name="fix")(lambda row: None), "name the states"),
+        (lambda t: t.reconcile("new")(7), "is no function"),
+    ],
+)
+def test_what_cannot_be_is_refused(things: Table, declare: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        declare(things)
+    assert said in str(raised.value)
+
+
+def test_rows_of_a_table_without_states_cannot_be_moved(declared: Reconcilers) -> None:
+    stateless = named(declared, "things", state=None)
+    with pytest.raises(ConfigError, match="declared without state=, so rows cannot be moved"):
+        stateless.move(to="old", stale_for="1h")
+    stateless.delete(stale_for="1h")
+    assert declared.names() == ["delete-things"]
+
+
+def test_a_plain_table_needs_a_key(declared: Reconcilers) -> None:
+    with pytest.raises(ConfigError, match="key= is needed"):
+        named(declared, "things", key=None)

@@ -1,0 +1,241 @@
+"""Statements over users' tables walk the index that is suggested for them and look single rows up by their keys, whatever the
+statistics say: with good ones, with none, and with those of a time when there was nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.store.rows_desk import RowsDesk, desk_on, failure
+from trueup import App
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.decide import BackOff, Change, Remove, Rest
+from trueup.reconcile.outcome import Delete, To
+from trueup.store.guard import index_ddl
+from trueup.store.load import names, source
+from trueup.store.purges import Purges
+from trueup.store.rows import Rows
+from trueup.store.store import Store
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+ROWS = 60_000  # of each state
+HOUR = timedelta(hours=1)
+TABLE = """
+create table t (id int primary key, state text not null, changed_at timestamptz not null, note text, owner text, until timestamptz)
+  with (autovacuum_enabled = off)
+"""
+# Half of the backlog is known already: rests for long, or has come due again just now.
+KNOWN = """
+insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)
+select 'look', n::text, 'resting', now() + case when n % 4 = 0 then interval '-1 min' else interval '1 day' end, n, 1, now(), now()
+  from generate_series(1, {rows}, 2) as n
+union all
+select 'look', n::text, 'resting', now() - interval '1 min', n, 1, now(), now() from generate_series(2, {rows}, 20) as n
+union all
+select 'look', n::text, 'quarantined', now() + interval '1 day', n, 1, now(), now() from generate_series(4, {rows}, 20) as n
+"""
+STALE: dict[str, Any] = {"stale_for": "10m", "spec": {"changed_at": "changed_at"}}
+OWN = {"changed_at": "changed_at", "lease_columns": ("owner", "until")}
+
+Statistics = Callable[[RowsDesk], Awaitable[None]]
+
+
+async def fill(desk: RowsDesk, state: str, start: int) -> None:
+    async with desk.connection.cursor() as cursor, cursor.copy("copy t (id, state, changed_at) from stdin") as copy:
+        for n in range(start, start + ROWS):
+            await copy.write(f"{n}\t{state}\t2026-01-01 00:{n // 60 % 60:02}:{n % 60:02}+00\n")
+
+
+async def fresh(desk: RowsDesk) -> None:
+    """Filled a moment ago, never looked at by the planner's statistics."""
+    await fill(desk, "done", 1_000_001)
+    await fill(desk, "open", 1)
+    await desk.run(KNOWN.format(rows=ROWS))
+
+
+async def good(desk: RowsDesk) -> None:
+    await fresh(desk)
+    await desk.run("vacuum analyze t")
+    await desk.run("vacuum analyze trueup.rows")
+
+
+async def outdated(desk: RowsDesk) -> None:
+    """From before the backlog came: no row is open, nothing is known."""
+    await fill(desk, "done", 1_000_001)
+    await desk.run("analyze t")
+    await desk.run("analyze trueup.rows")
+    await fill(desk, "open", 1)
+    await desk.run(KNOWN.format(rows=ROWS))
+
+
+@pytest_asyncio.fixture(params=[good, fresh, outdated], ids=["good", "none", "outdated"])
+async def desk(app: App, request: pytest.FixtureRequest) -> AsyncIterator[RowsDesk]:
+    store: Store = await app.open()
+    async with desk_on(store) as desk:
+        await desk.run(TABLE)
+        await desk.run("alter table trueup.rows set (autovacuum_enabled = off)")
+        found = (await desk.rows("open", **STALE)).found
+        await desk.run(index_ddl(found, state=True, order=["changed_at", "id"]))
+        await request.param(desk)
+        yield desk
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+class Plan:
+    """What a statement did, and what of the tables it read for that."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        self.scans = [
+            node for node in nodes(plan) if node.get("Relation Name") in ("t", "rows") and "Scan" in node["Node Type"]
+        ]
+
+    @property
+    def most_rows(self) -> float:
+        """The most that one scan or join has looked at."""
+        looked_at: float = max(
+            (node["Actual Rows"] + sum(node.get(f"Rows Removed by {why}", 0) for why in ("Filter", "Join Filter")))
+            * node["Actual Loops"]
+            for node in nodes(self.plan)
+        )
+        return looked_at
+
+    @property
+    def indexes(self) -> set[str]:
+        return {node["Index Name"] for node in nodes(self.plan) if "Index Name" in node}
+
+
+async def explained(desk: RowsDesk, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Plan:
+    """Done, looked at, and undone."""
+    async with desk.connection.transaction(force_rollback=True):
+        await desk.connection.execute(steer)
+        cursor = await desk.connection.execute(b"explain (analyze, buffers, timing off, format json) " + query, params)
+        row = await cursor.fetchone()
+        assert row is not None
+        return Plan(row[0][0]["Plan"])
+
+
+async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
+    query, params = rows.claim_statement()
+    if after is None:
+        return await explained(desk, rows._steer, query, params)
+    order = await desk.scalar("select changed_at::text from t where id = %s", after)
+    place = {"after_order": order, "after_1": str(after)}
+    return await explained(desk, rows._steer, rows._claim_fresh("with"), {**params, **place})
+
+
+async def settle(desk: RowsDesk, rows: Rows, taken: list[ClaimedRow], verdict: Any) -> Plan:
+    ((query, params),), _ = rows._asks(taken, [verdict] * len(taken))
+    return await explained(desk, rows._steer, query, {**params, **rows._about(taken[0].holder)})
+
+
+EXPLAINED = {
+    "rows/claim_fresh",
+    "rows/claim_again",
+    "rows/change",
+    "rows/remove",
+    "rows/put_back",
+    "rows/renew_both",
+    "rows/forget",
+    "rows/lock",
+    "rows/move",
+    "rows/delete",
+    "rows/waiting",
+    "rows/listed",
+}
+FOR_PEOPLE = {"rows/purgeable", "rows/purge_list", "rows/size"}  # count or list what there is, once
+
+
+async def test_every_statement_over_a_users_table_is_explained_here(desk: RowsDesk) -> None:
+    assert {
+        name for name in names() if name.startswith("rows/") and "{table}" in source(name)
+    } == EXPLAINED | FOR_PEOPLE
+
+
+async def test_a_claim_costs_the_same_at_the_start_the_middle_and_the_end_of_a_sweep(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", **STALE)
+    plans = [await claim(desk, rows), await claim(desk, rows, ROWS // 2), await claim(desk, rows, ROWS - 2_000)]
+    for plan in plans:
+        assert plan.indexes == {"rows_pkey", "t_pkey", "t_state_changed_at_id_idx"}
+        assert plan.most_rows <= 1_000  # the window
+        assert plan.buffers < 8_000
+    buffers = [plan.buffers for plan in plans]
+    assert max(buffers) < 1.2 * min(buffers)
+
+
+@pytest.mark.parametrize("spec", [STALE["spec"], OWN], ids=["plain", "own columns"])
+async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str, Any]) -> None:
+    rows = await desk.rows("open", stale_for="10m", spec=spec)
+    taken = (await rows.claim_fresh(uuid4(), 100, None)).rows
+    verdicts: list[Any] = [
+        Change(To("done", note="x"), None),
+        Change(To("done"), HOUR),
+        Remove(Delete()),
+        Rest(HOUR, True),
+    ]
+    for verdict in [*verdicts, BackOff(HOUR, failure())]:
+        plan = await settle(desk, rows, taken, verdict)
+        assert plan.indexes <= {"rows_pkey", "t_pkey"}
+        assert plan.most_rows <= 200, verdict
+        assert plan.buffers < 10_000
+    query, params = rows.renewal(taken[0].holder, taken)
+    plan = await explained(desk, rows._steer, query, params)
+    assert plan.most_rows <= 200
+
+
+async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", **STALE)
+    params = {**rows._about_claim(UUID(int=1)), "cut_off": None, "most": 100, "window": 1_000}
+    plan = await explained(desk, rows._steer, rows._once("claim_again"), {**params, "crashed": False})
+    assert plan.indexes == {"rows_due", "rows_pkey", "t_pkey"}
+    assert plan.most_rows <= 1_000
+    assert plan.buffers < 8_000
+
+
+async def test_forgetting_looks_at_a_part_at_a_time(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", **STALE)
+    params = {"now": None, "reconciler": "look", "window": 1_000, "after": None, "after_key": ""}
+    plan = await explained(desk, rows._steer, rows._once("forget"), params)
+    assert plan.indexes <= {"rows_due", "rows_set_aside", "rows_pkey", "t_pkey"}
+    assert plan.most_rows <= 3_100  # all were set aside at one moment, so their index gives them in no order
+    assert plan.buffers < 12_000
+
+
+async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", claim="row_lock", **STALE)
+    (row,) = (await rows.claim_fresh(uuid4(), 1, None)).rows
+    params = {**rows._about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
+    plan = await explained(desk, rows._steer, rows._once("lock"), params)
+    assert plan.most_rows <= 1
+    assert plan.indexes == {"rows_pkey", "t_pkey"}
+
+
+@pytest.mark.parametrize("verb", ["move", "delete"])
+async def test_purging_walks_the_index_and_touches_only_what_goes(desk: RowsDesk, verb: str) -> None:
+    more: dict[str, Any] = {"to": "old"} if verb == "move" else {}
+    purges: Purges = await desk.purges(verb, "open", batch=500, **STALE, **more)
+    plan = await explained(desk, purges._steer, *purges.statement())
+    assert "t_state_changed_at_id_idx" in plan.indexes
+    assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
+    assert plan.most_rows <= 9 * 500  # between which bounds each falls
+
+
+async def test_counting_and_listing_stop_at_what_was_asked_for(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", **STALE)
+    params = {"now": None, "reconciler": "look", "most": 100}
+    listed = await explained(desk, rows._steer, rows._once("listed"), params)
+    assert listed.most_rows <= 1_000
+    waiting = await explained(desk, rows._steer, rows._once("waiting"), params)
+    assert "rows_pkey" in waiting.indexes
