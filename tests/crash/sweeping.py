@@ -97,6 +97,7 @@ class Sweeping:
             read,
             places={mode: f"tasks_{mode}" for mode in sweeps.MODES},
             effects=self.effects(),
+            written=self.query("select reconciler, key, term from effects.written"),
             max_attempts=dict.fromkeys(sweeps.MODES, sweeps.ATTEMPTS),
             batch=dict.fromkeys(sweeps.MODES, sweeps.BATCH),
         )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,19 +204,12 @@ def test_an_exception_that_cannot_be_one_is_refused(entry: Any) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl program to make a certificate with")
+    """A key and a certificate that signs itself, in one file."""
     made = tmp_path / "sink.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "2", "-subj", "/CN=sink", "-addext", "subjectAltName=DNS:sink.example"),
-            *("-keyout", made, "-out", tmp_path / "crt"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    made.write_text(made.read_text() + (tmp_path / "crt").read_text())
+    authority = trustme.CA()
+    issued = authority.issue_cert("sink.example")
+    made.write_bytes(issued.private_key_and_cert_chain_pem.bytes())
+    authority.cert_pem.write_to_path(str(made), append=True)
     return made
 
 

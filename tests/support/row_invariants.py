@@ -47,6 +47,9 @@ class RowHistory:
     places: Mapping[str, str] = field(default_factory=dict)
     done: frozenset[str] = frozenset({"done"})  # states that a row enters once
     effects: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (reconciler, key) -> how often
+    written: Sequence[
+        tuple[str, str, int]
+    ] = ()  # (reconciler, key, term) of effects that say by which claim they were made
     max_attempts: Mapping[str, int] = field(default_factory=dict)
     batch: Mapping[str, int] = field(default_factory=dict)
 
@@ -117,6 +120,12 @@ def late_outcomes_change_nothing(history: RowHistory) -> Violations:
                 found.append(
                     f"I7: {change.place} {change.key} was changed to {change.after} after its lease had passed"
                 )
+    settled = {(each.reconciler, each.key, each.old_term) for each in history.known if each.settles}
+    found += [
+        f"I7: {reconciler} {key} was done under term {term}, which was not the one that ended"
+        for reconciler, key, term in history.written
+        if (reconciler, key, term) not in settled
+    ]
     return found + _silent_losses(history)
 
 
@@ -126,7 +135,7 @@ def _silent_losses(history: RowHistory) -> Violations:
     found = []
     for line in lost:
         change = ended.get((line["reconciler"], line["key"], line["term"]))
-        if line["refused_by"] == "database" and change is not None and change.in_time:
+        if line["refused_by"] == "database" and change is not None and change.settles:
             found.append(
                 f"I7: {change.reconciler} {change.key} term {change.old_term} was refused, and yet it was settled"
             )
@@ -136,7 +145,7 @@ def _silent_losses(history: RowHistory) -> Violations:
             reconciler, _, key = line["key"].partition(":")
             change = ended.get((reconciler, key, line["term"]))
             ran = (line["process"], reconciler, key, line["term"])
-            if (change is None or change.claims or not change.in_time) and ran not in counted:
+            if (change is None or not change.settles) and ran not in counted:
                 found.append(f"I7: process {ran[0]} ran {reconciler} {key} term {ran[3]} and lost it without a word")
     return found
 

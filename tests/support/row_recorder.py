@@ -92,6 +92,11 @@ class Known:
         return self.before == self.after == "held" and self.new_term == self.old_term
 
     @property
+    def settles(self) -> bool:
+        """Whether its holder says here what became of it, while it may."""
+        return self.in_time and self.after != "held"
+
+    @property
     def in_time(self) -> bool:
         """Whether the lease that it finds had not passed."""
         return self.before == "held" and self.old_due_at is not None and self.began < self.old_due_at

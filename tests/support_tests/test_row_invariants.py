@@ -74,6 +74,7 @@ CLEAN = RowHistory(
     journal=[ran(1, 10), ran(2, 20), ran(3, 20), lost(1, 10)],
     places={"send": "tasks"},
     effects={("send", "7"): 1},
+    written=[("send", "7", 3)],
     max_attempts={"send": 2},
     batch={"send": 1},
 )
@@ -102,6 +103,7 @@ PLANTED = {
     "I7 a row changed after its lease had passed": replace(
         having(*CLEAN.known[:5], replace(DONE, began=second(14))), journal=[]
     ),
+    "I7 an outcome of a claim that another had taken over": replace(CLEAN, written=[("send", "7", 1)]),
     "I7 a refused outcome that is in the database": replace(CLEAN, journal=[*CLEAN.journal, lost(3, 20)]),
     "I7 a lost run that nobody counted": replace(CLEAN, journal=[ran(1, 10), ran(2, 20), ran(3, 20)]),
     "I9 a claim that counted no attempt": having(*CLEAN.known[:4], replace(AGAIN, new_attempt=1)),

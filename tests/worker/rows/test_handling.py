@@ -308,9 +308,9 @@ async def test_exhausted_is_written_when_attempts_are_used_up(field: Field) -> N
 async def test_exhausted_may_look_at_the_row_and_the_error(field: Field) -> None:
     seen: list[Any] = []
 
-    def exhausted(row: Any, error: BaseException) -> Any:
-        seen.append((row.id, str(error)))
-        return [To("dead", note=str(error)), None, Again("1h"), "junk", To("dead", nosuch=1)][row.id - 1]
+    def exhausted(row: Any, failed: Any) -> Any:
+        seen.append((row.id, str(failed.error)))
+        return [To("dead", note=str(failed.error)), None, Again("1h"), "junk", To("dead", nosuch=1)][row.id - 1]
 
     async def handler(row: Any) -> None:
         raise ValueError(f"boom {row.id}")

@@ -152,5 +152,8 @@ def _errors_of_httpx() -> Iterator[None]:
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """Made once, and not during a delivery: reading the certificates would hold up the event loop. SSL_CERT_FILE and SSL_CERT_DIR are respected."""
+    """Made once, and not during a delivery: reading the certificates would hold up the event loop.
+
+    SSL_CERT_FILE and SSL_CERT_DIR are respected.
+    """
     return httpx.create_ssl_context()
