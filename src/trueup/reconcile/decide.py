@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -181,15 +182,27 @@ def _meanwhile(
     failed = reconciler.failed
     if failed is None or reconciler.mode == "shadow":
         return None
-    if isinstance(failed, To | Stay):
-        return failed
-    again_at = row.claimed_at + running_for + delay
-    try:
-        outcome = failed(made, Failed(error, row.attempt, reconciler.retry.max_attempts, again_at))
-    except Exception:
-        return None
-    chosen = isinstance(outcome, Stay) or (isinstance(outcome, To) and outcome.state in reconciler.selection.states)
-    return outcome if chosen else None
+    outcome: Any = failed
+    if not isinstance(failed, To | Stay):
+        try:
+            outcome = failed(
+                made, Failed(error, row.attempt, reconciler.retry.max_attempts, row.claimed_at + running_for + delay)
+            )
+        except Exception:
+            return None
+    if isinstance(outcome, To) and outcome.state in reconciler.selection.states:
+        return To(outcome.state, _still_stale(outcome, row, reconciler), then=outcome.then)
+    if isinstance(outcome, Stay):
+        return Stay(_still_stale(outcome, row, reconciler), then=outcome.then)
+    return None
+
+
+def _still_stale(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> Mapping[str, Any]:
+    """Its columns, and the time of change as it was: a row that became fresh by failing would not be tried again in time."""
+    changed_at = reconciler.selection.table.changed_at
+    if reconciler.selection.stale_for is None or changed_at is None or changed_at in outcome.columns:
+        return outcome.columns
+    return {**outcome.columns, changed_at: row.was_changed_at}
 
 
 def _final(

@@ -410,7 +410,7 @@ def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
         case GiveBack():
             if row.attempt <= 1 and not row.alone:
                 return _Told("gone")
-            return _Told("resting", 0.0, row.attempt - 1)
+            return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep it is handed back in
 
 
 def _rest_for(verdict: Change | BackOff) -> float | None:
