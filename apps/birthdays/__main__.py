@@ -8,12 +8,13 @@ import signal
 import sys
 from datetime import UTC, datetime, timedelta
 
-from apps.birthdays import people
-from apps.birthdays.config import Config
-from apps.birthdays.seed import made_up
-from apps.birthdays.service import Service, build
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
+
+from . import people
+from .config import Config
+from .seed import made_up
+from .service import Service, build
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,7 +60,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _serve(service: Service, host: str, port: int, *, embedded_worker: bool) -> int:
     import uvicorn
 
-    from apps.birthdays.api import make_api
+    from .api import make_api
 
     uvicorn.run(make_api(service, embedded_worker=embedded_worker), host=host, port=port, log_config=None)
     return 0
@@ -68,7 +69,7 @@ def _serve(service: Service, host: str, port: int, *, embedded_worker: bool) -> 
 def _serve_sink(host: str, port: int, secret: str | None) -> int:
     import uvicorn
 
-    from apps.birthdays.sink import Sink, make_sink
+    from .sink import Sink, make_sink
 
     uvicorn.run(make_sink(Sink(secret)), host=host, port=port, log_config=None, access_log=False)
     return 0

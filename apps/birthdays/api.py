@@ -13,10 +13,11 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from apps.birthdays import people, watch
-from apps.birthdays.service import RECONCILER, Service
 from trueup import ConfigError
 from trueup.schedules.zones import zone
+
+from . import people, watch
+from .service import RECONCILER, Service
 
 T = TypeVar("T")
 

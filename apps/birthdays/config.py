@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import cast
 
-from apps.birthdays.planning import Rules
 from trueup import ConfigError, Rate
 from trueup.durations import parse_duration
 from trueup.schedules.yearly import LeapDay
+
+from .planning import Rules
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from apps.birthdays.config import Config
-from apps.birthdays.people import User
 from trueup.integrations.webhooks import Webhook
+
+from .config import Config
+from .people import User
 
 
 def message(user: User) -> str:

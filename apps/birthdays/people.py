@@ -10,11 +10,11 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row, dict_row
 
-from apps.birthdays.planning import Planned, Rules, first_after, following, planned_for
+from .planning import Planned, Rules, first_after, following, planned_for
 
 Tx = AsyncConnection[Any]
 
-SCHEMA = (files("apps.birthdays") / "schema.sql").read_text("utf-8")
+SCHEMA = (files(__package__) / "schema.sql").read_text("utf-8")
 
 
 @dataclass(frozen=True)

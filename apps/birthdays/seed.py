@@ -5,20 +5,28 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-ZONES = (
-    "Pacific/Kiritimati Pacific/Apia Pacific/Auckland Australia/Sydney Australia/Adelaide Asia/Tokyo Asia/Seoul Asia/Shanghai"
-    " Asia/Singapore Asia/Bangkok Asia/Dhaka Asia/Kathmandu Asia/Kolkata Asia/Karachi Asia/Tehran Asia/Dubai Africa/Nairobi"
-    " Europe/Istanbul Europe/Kyiv Europe/Athens Africa/Cairo Africa/Johannesburg Europe/Berlin Europe/Paris Africa/Lagos"
-    " Europe/London Europe/Lisbon Atlantic/Reykjavik Atlantic/Azores America/Sao_Paulo America/Argentina/Buenos_Aires"
-    " America/St_Johns America/Halifax America/New_York America/Bogota America/Chicago America/Denver America/Los_Angeles"
-    " America/Anchorage Pacific/Honolulu"
-).split()
-
-FIRST = "Ada Grace Alan Edsger Barbara Donald Radia Leslie Frances John Katherine Claude Hedy Dennis Annie Ken Mary Niklaus".split()
-LAST = "Lovelace Hopper Turing Dijkstra Liskov Knuth Perlman Lamport Allen Backus Johnson Shannon Lamarr Ritchie O'Neill".split()
+# fmt: off
+ZONES = [
+    "Pacific/Kiritimati", "Pacific/Apia", "Pacific/Auckland", "Australia/Sydney", "Australia/Adelaide", "Asia/Tokyo",
+    "Asia/Seoul", "Asia/Shanghai", "Asia/Singapore", "Asia/Bangkok", "Asia/Dhaka", "Asia/Kathmandu", "Asia/Kolkata",
+    "Asia/Karachi", "Asia/Tehran", "Asia/Dubai", "Africa/Nairobi", "Europe/Istanbul", "Europe/Kyiv", "Europe/Athens",
+    "Africa/Cairo", "Africa/Johannesburg", "Europe/Berlin", "Europe/Paris", "Africa/Lagos", "Europe/London",
+    "Europe/Lisbon", "Atlantic/Reykjavik", "Atlantic/Azores", "America/Sao_Paulo", "America/Argentina/Buenos_Aires",
+    "America/St_Johns", "America/Halifax", "America/New_York", "America/Bogota", "America/Chicago", "America/Denver",
+    "America/Los_Angeles", "America/Anchorage", "Pacific/Honolulu",
+]
+FIRST = [
+    "Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Radia", "Leslie", "Frances", "John", "Katherine", "Claude",
+    "Hedy", "Dennis", "Annie", "Ken", "Mary", "Niklaus",
+]
+LAST = [
+    "Lovelace", "Hopper", "Turing", "Dijkstra", "Liskov", "Knuth", "Perlman", "Lamport", "Allen", "Backus", "Johnson",
+    "Shannon", "Lamarr", "Ritchie", "O'Neill",
+]
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -29,15 +37,29 @@ class Made:
     timezone: str
 
 
-def made_up(count: int, around: datetime, *, days: float, seed: int = 0) -> Iterator[Made]:
-    """Users whose next birthdays fall within so many days after that moment, the zones taking turns."""
+def made_up(count: int, around: datetime, *, days: float, at: time = time(9), seed: int = 0) -> Iterator[Made]:
+    """Users whose next birthdays begin, at that time on their own clocks, within so many days after that moment, or else as
+    soon as can be; the zones take turns."""
     chance = random.Random(seed)  # noqa: S311 - made-up people
     for number in range(count):
         timezone = ZONES[number % len(ZONES)]
-        there = around.astimezone(ZoneInfo(timezone)) + timedelta(days=chance.random() * days)
-        yield Made(chance.choice(FIRST), chance.choice(LAST), _born(there.date(), chance), timezone)
+        day = chance.choice(mornings(timezone, around, days=days, at=at))
+        yield Made(chance.choice(FIRST), chance.choice(LAST), born_on(day, chance.randrange(1950, 2006)), timezone)
 
 
-def _born(day: date, chance: random.Random) -> date:
-    year = chance.randrange(1950, 2006)
+def mornings(timezone: str, around: datetime, *, days: float, at: time = time(9)) -> list[date]:
+    """The days whose `at` comes there within so many days after that moment; at least the next one."""
+    there = ZoneInfo(timezone)
+    until = around + timedelta(days=days)
+    day = around.astimezone(there).date()
+    while datetime.combine(day, at, there) <= around:
+        day += timedelta(days=1)
+    found = [day]
+    while datetime.combine(day := day + timedelta(days=1), at, there) <= until:
+        found.append(day)
+    return found
+
+
+def born_on(day: date, year: int) -> date:
+    """That day in that year, or in the leap year before it."""
     return day.replace(year=year - year % 4 if (day.month, day.day) == (2, 29) else year)

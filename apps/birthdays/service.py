@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from apps.birthdays import people
-from apps.birthdays.config import Config
-from apps.birthdays.delivery import send, webhook
-from apps.birthdays.watch import Watch
 from trueup import Again, App, Context, Delete, Failed, Retry, To
 from trueup.integrations.webhooks import DeliveryPostponed, DeliveryRefused, Webhook
+
+from . import people
+from .config import Config
+from .delivery import send, webhook
+from .watch import Watch
 
 log = logging.getLogger("birthdays")
 

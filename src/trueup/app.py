@@ -368,7 +368,10 @@ class App:
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
         """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""
-        return await recovery(await self.open(), parse_duration(since), self.settings.keep_ticks, backlog)
+        store = await self.open()
+        return await recovery(
+            store, parse_duration(since), self.settings.keep_ticks, backlog or self.reconcilers.behind
+        )
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

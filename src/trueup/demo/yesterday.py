@@ -1,0 +1,54 @@
+"""Yesterday, when everything was still fine: `python -m trueup.demo.yesterday HOURS USERS`, by a clock that is so many hours slow.
+
+The users are made as the API makes them, a worker sends what is due, which is nothing yet, and stops. That is the last sign of
+life of anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from trueup.demo import application
+from trueup.demo.orphan import end_with_parent
+from trueup.demo.people import everybody
+from trueup.testing.clock import ManualClock
+
+SWEPT_WITHIN = 30.0  # seconds
+
+
+async def main(ago: timedelta, users: int) -> None:
+    then = datetime.now(UTC) - ago
+    service = application.build(ManualClock(then))
+    await service.prepare()
+    try:
+        async with service.app.transaction() as tx:
+            await _seed(tx, service, users, then)
+        async with service.app.worker(), asyncio.timeout(SWEPT_WITHIN):
+            while await _never_swept(service.app):
+                await asyncio.sleep(0.05)
+    finally:
+        await service.close()
+
+
+async def _seed(tx: Any, service: Any, users: int, then: datetime) -> None:
+    people, rules = application.part("people"), service.config.rules
+    for person in everybody(application.part("seed"), users, then):
+        user = await people.create(
+            tx, rules, person.first_name, person.last_name, person.born, person.timezone, now=then
+        )
+        await tx.execute(
+            "insert into demo.expected select id, user_id, target_timestamp_utc, %s from events where user_id = %s",
+            [person.fate, user.id],
+        )
+
+
+async def _never_swept(app: Any) -> bool:
+    return all(each["last_swept_at"] is None for each in await app.reconcilers.list())
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    asyncio.run(main(timedelta(hours=float(sys.argv[1])), int(sys.argv[2])))
