@@ -6,16 +6,21 @@ build.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from psycopg import AsyncConnection, Connection
 
 from trueup import (
+    Again,
     App,
     Context,
+    Delete,
     Discard,
     Enqueued,
+    Failed,
     GiveUp,
     Handle,
     Job,
@@ -23,8 +28,13 @@ from trueup import (
     Limit,
     Rate,
     Retry,
+    Row,
     Snooze,
+    Stay,
+    Table,
     Tick,
+    To,
+    Unchanged,
     Worker,
     injected,
 )
@@ -198,3 +208,77 @@ async def mistakes() -> None:
     await app.schedules.create("x", yearly(1, 1, "09:00", "UTC"), add.call(1))  # type: ignore[arg-type]
     app.job(queue=3)  # type: ignore[call-overload]
     app.job(timeouts="5m")  # type: ignore[call-overload]
+
+
+# -- which rows ----------------------------------------------------------------------------------------------------------
+
+wallpapers = app.table("wallpapers", key="id", state="upload_state", changed_at="state_changed_at")
+assert_type(wallpapers, Table)
+app.table(("odd.schema", "odd.table"), key=("tenant", "id"), version="version", lease_columns=("owner", "until"))
+
+
+@dataclass
+class Upload:
+    id: str
+    upload_attempts: int
+
+
+@wallpapers.reconcile(
+    "uploading",
+    stale_for="10m",
+    every=timedelta(minutes=5),
+    batch=100,
+    concurrency=10,
+    retry=Retry(max_attempts=3),
+    failed=lambda row, failed: Stay(note=failed.message),
+    exhausted=To("failed"),
+    rate="50/s",
+    pause_after=5,
+)
+async def recover_stuck_upload(upload: Upload, *, ctx: Context) -> To | Stay | Again | None:
+    if upload.upload_attempts > 3:
+        return To("failed", processing_error="Max retries exceeded")
+    if ctx.attempt > 1:
+        return Again("1h")
+    async with ctx.transaction(To("stored", then=[add.call(1, b=2)])) as tx:
+        assert_type(tx, AsyncConnection[Any])
+    return None
+
+
+@wallpapers.reconcile("stored", due_at="publish_at", claim="row_lock")
+async def publish(row: Row, *, tx: AsyncConnection[Any]) -> Delete | Unchanged:
+    return Delete() if row["id"] else Unchanged()
+
+
+def written_off(row: Row, failed: Failed) -> To:
+    assert_type(failed.again_at, datetime | None)
+    return To("dead", last_error=failed.message)
+
+
+async def calls_a_reconciler() -> None:
+    outcome = await recover_stuck_upload(Upload("a", 1), ctx=injected)  # the function stays what it is
+    assert_type(outcome, To | Stay | Again | None)
+    await recover_stuck_upload("a")  # type: ignore[arg-type, call-arg]
+
+
+wallpapers.delete("initiated", stale_for="1h", every="5m", max_fraction=0.5)
+wallpapers.move("trial", to="expired", stale_for="14d", set={"note": "over"})
+wallpapers.reconcile("uploading", stale="10m")  # type: ignore[call-arg]
+wallpapers.reconcile("uploading", claim="lock")  # type: ignore[arg-type]
+Again(5)  # type: ignore[arg-type]
+
+
+@app.scan("orphaned-objects", every="24h", concurrency=8)
+async def list_objects(cursor: str | None) -> AsyncIterator[tuple[str, str]]:
+    yield "key", "cursor"
+
+
+@list_objects.each
+async def remove_if_orphaned(item: str) -> None: ...
+
+
+async def looks_after_them() -> None:
+    async with app.transaction() as tx:
+        assert_type(tx, AsyncConnection[Any])
+    assert_type((await app.recovery("7d")).caught_up, bool)
+    await app.reconcilers.release("recover_stuck_upload", ["a"])
