@@ -16,8 +16,8 @@ setup: $(STAMP) ## make the private virtual environment (.venv)
 $(STAMP): requirements.lock pyproject.toml
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo: setup ## three workers, one killed, and the proof that nothing was lost or done twice
-	@$(BIN)/trueup demo
+demo: setup ## a day of downtime survived, and the proof of it (KEEP=1: everything runs on, until Ctrl-C)
+	@$(BIN)/trueup demo $(if $(KEEP),--keep)
 
 test: setup lint types ## everything: lint, types, and the whole suite against real servers
 	@$(BIN)/python -X dev -m pytest

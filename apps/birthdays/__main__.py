@@ -82,7 +82,8 @@ async def _work(service: Service) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.request_stop)
     try:
-        await worker.run()
+        async with service.watching_for_late():
+            await worker.run()
     finally:
         await service.close()
     return 0

@@ -1,27 +1,30 @@
-"""The HTTP API: users, their messages, dead letters, health and metrics."""
+"""The HTTP API: users, their messages, dead letters, health."""
 
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import FastAPI, HTTPException, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trueup import ConfigError
+from trueup.errors import DatabaseUnavailable
 from trueup.schedules.zones import zone
 
-from . import people, watch
-from .service import RECONCILER, Service
+from . import people
+from .service import Service
+from .watch import keep_looking
 
 T = TypeVar("T")
 
-LOOK_EVERY = 30.0  # seconds between looks whether anybody still sends
 EARLIEST = date(1900, 1, 1)
 
 
@@ -34,9 +37,16 @@ def _real_zone(name: str) -> str:
 
 
 def _storable(text: str) -> str:
-    if not text.strip() or "\0" in text or not text.isprintable():
-        raise ValueError("a name of printable characters is needed")
+    # Control characters, halves of pairs, line ends. Not more: joiners and marks belong to many names, and to emoji.
+    if not text.strip() or any(unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp") for each in text):
+        raise ValueError("a name is needed, without control characters")
     return text
+
+
+def _written(day: object) -> object:
+    if not isinstance(day, str):  # a number would be taken for seconds since 1970
+        raise ValueError("a date such as 1990-12-31 is needed")
+    return day
 
 
 def _past(day: date) -> date:
@@ -47,10 +57,10 @@ def _past(day: date) -> date:
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]
 Zone = Annotated[str, Field(max_length=100, examples=["Europe/Berlin"]), AfterValidator(_real_zone)]
-Born = Annotated[date, AfterValidator(_past)]
+Born = Annotated[date, BeforeValidator(_written), AfterValidator(_past)]
 Most = Annotated[int, Query(ge=1, le=1000)]
 Status = Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED", "DEAD"]
-UserId = Annotated[int, Field(ge=1, le=2**63 - 1)]
+UserId = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 
 class NewUser(BaseModel):
@@ -77,9 +87,15 @@ class ChangedUser(BaseModel):
         return self
 
 
-class UserOut(NewUser):
+class UserOut(BaseModel):
+    """As it is stored: whatever got there is shown."""
+
     model_config = ConfigDict(from_attributes=True)
     id: int
+    first_name: str
+    last_name: str
+    date_of_birth: date
+    timezone: str
 
 
 def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
@@ -88,10 +104,10 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await service.prepare()
-        looking = asyncio.create_task(_look(service))
+        looking = asyncio.create_task(keep_looking(service.watch.look_for_silence))
         try:
             if embedded_worker:
-                async with service.app.worker():
+                async with service.watching_for_late(), service.app.worker():
                     yield
             else:
                 yield
@@ -102,15 +118,31 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
     api = FastAPI(title="Birthdays", version="1", lifespan=lifespan)
     app, rules = service.app, service.config.rules
 
+    @api.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        # Without what was given: it may be what JSON cannot say (NaN, half a surrogate pair), and need not be repeated.
+        told = [{"loc": each["loc"], "msg": each["msg"], "type": each["type"]} for each in error.errors()]
+        return JSONResponse({"detail": told}, status_code=422)
+
     @api.exception_handler(ConfigError)
     async def refused(_: Request, error: ConfigError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, status_code=422)
+        return JSONResponse({"detail": str(error)}, status_code=422)  # a zone that was stored by other means, say
+
+    @api.exception_handler(DatabaseUnavailable)
+    async def unavailable(_: Request, error: DatabaseUnavailable) -> JSONResponse:
+        return JSONResponse({"detail": "the database cannot be reached"}, status_code=503)
 
     @api.post("/users", status_code=201, response_model=UserOut)
     async def create_user(user: NewUser) -> people.User:
         async with app.transaction() as tx:
             return await people.create(
-                tx, rules, user.first_name, user.last_name, user.date_of_birth, user.timezone
+                tx,
+                rules,
+                user.first_name,
+                user.last_name,
+                user.date_of_birth,
+                user.timezone,
+                now=app.clock.now(),
             )
 
     @api.get("/users", response_model=list[UserOut])
@@ -126,7 +158,8 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
     @api.patch("/users/{user_id}", response_model=UserOut)
     async def change_user(user_id: UserId, changed: ChangedUser) -> people.User:
         async with app.transaction() as tx:
-            user = await people.update(tx, rules, user_id, **changed.model_dump(exclude_unset=True))
+            changes = changed.model_dump(exclude_unset=True)
+            user = await people.update(tx, rules, user_id, now=app.clock.now(), **changes)
             return _found(user, "user", user_id)
 
     @api.delete("/users/{user_id}", status_code=204)
@@ -163,7 +196,7 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
 
     @api.get("/health")
     async def health(response: Response) -> dict[str, Any]:
-        found = await watch.silence(app, RECONCILER)
+        found = await service.watch.silence()
         response.status_code = 503 if found.too_long else 200
         return {
             "sending": not found.too_long,
@@ -179,14 +212,7 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
     return api
 
 
-async def _look(service: Service) -> None:
-    while True:
-        await asyncio.sleep(LOOK_EVERY)
-        await watch.check(service.app, RECONCILER)
-
-
 def _found(thing: T | None, what: str, key: object) -> T:
     if thing is None:
         raise HTTPException(404, f"there is no {what} {key}")
     return thing
-

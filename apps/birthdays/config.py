@@ -21,8 +21,10 @@ class Config:
     webhook_url: str
     webhook_secret: str | None
     webhook_allow: tuple[str, ...]
+    webhook_timeout: timedelta
     rules: Rules
     every: timedelta
+    lease_for: timedelta
     concurrency: int
     rate: Rate | None
 
@@ -33,12 +35,19 @@ class Config:
         return cls(
             webhook_url=read.url("BIRTHDAYS_WEBHOOK_URL"),
             webhook_secret=environment.get("BIRTHDAYS_WEBHOOK_SECRET") or None,
-            webhook_allow=tuple(filter(None, environment.get("BIRTHDAYS_WEBHOOK_ALLOW", "").split(","))),
-            rules=read.rules(),
-            every=read.duration("BIRTHDAYS_EVERY", "60s"),
+            webhook_allow=tuple(
+                filter(None, map(str.strip, environment.get("BIRTHDAYS_WEBHOOK_ALLOW", "").split(",")))
+            ),
+            webhook_timeout=read.duration("BIRTHDAYS_WEBHOOK_TIMEOUT", "10s", "10ms"),
+            rules=read.rules("BIRTHDAYS_SEND_AT", "BIRTHDAYS_LEAP_DAY"),
+            every=read.duration("BIRTHDAYS_EVERY", "60s", "100ms"),
+            lease_for=read.duration("BIRTHDAYS_LEASE_FOR", "30s", "1s"),
             concurrency=read.whole("BIRTHDAYS_CONCURRENCY", "10", 1, 200),
             rate=read.rate("BIRTHDAYS_RATE"),
         )
+
+    def __repr__(self) -> str:
+        return f"<Config rules={self.rules} every={self.every}>"  # the URL and the secret are nobody else's business
 
 
 class _Reader:
@@ -51,11 +60,14 @@ class _Reader:
             raise ConfigError(f"{name}: where the messages go is needed, such as https://example.com/hook")
         return url
 
-    def duration(self, name: str, default: str) -> timedelta:
+    def duration(self, name: str, default: str, least: str) -> timedelta:
         try:
-            return parse_duration(self._environment.get(name, default))
+            duration = parse_duration(self._environment.get(name, default))
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
+        if duration < parse_duration(least):
+            raise ConfigError(f"{name}={self._environment[name]}: {least} is the least")
+        return duration
 
     def whole(self, name: str, default: str, low: int, high: int) -> int:
         text = self._environment.get(name, default)
@@ -70,13 +82,13 @@ class _Reader:
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
 
-    def rules(self) -> Rules:
+    def rules(self, at: str, leap_day: str) -> Rules:
         rules = Rules(
-            self._environment.get("BIRTHDAYS_SEND_AT", "09:00"),
-            cast(LeapDay, self._environment.get("BIRTHDAYS_LEAP_DAY", "feb28")),
+            self._environment.get(at, Rules.at), cast(LeapDay, self._environment.get(leap_day, Rules.leap_day))
         )
-        try:
-            rules.birthday(date(2000, 1, 1), "UTC")
-        except ConfigError as error:
-            raise ConfigError(f"BIRTHDAYS_SEND_AT or BIRTHDAYS_LEAP_DAY: {error}") from None
+        for name, given in ((at, Rules(rules.at)), (leap_day, Rules(leap_day=rules.leap_day))):
+            try:
+                given.birthday(date(2000, 1, 1), "UTC")
+            except ConfigError as error:
+                raise ConfigError(f"{name}: {error}") from None
         return rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trueup import ConfigError
 from trueup.integrations.webhooks import Webhook
 
 from .config import Config
@@ -13,11 +14,20 @@ def message(user: User) -> str:
 
 
 def webhook(config: Config) -> Webhook:
-    secret, allow = config.webhook_secret, config.webhook_allow
-    return Webhook(config.webhook_url, secret=secret, timeout="10s", allow=allow)
+    """Raises ConfigError naming the variables."""
+    try:
+        return Webhook(
+            config.webhook_url,
+            secret=config.webhook_secret,
+            timeout=config.webhook_timeout,
+            allow=config.webhook_allow,
+        )
+    except ConfigError as error:
+        names = "BIRTHDAYS_WEBHOOK_URL, BIRTHDAYS_WEBHOOK_SECRET or BIRTHDAYS_WEBHOOK_ALLOW"
+        raise ConfigError(f"{names}: {error}") from None
 
 
 async def send(hook: Webhook, user: User, event_id: str) -> None:
-    """The same bytes under the same key however often it is tried: the receiver can tell a second one."""
+    """However often it is tried, the key is the same: so the receiver can tell a second one."""
     body = {"message": message(user), "idempotencyKey": event_id, "eventId": event_id}
     await hook.deliver(body, key=event_id)

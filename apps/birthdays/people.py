@@ -1,9 +1,12 @@
-"""Users and their messages in the database. Everything here runs in a transaction of the caller's."""
+"""Users and their messages in the database. Everything here runs in a transaction of the caller's.
+
+Where it matters what time it is, `now` may be given; without it the database's clock is asked.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
@@ -29,7 +32,10 @@ class User:
 async def make_tables(tx: Tx) -> None:
     """Several processes may start at once: one makes them, the others find them."""
     await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.birthdays schema', 0))")
-    await tx.execute(SCHEMA.encode())
+    await tx.execute(SCHEMA)
+
+
+# -- users ------------------------------------------------------------------------------------------------------------
 
 
 async def create(
@@ -37,88 +43,113 @@ async def create(
 ) -> User:
     """The user, and the first message still to come. Raises ConfigError for a zone that does not exist."""
     birthday = rules.birthday(born, timezone)
-    user = await _one(
-        tx,
-        "insert into users (first_name, last_name, date_of_birth, timezone) values (%s, %s, %s, %s) returning *",
-        [first_name, last_name, born, timezone],
-    )
+    async with tx.cursor(row_factory=class_row(User)) as cursor:
+        await cursor.execute(
+            "insert into users (first_name, last_name, date_of_birth, timezone) values (%s, %s, %s, %s)"
+            " returning id, first_name, last_name, date_of_birth, timezone",
+            [first_name, last_name, born, timezone],
+        )
+        user = await cursor.fetchone()
     assert user is not None
-    await _plan(tx, user.id, first_after(birthday, now or await _now(tx)))
+    await plan(tx, user.id, first_after(birthday, now or await database_time(tx)))
     return user
 
 
-async def get(tx: Tx, user_id: int) -> User | None:
-    return await _one(tx, "select * from users where id = %s", [user_id])
+async def get(tx: Tx, user_id: int, *, unchanging: bool = False) -> User | None:
+    """`unchanging`: nobody changes or deletes the user until the end of the transaction."""
+    query = "select id, first_name, last_name, date_of_birth, timezone from users where id = %s"
+    async with tx.cursor(row_factory=class_row(User)) as cursor:
+        await cursor.execute(f"{query} for update" if unchanging else query, [user_id])
+        return await cursor.fetchone()
 
 
 async def every(tx: Tx, *, after: int, most: int) -> list[User]:
     async with tx.cursor(row_factory=class_row(User)) as cursor:
-        await cursor.execute(f"select {_COLUMNS} from users where id > %s order by id limit %s", [after, most])
+        await cursor.execute(
+            "select id, first_name, last_name, date_of_birth, timezone from users where id > %s order by id limit %s",
+            [after, most],
+        )
         return await cursor.fetchall()
 
 
-async def update(tx: Tx, rules: Rules, user_id: int, **changed: Any) -> User | None:
-    """Change a user. The message that is still to come follows the user's own clocks and date."""
-    before = await _one(tx, "select * from users where id = %s for update", [user_id])
+async def update(tx: Tx, rules: Rules, user_id: int, *, now: datetime | None = None, **changed: Any) -> User | None:
+    """Change a user; None when there is none. The message that is still to come follows the user's own clocks and date."""
+    before = await get(tx, user_id, unchanging=True)
     if before is None:
         return None
-    values = {**before.__dict__, **changed}
-    rules.birthday(values["date_of_birth"], values["timezone"])
-    after = await _one(
-        tx,
+    after = User(**{**before.__dict__, **changed})
+    await tx.execute(
         "update users set first_name = %(first_name)s, last_name = %(last_name)s, date_of_birth = %(date_of_birth)s,"
-        " timezone = %(timezone)s where id = %(id)s returning *",
-        values,
+        " timezone = %(timezone)s where id = %(id)s",
+        after.__dict__,
     )
-    assert after is not None
-    if (before.date_of_birth, before.timezone) != (after.date_of_birth, after.timezone):
-        await _plan_anew(tx, rules, after, moved_only=before.date_of_birth == after.date_of_birth)
+    if before.date_of_birth != after.date_of_birth:
+        await _plan_anew(tx, rules, after, now or await database_time(tx), corrected=True)
+    elif before.timezone != after.timezone:
+        await _plan_anew(tx, rules, after, now or await database_time(tx), corrected=False)
     return after
 
 
 async def delete(tx: Tx, user_id: int) -> bool:
-    """The user, and every message to come."""
+    """The user, and every message."""
     return bool((await tx.execute("delete from users where id = %s", [user_id])).rowcount)
 
 
-async def plan_next(tx: Tx, rules: Rules, user: User, year: int) -> None:
-    """Next year's message. Twice is once."""
-    await _plan(tx, user.id, following(rules.birthday(user.date_of_birth, user.timezone), year))
+# -- their messages ---------------------------------------------------------------------------------------------------
 
 
-async def _plan_anew(tx: Tx, rules: Rules, user: User, *, moved_only: bool) -> None:
-    """A user who moved gets this year's message by the new clocks, at once if they are past it. A birthday that was corrected
-    to one in the past is next year's. What was sent stays sent: there is no second message for its year.
+async def plan(tx: Tx, user_id: int, planned: Planned) -> None:
+    """A message to come. Twice is once, and nothing for a user who was deleted meanwhile."""
+    await tx.execute(
+        "insert into events (user_id, target_year, target_timestamp_utc)"
+        " select id, %s, %s from users where id = %s "
+        " on conflict (user_id, event_type, target_year) do nothing",
+        [planned.year, planned.due_at, user_id],
+    )
+
+
+async def plan_next(tx: Tx, rules: Rules, user_id: int, year: int) -> None:
+    """The message after that of `year`."""
+    user = await get(tx, user_id, unchanging=True)  # or it could be planned by clocks that the user has just left
+    if user is not None:
+        await plan(tx, user.id, following(rules.birthday(user.date_of_birth, user.timezone), year))
+
+
+async def _plan_anew(tx: Tx, rules: Rules, user: User, now: datetime, *, corrected: bool) -> None:
+    """After a move, the message of the same year by the new clocks; at once, if they are past it.
+
+    After a correction of the date, the next one that is to come, in a year that has none yet. One that somebody has begun to send
+    may have arrived: it keeps its year, and its key, which tells the receiver of a second one.
     """
+    birthday = rules.birthday(user.date_of_birth, user.timezone)
     cursor = await tx.execute(
-        "select id, target_year from events where user_id = %s and status in ('PENDING', 'FAILED', 'PROCESSING') for update",
+        "select id, target_year, version > 0, status in ('PENDING', 'FAILED', 'PROCESSING') from events"
+        " where user_id = %s order by target_year for update",
         [user.id],
     )
-    birthday, now = rules.birthday(user.date_of_birth, user.timezone), await _now(tx)
-    for event_id, year in await cursor.fetchall():
-        planned = planned_for(birthday, year) if moved_only else None
-        planned = planned or first_after(birthday, now, from_year=year)
+    found = await cursor.fetchall()
+    for event_id, year, begun, waiting in found:
+        if not waiting:
+            continue
+        others = {other for _, other, *_ in found if other != year}
+        new = first_after(birthday, now, without=others) if corrected and not begun else planned_for(birthday, year)
+        if new is None:  # there is no such day in that year: it stays where it was
+            continue
         # To PENDING also what is being sent right now: its outcome is then refused, and it is sent again under the same key.
         await tx.execute(
-            "update events set target_year = %s, target_timestamp_utc = %s, status = 'PENDING', version = version + 1,"
-            " next_attempt_at = null where id = %s",
-            [planned.year, planned.due_at, event_id],
+            "update events set target_year = %s, target_timestamp_utc = %s, status = 'PENDING', next_attempt_at = null,"
+            " version = version + %s where id = %s",
+            [new.year, new.due_at, int(begun), event_id],
         )
 
 
-async def _plan(tx: Tx, user_id: int, planned: Planned) -> None:
-    await tx.execute(
-        "insert into events (user_id, target_year, target_timestamp_utc) values (%s, %s, %s)"
-        " on conflict (user_id, event_type, target_year) do nothing",
-        [user_id, planned.year, planned.due_at],
-    )
-
-
-async def events(tx: Tx, *, user_id: int | None = None, status: str | None = None, most: int = 100) -> list[dict[str, Any]]:
+async def events(
+    tx: Tx, *, user_id: int | None = None, status: str | None = None, most: int = 100
+) -> list[dict[str, Any]]:
     async with tx.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             "select * from events where (%(user)s::bigint is null or user_id = %(user)s)"
-            " and (%(status)s::text is null or status = %(status)s) order by target_timestamp_utc limit %(most)s",
+            " and (%(status)s::text is null or status = %(status)s) order by target_timestamp_utc, id limit %(most)s",
             {"user": user_id, "status": status, "most": most},
         )
         return await cursor.fetchall()
@@ -140,18 +171,19 @@ async def requeue(tx: Tx, event_id: str | None) -> int:
     return cursor.rowcount
 
 
-_COLUMNS = "id, first_name, last_name, date_of_birth, timezone"
+async def late(tx: Tx, grace: timedelta, *, now: datetime | None = None) -> tuple[int, timedelta]:
+    """How many messages wait although they were due longer ago than this, and how long ago the oldest was."""
+    cursor = await tx.execute(
+        "select count(*), coalesce(at - min(target_timestamp_utc), interval '0')"
+        "  from events, (select coalesce(%s::timestamptz, now())) as clock(at)"
+        " where status in ('PENDING', 'PROCESSING', 'FAILED') and target_timestamp_utc < at - %s group by at",
+        [now, grace],
+    )
+    row = await cursor.fetchone()
+    return (0, timedelta()) if row is None else (row[0], row[1])
 
 
-async def _one(tx: Tx, query: str, params: Any) -> User | None:
-    query = query.replace("returning *", f"returning {_COLUMNS}").replace("select *", f"select {_COLUMNS}")
-    async with tx.cursor(row_factory=class_row(User)) as cursor:
-        await cursor.execute(query.encode(), params)
-        return await cursor.fetchone()
-
-
-async def _now(tx: Tx) -> datetime:
-    """By the database's clock."""
+async def database_time(tx: Tx) -> datetime:
     row = await (await tx.execute("select now()")).fetchone()
     assert row is not None
     moment: datetime = row[0]

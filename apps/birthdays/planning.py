@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from trueup import ConfigError
 from trueup.schedules import yearly
 from trueup.schedules.yearly import LeapDay, Yearly
+
+LAST_YEAR = 9000  # a year beyond it is a slip
 
 
 @dataclass(frozen=True)
@@ -33,18 +37,20 @@ def planned_for(birthday: Yearly, year: int) -> Planned | None:
     return None if due_at is None else Planned(year, due_at)
 
 
-def first_after(birthday: Yearly, moment: datetime, *, from_year: int | None = None) -> Planned:
-    """The next message that is still to come; not for a year before `from_year`."""
-    year = max(moment.year - 1, from_year or 0)  # on the user's clocks it may still be last year
-    while True:
-        planned = planned_for(birthday, year)
-        if planned is not None and planned.due_at > moment:
-            return planned
-        year += 1
+def first_after(birthday: Yearly, moment: datetime, *, without: Collection[int] = ()) -> Planned:
+    """The next message that is still to come, leaving out these years."""
+    from_last_year = _messages(birthday, moment.year - 1)  # on the user's clocks it may still be last year
+    return next(planned for planned in from_last_year if planned.due_at > moment and planned.year not in without)
 
 
 def following(birthday: Yearly, year: int) -> Planned:
     """The message after that of `year`."""
-    while (planned := planned_for(birthday, year + 1)) is None:
-        year += 1
-    return planned
+    return next(_messages(birthday, year + 1))
+
+
+def _messages(birthday: Yearly, from_year: int) -> Iterator[Planned]:
+    for year in range(from_year, LAST_YEAR):
+        planned = planned_for(birthday, year)
+        if planned is not None:
+            yield planned
+    raise ConfigError(f"nobody plans for {LAST_YEAR}")

@@ -6,18 +6,22 @@ the same rows, found by the same statement, oldest first.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from trueup import Again, App, Context, Delete, Failed, Retry, To
+from trueup import Again, App, ConfigError, Context, Delete, Failed, Retry, To
 from trueup.integrations.webhooks import DeliveryPostponed, DeliveryRefused, Webhook
 
 from . import people
 from .config import Config
 from .delivery import send, webhook
-from .watch import Watch
+from .planning import following
+from .watch import Watch, keep_looking
 
 log = logging.getLogger("birthdays")
 
@@ -46,23 +50,32 @@ class Service:
         async with self.app.transaction() as tx:
             await people.make_tables(tx)
 
+    @asynccontextmanager
+    async def watching_for_late(self) -> AsyncIterator[None]:
+        """Around sending. The first look is before the first message, so that nothing is made up for unnoticed."""
+        await self.watch.look_for_late()
+        looking = asyncio.create_task(keep_looking(self.watch.look_for_late))
+        try:
+            yield
+        finally:
+            looking.cancel()
+
     async def close(self) -> None:
         await self.hook.aclose()
         await self.app.close()
 
 
 def build(config: Config, app: App | None = None) -> Service:
-    app = app or App()
+    """Raises ConfigError when it cannot be configured so."""
     hook = webhook(config)
+    app = app or App()
     events = app.table("events", key="id", state="status", version="version")
 
     @app.job
     async def plan_next_year(user_id: int, year: int) -> None:
         """After a message that could not be sent: next year's is due all the same."""
         async with app.transaction() as tx:
-            user = await people.get(tx, user_id)
-            if user is not None:
-                await people.plan_next(tx, config.rules, user, year)
+            await people.plan_next(tx, config.rules, user_id, year)
 
     def failed(event: Event, failed: Failed) -> To:
         return To("FAILED", attempts=failed.attempt, last_error=failed.message, next_attempt_at=failed.again_at)
@@ -84,7 +97,8 @@ def build(config: Config, app: App | None = None) -> Service:
         batch=100,
         concurrency=config.concurrency,
         rate=config.rate,
-        retry=Retry(max_attempts=3, first="10s", factor=3, give_up_on=(DeliveryRefused,)),
+        lease_for=config.lease_for,
+        retry=Retry(max_attempts=3, first="10s", factor=3, give_up_on=(DeliveryRefused, ConfigError)),
         failed=failed,
         exhausted=given_up,
         pause_after=5,
@@ -94,21 +108,23 @@ def build(config: Config, app: App | None = None) -> Service:
             user = await people.get(tx, event.user_id)
         if user is None:
             return Delete()
-        if ctx.lateness > LATE:
-            _tell_late(event, ctx)
+        # Reckoned before anything is sent: whatever may be wrong with a date or a zone must not make a sent message a failed one.
+        next_year = following(config.rules.birthday(user.date_of_birth, user.timezone), event.target_year)
         try:
             await send(hook, user, str(event.id))
         except DeliveryPostponed as postponed:
             return Again(postponed.after)
-        async with ctx.transaction(To("COMPLETED", executed_at=ctx.now, last_error=None, next_attempt_at=None)) as tx:
-            await people.plan_next(tx, config.rules, user, event.target_year)
+        sent = To("COMPLETED", executed_at=ctx.now, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
+        async with ctx.transaction(sent) as tx:
+            await people.plan(tx, user.id, next_year)
+        if ctx.lateness > LATE:
+            _tell_late(event, ctx)
         return None
 
-    return Service(app, config, hook, Watch(app.events, RECONCILER))
+    return Service(app, config, hook, Watch(app, RECONCILER))
 
 
 def _tell_late(event: Event, ctx: Context) -> None:
-    minutes = ctx.lateness.total_seconds() / 60
     log.warning(
         "Late event execution (recovery)",
         extra={
@@ -116,8 +132,8 @@ def _tell_late(event: Event, ctx: Context) -> None:
             "user_id": event.user_id,
             "target_time": event.target_timestamp_utc.isoformat(),
             "actual_time": ctx.now.isoformat(),
-            "lateness_minutes": round(minutes),
-            "lateness_hours": round(minutes / 60, 1),
-            "reason": "the service was down or behind when it was due",
+            "lateness_minutes": round(ctx.lateness / timedelta(minutes=1)),
+            "lateness_hours": round(ctx.lateness / timedelta(hours=1), 1),
+            "reason": "nobody was there to send it when it was due, or the receiver did not take it",
         },
     )

@@ -1,110 +1,151 @@
-"""What is counted, and when somebody is told: the application's metrics and alerts, from trueup's events."""
+"""What is counted, what is logged about each run, and when somebody is told.
+
+The metrics are served with trueup's own, by every process that sends. They count what that process has done; alerts come from
+looking at the database, which knows what the whole fleet does.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from prometheus_client import Counter, Gauge
+
 from trueup import App
-from trueup.events import Events, RowChanged, SweepCompleted
+from trueup.events import RowChanged, RowQuarantined, RowRetried, SweepCompleted
+
+from . import people
 
 log = logging.getLogger("birthdays")
 
 GRACE = timedelta(minutes=5)  # later than this is late
-MANY_LATE = 10  # more late messages than this in one sweep: we are recovering from something
-SILENT_FOR = timedelta(minutes=5)  # without a sweep for so long, nobody sends anything
+MANY_LATE = 10  # more late messages than this: we are recovering from something
+SILENT_FOR = timedelta(minutes=5)  # without a run for so long, nobody sends anything
+LOOK_EVERY = 30.0  # seconds between looks
+
+PROCESSED = Counter("birthdays_processed", "Messages sent.")
+FAILED = Counter("birthdays_failed", "Attempts that failed.")
+LATE = Counter("birthdays_late", "Messages sent more than five minutes late.")
+AVERAGE_LATENESS = Gauge("birthdays_average_lateness_seconds", "Of the messages sent by the last run that sent any.")
+DURATION = Gauge("birthdays_run_duration_seconds", "How long the last run took that found anything to do.")
+RECOVERY_MODE = Gauge("birthdays_recovery_mode", "1 while more than ten late messages wait.")
 
 
 @dataclass
-class Numbers:
+class Run:
     processed: int = 0
     failed: int = 0
     late: int = 0
-    lateness_s: float = 0.0
-    recovery_mode: bool = False
-    duration_ms: float = 0.0
-
-    @property
-    def average_lateness_s(self) -> float:
-        return self.lateness_s / self.processed if self.processed else 0.0
+    lateness: timedelta = timedelta()
 
 
 class Watch:
-    """Counts what this process sends; tells once per sweep that it is catching up."""
+    """Counts what this process sends, run by run."""
 
-    def __init__(self, events: Events, reconciler: str) -> None:
-        self.numbers = Numbers()
+    def __init__(self, app: App, reconciler: str) -> None:
+        self._app = app
         self._reconciler = reconciler
-        self._late = 0
-        self._oldest_s = 0.0
-        events.subscribe(self._row, RowChanged)
-        events.subscribe(self._sweep, SweepCompleted)
+        self._run = Run()
+        self._recovering = False
+        for count, classes in (
+            (self._changed, [RowChanged]),
+            (self._failed, [RowRetried, RowQuarantined]),
+            (self._completed, [SweepCompleted]),
+        ):
+            app.events.subscribe(self._if_ours(count), *classes)
 
-    def _row(self, event: Any) -> None:
-        if event.reconciler != self._reconciler or event.state_to not in ("COMPLETED", "DEAD"):
-            return
-        numbers, seconds = self.numbers, event.lateness_ms / 1000
+    def _if_ours(self, count: Callable[[Any], None]) -> Callable[[Any], None]:
+        return lambda event: count(event) if event.reconciler == self._reconciler else None
+
+    def _changed(self, event: RowChanged) -> None:
         if event.state_to == "DEAD":
-            numbers.failed += 1
-            return
-        numbers.processed += 1
-        numbers.lateness_s += seconds
-        if seconds > GRACE.total_seconds():
-            numbers.late += 1
-            self._late += 1
-            self._oldest_s = max(self._oldest_s, seconds)
-            if self._late > MANY_LATE and not numbers.recovery_mode:
-                numbers.recovery_mode = True
-                facts = {"late_events": self._late, "oldest_event_age": f"{self._oldest_s / 3600:.1f}h"}
-                log.error("Recovery mode detected", extra=facts)
+            self._failed(event)
+        elif event.state_to == "COMPLETED":
+            lateness = timedelta(milliseconds=event.lateness_ms)
+            late = lateness > GRACE
+            self._run.processed += 1
+            self._run.late += late
+            self._run.lateness += lateness
+            PROCESSED.inc()
+            LATE.inc(late)
 
-    def _sweep(self, event: Any) -> None:
-        if event.reconciler != self._reconciler:
-            return
-        self._late, self._oldest_s = 0, 0.0
-        self.numbers.recovery_mode = False
-        self.numbers.duration_ms = event.duration_ms
+    def _failed(self, _: Any) -> None:
+        self._run.failed += 1
+        FAILED.inc()
+
+    def _completed(self, event: SweepCompleted) -> None:
+        run, self._run = self._run, Run()
+        DURATION.set(event.duration_ms / 1000)
+        if run.processed:
+            AVERAGE_LATENESS.set(run.lateness.total_seconds() / run.processed)
+        seconds = event.duration_ms / 1000
         log.info(
             "Birthday messages sent",
             extra={
-                "processed": event.changed,
-                "failed": event.retry + event.quarantined,
-                "duration_ms": event.duration_ms,
-                "events_per_second": event.rows_per_second,
+                "processed": run.processed,
+                "failed": run.failed,
+                "late": run.late,
+                "duration_ms": round(event.duration_ms),
+                "events_per_second": round(run.processed / seconds, 1) if seconds else 0.0,
             },
         )
+
+    async def look_for_late(self) -> None:
+        """Tell somebody, once, when we have a downtime to make up for."""
+        async with self._app.transaction() as tx:
+            late, oldest = await people.late(tx, GRACE, now=self._app.clock.now())
+        before, self._recovering = self._recovering, late > MANY_LATE
+        RECOVERY_MODE.set(self._recovering)
+        if self._recovering and not before:
+            facts = {"late_events": late, "oldest_event_age": f"{oldest / timedelta(hours=1):.1f}h"}
+            log.error("Recovery mode detected", extra=facts)
+
+    async def look_for_silence(self) -> None:
+        """Tell somebody when nobody sends anything any more. For processes that do not send: those that do may be what is down."""
+        found = await self.silence()
+        if found.too_long:
+            facts = {"last_run": found.last_run, "minutes_since_last_run": found.minutes_since_last_run}
+            log.critical("Scheduler appears to be down", extra=facts)
+
+    async def silence(self) -> Silence:
+        """For how long nobody has looked for messages."""
+        async with self._app.transaction() as tx:
+            now = self._app.clock.now() or await people.database_time(tx)
+        record = await self._app.reconcilers.show(self._reconciler, sweeps=1)
+        # A run that is under way, or a rest because the receiver is down, is a sign of life, too: until its time is over.
+        until = [record["paused_until"], *(held["lease_until"] for held in record["held_by"])]
+        signs = [
+            record["last_swept_at"],
+            *(sweep["ended_at"] for sweep in record["sweeps"]),
+            *(min(moment, now) for moment in until if moment is not None),
+        ]
+        last_run = max((sign for sign in signs if sign is not None), default=None)
+        return Silence(last_run, None if last_run is None else now - last_run)
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Since when nobody has swept, as the database knows it: seen from outside the worker, which may be what is down."""
-
     last_run: datetime | None
-    minutes_since_last_run: float | None
+    lasted: timedelta | None
+
+    @property
+    def minutes_since_last_run(self) -> float | None:
+        return None if self.lasted is None else round(self.lasted / timedelta(minutes=1), 1)
 
     @property
     def too_long(self) -> bool:
-        return self.minutes_since_last_run is None or self.minutes_since_last_run * 60 > SILENT_FOR.total_seconds()
+        return self.lasted is None or self.lasted > SILENT_FOR
 
 
-async def silence(app: App, reconciler: str) -> Silence:
-    last_run = (await app.reconcilers.show(reconciler))["last_swept_at"]
-    if last_run is None:
-        return Silence(None, None)
-    return Silence(last_run, (datetime.now(UTC) - last_run).total_seconds() / 60)
-
-
-async def check(app: App, reconciler: str) -> Silence:
-    """Tell somebody when nobody sends anything any more."""
-    found = await silence(app, reconciler)
-    if found.too_long:
-        log.critical(
-            "Scheduler appears to be down",
-            extra={
-                "last_run": None if found.last_run is None else found.last_run.isoformat(),
-                "minutes_since_last_run": found.minutes_since_last_run,
-            },
-        )
-    return found
+async def keep_looking(look: Callable[[], Awaitable[None]]) -> None:
+    """Again and again, whatever happens; the first time after a while."""
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        try:
+            await look()
+        except Exception as error:  # the database is away, say
+            log.warning("Look failed", extra={"error": f"{type(error).__name__}: {error}"})

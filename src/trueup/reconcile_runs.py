@@ -515,8 +515,8 @@ def _row(key: str, state: str | None, due_since: datetime | None, attempts: int 
 async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str]:
     """What the handler says to each row, `concurrency` at a time. In shadow mode, so that nothing it writes through us stays."""
     concurrency = rows.reconciler.concurrency
-    pool, threads, places = store.pool_for_rows(concurrency), Threads(), asyncio.Semaphore(concurrency)
-    handling = Handling(rows, pool, threads, random.Random())  # noqa: S311 - nothing is decided with it
+    connections, threads, places = store.connections_for_rows(), Threads(), asyncio.Semaphore(concurrency)
+    handling = Handling(rows, connections, threads, random.Random())  # noqa: S311 - nothing is decided with it
     now = await store.schedules.now()
 
     async def one(key: str, state: str | None, due_since: datetime | None, attempts: int, values: Any) -> str:
@@ -548,7 +548,7 @@ async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str
         return await asyncio.gather(*(one(*row) for row in found))
     finally:
         threads.close()
-        await pool.close()
+        await connections.close()
 
 
 async def dry_scan(scan: Scan[Any], cursor: Any, limit: int) -> DryRun:

@@ -27,6 +27,7 @@ FOLLOWING = """
 select args ->> 'reconciler', args ->> 'key', count(*)
   from (select kind, args from trueup.jobs union all select kind, args from trueup.history) as every where kind = 'followed' group by 1, 2
 """
+LEFT = "select reconciler, key, state, holder, term, attempt, reason, errors from trueup.rows limit 5"
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
 
@@ -76,9 +77,7 @@ class Sweeping:
         try:
             wait_until(done, "every task is done", timeout=timeout)
         except TimeoutError as error:
-            error.add_note(
-                f"{[self.states(mode) for mode in modes]}, {self.query('select * from trueup.rows limit 5')}"
-            )
+            error.add_note(f"{[self.states(mode) for mode in modes]}, {self.query(LEFT)}")
             raise
 
     def known(self) -> int:

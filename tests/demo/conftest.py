@@ -14,9 +14,10 @@ from tests.demo.demo import Demo
 
 
 @pytest.fixture
-def shop(database_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A database with the tables of the shop, and nothing in them."""
+def books(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A database with the tables of the application and of the demo, and nothing in them."""
     with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute((files("apps.birthdays") / "schema.sql").read_bytes())
         connection.execute((files("trueup.demo") / "tables.sql").read_bytes())
         yield connection
 
@@ -34,8 +35,8 @@ def place() -> Iterator[Path]:
 def start_demo(place: Path) -> Iterator[Callable[..., Demo]]:
     started: list[Demo] = []
 
-    def start(program: list[str] | None = None) -> Demo:
-        started.append(Demo(place, program))
+    def start(*arguments: str, program: str | None = None) -> Demo:
+        started.append(Demo(place, arguments, program))
         return started[-1]
 
     yield start

@@ -1,123 +1,175 @@
-"""The proof holds on a day that went well, and each way in which a day can go wrong fails its own line."""
+"""The proof holds on a day that was made up for, and each way in which it can go wrong fails its own line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from trueup.demo import proof
+from trueup.demo.journal import Arrival, Journal
+from trueup.demo.proof import Evidence
 
-LOST = "00000000-0000-0000-0000-00000000000b"
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
-# Two orders, both charged and mailed; a picture that failed at first; a feed that is dead; a reminder that was cancelled;
-# two reports, one begun by a worker that was killed; pings; and that worker's loss.
-GOOD_DAY = f"""
-insert into shop.orders (amount) values (100), (200);
-insert into shop.asked (kind, ending, jobs) values
-  ('charge', 'done', 2), ('send_mail', 'done', 2), ('resize', 'done', 1), ('report', 'done', 3),
-  ('import_feed', 'dead', 1), ('remind', 'cancelled', 1);
+# Six messages: four delivered (3 and 4 by others than who had them first), one refused for good, one of a user who left; and
+# one for later. Each has an id that ends with its number.
+GOOD_DAY = """
+insert into users (first_name, last_name, date_of_birth, timezone)
+select 'Ada "{%s}"', 'O''Neill ' || n, '2000-01-01', 'UTC' from generate_series(1, 7) as n;
 
-insert into trueup.history (id, kind, queue, lane, key, state, priority, run_at, args, attempt, max_attempts, crashes,
-                            term, holder, enqueued_at, claimed_at, finished_at, errors)
-select id, kind, 'default', 'default', '', state, 0, t, '{{}}', attempt, 5, 0,
-       attempt, holder::uuid, t, t, t + seconds * interval '1 s', errors::jsonb
-  from (values
-    (1, 'charge', 'done', 1, '00000000-0000-0000-0000-00000000000a', 1, '[]'),
-    (2, 'charge', 'done', 2, '00000000-0000-0000-0000-00000000000a', 8,
-        '[{{"type": "WorkerLost", "attempt": 1, "at": "2030-01-01 12:00:05+00", "message": "the lease of its worker passed (h, pid 12)"}}]'),
-    (3, 'send_mail', 'done', 1, '{LOST}', 1, '[]'),
-    (4, 'send_mail', 'done', 1, '00000000-0000-0000-0000-00000000000a', 1, '[]'),
-    (5, 'resize', 'done', 2, '00000000-0000-0000-0000-00000000000a', 1,
-        '[{{"type": "trueup.demo.jobs.PictureBusy", "attempt": 1, "at": "2030-01-01 12:00:00+00", "message": ""}}]'),
-    (6, 'report', 'done', 1, '00000000-0000-0000-0000-00000000000a', 3, '[]'),
-    (7, 'report', 'done', 2, '00000000-0000-0000-0000-00000000000a', 8,
-        '[{{"type": "WorkerLost", "attempt": 1, "at": "2030-01-01 12:00:05+00", "message": "the lease of its worker passed (h, pid 12)"}}]'),
-    (8, 'report', 'done', 1, '00000000-0000-0000-0000-00000000000a', 8, '[]'),
-    (9, 'import_feed', 'dead', 3, '00000000-0000-0000-0000-00000000000a', 1, '[]'),
-    (10, 'remind', 'cancelled', 0, null, 1, '[]')
-  ) as rows (id, kind, state, attempt, holder, seconds, errors),
-  (select timestamptz '2030-01-01 12:00:00+00' as t) as noon;
+insert into demo.expected (event_id, user_id, due_at, fate)
+select ('00000000-0000-0000-0000-00000000000' || n)::uuid, n,
+       case n when 7 then now() + interval '1 day' else timestamptz '2026-01-01 12:00+00' + n * interval '1 h' end,
+       case n when 5 then 'dead' when 6 then 'withdrawn' when 7 then 'later' else 'delivered' end
+  from generate_series(1, 7) as n;
 
-insert into shop.ledger (order_id, amount, job_id, term) values (1, 100, 1, 1), (2, 200, 2, 2);
-insert into shop.mails (key, order_id, deliveries) values ('send_mail:3', 1, 1), ('send_mail:4', 2, 2);
-insert into shop.reports (job_id, attempt, started_at, ended_at) values
-  (6, 1, '2030-01-01 12:00:01+00', '2030-01-01 12:00:03+00'),
-  (7, 1, '2030-01-01 12:00:02+00', null),
-  (7, 2, '2030-01-01 12:00:06+00', '2030-01-01 12:00:08+00'),
-  (8, 1, '2030-01-01 12:00:07+00', '2030-01-01 12:00:08+00');
-insert into shop.pings (at) select timestamptz '2030-01-01 12:00:00+00' + n * interval '50 ms' from generate_series(0, 99) as n;
-insert into shop.losses (worker, pid, holder, seen_at) values ('B', 12, '{LOST}', '2030-01-01 12:00:06+00');
+insert into events (id, user_id, target_year, target_timestamp_utc, status, attempts, executed_at)
+select event_id, user_id, 2026, due_at, case fate when 'dead' then 'DEAD' when 'later' then 'PENDING' else 'COMPLETED' end,
+       case fate when 'dead' then 1 else 0 end,
+       case fate when 'delivered' then timestamptz '2026-01-02 12:00+00' + user_id * interval '1 s' end
+  from demo.expected;
+insert into events (user_id, target_year, target_timestamp_utc)
+select user_id, 2027, due_at + interval '365 days' from demo.expected where fate <> 'later';
+delete from users where id = 6;
+
+insert into demo.losses (worker, key, term, lease_until, seen_at) values
+  ('B', '00000000-0000-0000-0000-000000000003', 1, '2026-01-02 12:00:02+00', '2026-01-02 12:00:01+00'),
+  ('C', '00000000-0000-0000-0000-000000000004', 2, '2026-01-02 12:00:02+00', '2026-01-02 12:00:01+00');
+insert into trueup.downtimes (since, until) values ('2026-01-01 12:00+00', '2026-01-02 12:00+00');
 """
+
+
+def key(number: int) -> str:
+    return f"00000000-0000-0000-0000-00000000000{number}"
+
+
+def arrived(number: int, at: float | None = None, *, message: str | None = None, digest: str = "") -> Arrival:
+    text = message or f"Hey, Ada \"{{%s}}\" O'Neill {number} it's your birthday"
+    return Arrival(key(number), NOON.timestamp() + (number if at is None else at), digest, text, number == 5)
+
+
+def received(*more: Arrival, without: int = 0) -> list[Arrival]:
+    return [*(arrived(number) for number in (1, 2, 3, 4, 5) if number != without), *more]
+
+
+Examine = Callable[..., list[str]]
 
 
 @pytest.fixture
-def day(shop: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
-    shop.execute(GOOD_DAY.encode())
-    return shop
+def broken(books: psycopg.Connection[Any]) -> Examine:
+    """The claims that do not hold, after the database was tampered with."""
+    books.execute(GOOD_DAY.encode())
+
+    def examine(tampering: str = "", arrivals: list[Arrival] | None = None, *, refused: int = 1) -> list[str]:
+        if tampering:
+            books.execute(tampering.encode())
+        journal = Journal(Path("nowhere"))
+        for arrival in received() if arrivals is None else arrivals:
+            journal._add(arrival)
+        evidence = Evidence(books, journal, workers=3, rate=60, refused=refused)
+        return [check.claim for check in proof.examine(evidence) if not check.holds]
+
+    return examine
 
 
-def broken(connection: psycopg.Connection[Any], *, refused: int = 1) -> list[str]:
-    return [check.claim for check in proof.examine(connection, refused=refused) if not check.holds]
+ENDED = "due messages that ended"
+LEFT = "waiting, stuck or failed"
+AT_RECEIVER = "sent, and at the receiver"
+DUPLICATES = "duplicates taken for new"
+NAMES = "names intact, quotes and 🎂"
+TO_WHO_LEFT = "sent to who had left"
+DEAD = "dead: refused by receiver"
+LATER = "not due yet, left alone"
+NEXT_YEAR = "next year's planned, once"
+TAKEN_OVER = "taken over from the lost"
+REFUSED = "late finishes refused"
+OVERTAKEN = "overtaken by a later one"
+LATENESS = "worst lateness"
+PER_SECOND = "a second, 60 allowed"
+LEASES = "leases and claims left"
 
-
-def test_the_proof_of_a_day_that_went_well_holds(day: psycopg.Connection[Any]) -> None:
-    assert broken(day) == []
-    assert proof.pace(day) == proof.Pace(jobs=10, seconds=8.0)
-
-
-ALL_ENDED = "every job ended as it was meant to"
-CHARGED = "every order was charged exactly once"
-BY_THE_LAST_CLAIM = "and by the claim that finished the job"
-MAILED = "every order has its mail, under one key"
-STILL_QUEUED = """
-insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)
-values ('charge', 'default', 'default', now(), now(), '{}', 5)
-"""
 LEASE_LEFT = """
 insert into trueup.workers (holder, host, pid, queues, concurrency, started_at, renewed_at, lease_until)
 values (gen_random_uuid(), 'h', 1, '{default}', 1, now(), now(), now())
 """
+CLAIM_LEFT = """
+insert into trueup.rows (reconciler, key, state, due_at, holder, term, attempt, claimed_at, changed_at)
+values ('send_birthday_message', 'k', 'held', now(), gen_random_uuid(), 1, 1, now(), now())
+"""
+
+
+def test_the_proof_of_a_day_that_was_made_up_for_holds(broken: Examine) -> None:
+    assert broken() == []
+
+
+def test_a_message_that_was_sent_again_under_its_key_is_no_duplicate(broken: Examine) -> None:
+    assert broken(arrivals=received(arrived(3, at=9))) == []
 
 
 @pytest.mark.parametrize(
     ("tampering", "claims"),
     [
-        ("delete from trueup.history where id = 5", [ALL_ENDED]),
-        ("update trueup.history set state = 'dead' where id = 4", [ALL_ENDED]),
-        ("update trueup.history set state = 'done' where id = 9", [ALL_ENDED]),
-        (STILL_QUEUED, ["none was lost on the way"]),
-        ("insert into trueup.history select * from trueup.history where id = 4", [ALL_ENDED, "none ended twice"]),
-        ("update trueup.history set id = 3 where id = 4", ["none ended twice"]),
-        ("delete from shop.ledger where order_id = 1", [CHARGED]),
-        ("insert into shop.ledger select * from shop.ledger where order_id = 1", [CHARGED]),
-        ("update shop.ledger set amount = 1 where order_id = 1", [CHARGED]),
-        ("update shop.ledger set order_id = 99 where order_id = 1", [CHARGED]),
-        ("update shop.ledger set term = 1 where order_id = 2", [BY_THE_LAST_CLAIM]),
-        ("delete from shop.mails where order_id = 1", [MAILED]),
-        ("insert into shop.mails (key, order_id) values ('another', 1)", [MAILED]),
-        ("update shop.mails set order_id = 2", [MAILED]),
-        ("update trueup.history set attempt = 1 where id = 5", ["what failed at first was tried again"]),
-        ("update trueup.history set errors = '[]' where kind = 'charge'; delete from shop.losses", ["others took over from the lost workers"]),
-        ("update shop.losses set pid = 2", ["others took over from the lost workers"]),
-        (f"update trueup.history set holder = '{LOST}' where id = 2", ["late finishes changed nothing"]),
-        ("update shop.reports set ended_at = '2030-01-01 12:00:08+00' where job_id = 6", ["at most 2 reports ran at once"]),
-        ("update trueup.history set errors = '[]' where id = 7", ["at most 2 reports ran at once"]),
-        ("update shop.pings set at = at - 0.2 * (at - timestamptz '2030-01-01 12:00:00+00')", ["at most 20 pings a second"]),
-        (LEASE_LEFT, ["no lease is left behind"]),
+        (f"update events set status = 'PROCESSING' where id = '{key(2)}'", [ENDED, LEFT, AT_RECEIVER]),
+        (f"update events set status = 'PENDING' where id = '{key(2)}'", [ENDED, LEFT, AT_RECEIVER]),
+        (f"update events set status = 'FAILED' where id = '{key(2)}'", [ENDED, LEFT, AT_RECEIVER]),
+        (f"update events set status = 'DEAD' where id = '{key(2)}'", [ENDED, AT_RECEIVER, DEAD]),
+        ("update events set status = 'COMPLETED' where status = 'DEAD'", [ENDED, AT_RECEIVER, NAMES, DEAD]),
+        ("update users set last_name = 'O' where id = 1", [NAMES]),
+        ("update events set version = 1 where user_id = 7", [LATER]),
+        ("delete from events where user_id = 7", [LATER]),
+        ("delete from events where user_id = 5 and target_year = 2027", [NEXT_YEAR]),
+        ("insert into events (user_id, target_year, target_timestamp_utc) values (1, 2028, now() + interval '1 day')", [NEXT_YEAR]),
+        ("delete from demo.losses where worker = 'B'", [TAKEN_OVER]),
+        ("update demo.losses set key = 'gone' where worker = 'B'", [TAKEN_OVER]),
+        ("update demo.losses set seen_at = '2026-01-02 12:00:03.5+00' where worker = 'B'", [REFUSED]),
+        ("delete from trueup.downtimes", [LATENESS]),
+        ("update trueup.downtimes set since = '2026-01-02 11:00+00'", [LATENESS]),
+        ("update events set executed_at = target_timestamp_utc where status = 'COMPLETED'", [REFUSED, LATENESS]),
+        (LEASE_LEFT, [LEASES]),
+        (CLAIM_LEFT, [LEASES]),
     ],
 )  # fmt: skip
-def test_the_proof_fails_on_the_line_that_was_tampered_with(
-    day: psycopg.Connection[Any], tampering: str, claims: list[str]
+def test_the_proof_fails_on_the_line_of_the_database_that_was_tampered_with(
+    broken: Examine, tampering: str, claims: list[str]
 ) -> None:
-    day.execute(tampering.encode())
-    assert broken(day) == claims
+    assert broken(tampering) == claims
 
 
-def test_the_proof_fails_when_no_late_finish_was_refused(day: psycopg.Connection[Any]) -> None:
-    assert broken(day, refused=0) == ["late finishes changed nothing"]
+@pytest.mark.parametrize(
+    ("arrivals", "claims"),
+    [
+        (received(without=2), [AT_RECEIVER, NAMES]),
+        (received(arrived(8)), [AT_RECEIVER]),
+        (received(arrived(2, digest="other")), [DUPLICATES]),
+        (received(arrived(2, message="Hey, you"), without=2), [NAMES]),
+        (received(arrived(6)), [AT_RECEIVER, TO_WHO_LEFT]),
+        (received(arrived(7)), [AT_RECEIVER, LATER]),
+        (received(without=5), [DEAD]),
+        (received(*(arrived(1, at=5 + n / 70) for n in range(700))), [PER_SECOND]),
+    ],
+)
+def test_the_proof_fails_on_the_line_of_the_receiver_that_was_tampered_with(
+    broken: Examine, arrivals: list[Arrival], claims: list[str]
+) -> None:
+    assert broken(arrivals=arrivals) == claims
 
 
-def test_the_proof_of_a_day_on_which_nothing_happened_does_not_hold(shop: psycopg.Connection[Any]) -> None:
-    assert {ALL_ENDED, CHARGED, BY_THE_LAST_CLAIM, MAILED} <= set(broken(shop))
+def test_the_proof_fails_when_no_late_finish_was_refused(broken: Examine) -> None:
+    assert broken(refused=0) == [REFUSED]
+
+
+def test_the_proof_fails_when_too_many_were_overtaken(broken: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "IN_HAND", 0)
+    assert broken() == []
+    assert broken(arrivals=[arrived(number) for number in (4, 1, 2, 3, 5)]) == [OVERTAKEN]
+
+
+def test_the_proof_of_a_day_on_which_nothing_happened_does_not_hold(books: psycopg.Connection[Any]) -> None:
+    evidence = Evidence(books, Journal(Path("nowhere")), workers=3, rate=60, refused=0)
+    holding = [check.claim for check in proof.examine(evidence) if check.holds]
+    assert holding == [LEFT, LEASES]

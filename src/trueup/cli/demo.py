@@ -1,4 +1,4 @@
-"""`trueup demo`: three workers, one killed, and the proof that nothing was lost or done twice."""
+"""`trueup demo`: a day of downtime survived, and the proof of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import typer
 
 
 def demo(
-    workers: Annotated[int, typer.Option("--workers", min=2, max=6, help="Worker processes.")] = 3,
-    jobs: Annotated[int, typer.Option("--jobs", min=500, max=1_000_000, help="Jobs to enqueue.")] = 3000,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the data to look at afterwards.")] = False,
+    workers: Annotated[int, typer.Option("--workers", min=3, max=6, help="Worker processes.")] = 3,
+    users: Annotated[int, typer.Option("--users", min=500, max=100_000, help="Users with a message due.")] = 2000,
+    rate: Annotated[int, typer.Option("--rate", min=20, max=200, help="Messages a second, at most.")] = 60,
+    keep: Annotated[bool, typer.Option("--keep", help="Let everything run on afterwards, until Ctrl-C.")] = False,
     plain: Annotated[
         bool | None, typer.Option("--plain/--live", help="Lines of text instead of a live picture.", show_default=False)
     ] = None,
 ) -> None:
-    """Several workers, one killed, and the proof that no job was lost."""
+    """A day of downtime survived: workers killed and frozen, a receiver that fails, and the proof that every message arrived once."""
     from trueup.demo.story import run
 
-    raise typer.Exit(run(workers=workers, jobs=jobs, keep=keep, plain=plain))
+    raise typer.Exit(run(workers=workers, users=users, rate=rate, keep=keep, plain=plain))

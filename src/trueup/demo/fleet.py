@@ -1,11 +1,11 @@
-"""The demo's worker processes: started, killed, frozen, thawed, stopped."""
+"""The demo's processes: started, killed, frozen, thawed, stopped."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,15 @@ class Condition(StrEnum):
     STOPPED = "stopped"
 
 
-class Worker:
-    """A place in the fleet: one process after another, all writing to one log."""
+class Part:
+    """A place among the demo's processes: one process after another, all writing to one log."""
 
-    def __init__(self, name: str, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
         self.condition = Condition.STOPPED
         self.pids: set[int] = set()
-        self.holders: set[UUID] = set()  # every name it has ever held jobs under, as far as seen
+        self._command = command
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -41,10 +41,18 @@ class Worker:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trueup.demo.worker"],
+                [sys.executable, "-m", *self._command],
                 cwd=self.log.parent,
                 env=self._environment,
                 stdin=subprocess.PIPE,  # its end tells the process that we are gone
@@ -84,13 +92,6 @@ class Worker:
         """Its exit status, when it has ended by itself."""
         return self._process.poll() if self._process is not None else None
 
-    def written(self, event: str) -> Iterator[Mapping[str, Any]]:
-        """The lines of its log about an event."""
-        mark = f'"event":"{event}"'.encode()
-        for line in self.log.read_bytes().splitlines():
-            if mark in line:
-                yield orjson.loads(line)
-
     def log_tail(self) -> str:
         if not self.log.exists():
             return ""
@@ -108,3 +109,20 @@ class Worker:
         self._process = None
         self.condition = condition
         return status
+
+
+class Worker(Part):
+    def __init__(self, name: str, log: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(name, ["trueup.demo.worker"], log, environment)
+        self.holders: set[UUID] = set()  # every name it has ever held rows under, as far as seen
+
+    @property
+    def title(self) -> str:
+        return f"worker {self.name}"
+
+    def written(self, event: str) -> Iterator[Mapping[str, Any]]:
+        """The lines of its log about an event."""
+        mark = f'"event_name":"{event}"'.encode()
+        for line in self.log.read_bytes().splitlines() if self.log.exists() else ():
+            if mark in line:
+                yield orjson.loads(line)

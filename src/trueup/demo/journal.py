@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,12 +81,13 @@ class Journal:
 
         What has the same moment has no order.
         """
-        order = [due[key] for key in self.first() if key in due]
-        latest = sorted(range(len(order)), key=lambda place: order[place])
-        del latest
         worst = 0
-        for place, moment in enumerate(order):
-            worst = max(worst, sum(1 for later in order[place + 1 :] if later < moment))
+        later: list[Any] = []  # the moments of what came afterwards, sorted
+        for key in reversed(self.first()):
+            if key in due:
+                place = bisect_left(later, due[key])
+                worst = max(worst, place)
+                later.insert(place, due[key])
         return worst
 
     @property

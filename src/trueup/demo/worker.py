@@ -18,7 +18,8 @@ async def main() -> None:
     worker = service.app.worker()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.request_stop)
     try:
-        await worker.run()
+        async with service.watching_for_late():
+            await worker.run()
     finally:
         await service.close()
 

@@ -67,6 +67,14 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """held -> done, or -> resting: its outcome has been written already, in a transaction of the handler's own."""
+
+    outcome: To | Stay | Delete
+    rest_for: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
 class GiveBack:
     """held -> forgotten, as if it had never been claimed: this process stops, or could not begin."""
 
@@ -76,7 +84,7 @@ class Lost:
     """Nothing may be written: the lease is gone."""
 
 
-Verdict = Change | Remove | Rest | BackOff | SetAside | GiveBack | Lost
+Verdict = Change | Remove | Written | Rest | BackOff | SetAside | GiveBack | Lost
 Ended = Outcome | BaseException
 
 

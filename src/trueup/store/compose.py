@@ -9,7 +9,7 @@ also not leased in the user's own columns. `t` is always the user's table; `true
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -436,13 +436,7 @@ class Composer:
 
     def change(self, columns: tuple[str, ...]) -> bytes:
         """For outcomes that set these columns."""
-        spec = self.found.spec
-        assignments: list[Assignment] = []
-        if spec.state is not None and spec.state not in columns:
-            assignments.append((spec.state, self.cast(SQL("h.state"), spec.state)))
-        assignments += [(name, self.cast(SQL(f"h.c{n}"), name)) for n, name in enumerate(columns, 1)]
-        assignments += self._touched(columns)
-        assignments += self._lease_cleared
+        assignments = self._changes(columns, lambda name: SQL(f"h.{name}"))
         lock = self.lock_for(name for name, _ in assignments)
         if not assignments:
             assignments.append((self.keys[0], self.column(self.keys[0])))
@@ -581,16 +575,40 @@ class Composer:
             in_state=AND.join([self.in_states(due=False, claimed=True), *self.where]),
         )
 
+    # -- in a transaction that has the row locked ---------------------------------------------------------------------
+
     def lock(self) -> bytes:
-        handed = COMMA.join([SQL("k.trueup_seen"), *(self.column(name, "k") for name in self.columns)])
+        columns = COMMA.join(self.column(name) for name in self.columns)
         return self._compose(
-            "rows/lock",
-            t_is_p=self.key_from_texts("%"),
-            chosen=self.chosen,
-            seen=self.seen,
-            columns=self.asked_for,
-            handed=handed,
+            "rows/lock", t_is_p=self.key_from_texts("%"), chosen=self.chosen, seen=self.seen, columns=columns
         )
+
+    def locked_out(self) -> bytes:
+        return self._compose("rows/locked_out", t_is_p=self.key_from_texts("%"), chosen=self.chosen)
+
+    def change_locked(self, columns: tuple[str, ...]) -> bytes:
+        """As `change`, for one row."""
+        assignments = self._changes(columns, lambda name: SQL(f"%({name})s::text"))
+        return self._compose(
+            "rows/change_locked",
+            t_is_p=self.key_from_texts("%"),
+            as_seen=self.as_seen("h"),
+            assignments=_set(assignments or [(self.keys[0], self.column(self.keys[0]))]),
+        )
+
+    def remove_locked(self) -> bytes:
+        return self._compose("rows/remove_locked", t_is_p=self.key_from_texts("%"), as_seen=self.as_seen("h"))
+
+    def _changes(self, columns: Sequence[str], value: Callable[[str], Composable]) -> list[Assignment]:
+        """What an outcome with these columns writes. `value` says where its parts come from: state, c1, c2, …"""
+        spec = self.found.spec
+        assignments: list[Assignment] = []
+        if spec.state is not None and spec.state not in columns:
+            assignments.append((spec.state, self.cast(value("state"), spec.state)))
+        assignments += [(name, self.cast(value(f"c{n}"), name)) for n, name in enumerate(columns, 1)]
+        return [*assignments, *self._touched(columns), *self._lease_cleared]
+
+    # -- looking ------------------------------------------------------------------------------------------------------
 
     def waiting(self) -> bytes:
         return self._compose("rows/waiting", free=self.free, due=self.became_due, t_key=self.key_text)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from trueup.clock import elapsed
@@ -91,6 +92,50 @@ class Pool:
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
             yield connection
+
+
+class Few:
+    """Connections for handlers' transactions: as many as run at a time, opened when needed, each given to one at a time.
+
+    Nobody waits here, so nothing is queued: whoever limits how many run limits the connections, too. A pool would cost as
+    much time as the transaction.
+    """
+
+    def __init__(self, url: str, connect_timeout: timedelta, *, prepare: bool = False, context: Any = None) -> None:
+        self._settings = connection_settings(url, "rows", connect_timeout, prepare=prepare)
+        self._settings["context"] = context
+        self._idle: list[AsyncConnection[Any]] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection in no transaction. One that is left in the middle of something is closed."""
+        connection = await self._take()
+        try:
+            yield connection
+        finally:
+            if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
+                self._idle.append(connection)
+            else:
+                await connection.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.use() as connection, connection.transaction():
+            yield connection
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _take(self) -> AsyncConnection[Any]:
+        while self._idle:
+            connection = self._idle.pop()
+            if not went_away(connection):
+                return connection
+            await connection.close()
+        return await AsyncConnection.connect(**self._settings)
 
 
 class SyncPool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID
 
 import orjson
@@ -22,10 +22,10 @@ from trueup.jobs.job import Draft
 from trueup.jobs.limits import grant
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside
-from trueup.reconcile.outcome import Stay, To
+from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
+from trueup.reconcile.outcome import Delete, Stay, To
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store.compose import Composer, Place, quoted
+from trueup.store.compose import SQL, Composer, Place, quoted
 from trueup.store.enqueue import Enqueue
 from trueup.store.jobs import Database
 from trueup.store.line import Rows as Fetched
@@ -38,7 +38,8 @@ from trueup.store.texts import text_of
 LEAST_WINDOW = 1_000
 
 Done = Literal["changed", "conflict", "busy"]
-Quiet = Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it was
+Refusal = Literal["lost", "busy", "gone"]
+Quiet = Written | Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,10 @@ class Rows:
             selection = replace(selection, claimed_as=None)
         self.composer = Composer(statements, found, selection, self.columns, marks=live)
         self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
+        lease = SQL(str(round(reconciler.lease_for.total_seconds() * 1000)))
+        self._begin = statements.compose("rows/begin", milliseconds=lease)
         self._change = cache(self.composer.change)
+        self._change_locked = cache(self.composer.change_locked)
         self._claim_fresh = cache(self.composer.claim_fresh)
         self._composed: dict[str, bytes] = {}
         # How far rows in quarantine have been looked at, to see whether they still belong there.
@@ -261,7 +265,7 @@ class Rows:
                 case Remove(outcome):
                     removals.append(row)
                     drafts |= {row.key: outcome.then} if outcome.then else {}
-                case Rest() | BackOff() | SetAside() | GiveBack():
+                case Written() | Rest() | BackOff() | SetAside() | GiveBack():
                     quiet.append((row, verdict))
         asks = [(self._change(columns), self._changes(columns, group)) for columns, group in changes.items()]
         if removals:
@@ -345,15 +349,40 @@ class Rows:
         self._set_aside_until = (until, key or "")
         return int(gone)
 
-    async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> tuple[str, Mapping[str, Any]] | None:
-        """Lock a claimed row in this transaction and read it anew; None when the claim was lost."""
+    async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> Mapping[str, Any] | Refusal:
+        """Begin a transaction that has a claimed row locked, and read the row anew; or say why that cannot be."""
         params = {**self._about(row.holder), "key": row.key, "term": row.term, **_numbered("k", row.key_texts)}
-        rows = await fetch(connection, self._once("lock"), params)
-        if not rows:
-            return None
-        status, seen, *values = rows[0]
-        row.seen = seen
-        return status, dict(zip(self.columns, values, strict=True))
+        await connection.execute(self._begin)
+        found = next(iter(await fetch(connection, self._once("lock"), params)), None)
+        if found is None:
+            ((refusal,),) = await fetch(connection, self._once("locked_out"), params)
+            return cast(Refusal, refusal)
+        row.seen = found[0]
+        return dict(zip(self.columns, found[1:], strict=True))
+
+    async def write_locked(
+        self, row: ClaimedRow, outcome: To | Stay | Delete, connection: AsyncConnection[Any]
+    ) -> bool:
+        """Write an outcome to a row that this transaction has locked, and enqueue what follows. False: it is not as it was read."""
+        params = {
+            **self._about(row.holder),
+            **_numbered("k", row.key_texts),
+            "seen": row.seen,
+            "seen_state": row.state,
+        }
+        if isinstance(outcome, Delete):
+            query = self._once("remove_locked")
+        else:
+            columns = tuple(sorted(outcome.columns))
+            query = self._change_locked(columns)
+            params["state"] = outcome.state if isinstance(outcome, To) else row.state
+            for n, name in enumerate(columns, 1):
+                params[f"c{n}"] = text_of(outcome.columns[name], self.found.columns[name])
+        if not await fetch(connection, query, params):
+            return False
+        if outcome.then:
+            await self._enqueue.together(outcome.then, connection)
+        return True
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
         """Give back attempts that were spent before it was known that the fault was not the rows'."""
@@ -408,6 +437,8 @@ def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
             return _Told("resting", delay.total_seconds(), attempt, failure.to_json(), failure.message)
         case SetAside(reason, failure):
             return _Told("quarantined", 0.0, row.attempt, failure.to_json(), reason)
+        case Written(rest_for=rest_for):
+            return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0)
         case GiveBack():
             if row.attempt <= 1 and not row.alone:
                 return _Told("gone")

@@ -23,7 +23,7 @@ from trueup.store.line import Line
 from trueup.store.listen import Ear
 from trueup.store.load import Statements
 from trueup.store.migrate import Migrator, Step
-from trueup.store.pool import Pool, SyncPool
+from trueup.store.pool import Few, Pool, SyncPool
 from trueup.store.schedules import Schedules
 from trueup.store.views import Views
 from trueup.store.workers import Workers
@@ -83,9 +83,9 @@ class Store:
         timeout, context = self.statement_timeout, loaders.context()
         return Line(self.url, part, self.events, self.connect_timeout, timeout, prepare=self.prepare, context=context)
 
-    def pool_for_rows(self, size: int) -> Pool:
-        """Connections for transactions of handlers, as many as run at a time."""
-        return Pool(self.url, size, self.connect_timeout, prepare=self.prepare, context=loaders.context())
+    def connections_for_rows(self) -> Few:
+        """Connections for transactions of reconcilers' handlers, as many as run at a time."""
+        return Few(self.url, self.connect_timeout, prepare=self.prepare, context=loaders.context())
 
     def jobs_on(self, line: Line) -> Jobs:
         return Jobs(line, self.statements, self.clock, self.aging)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
 from trueup.jobs.failure import describe, type_name
-from trueup.reconcile.decide import GiveBack, Lost, Verdict, shown
+from trueup.reconcile.decide import Change, GiveBack, Lost, Remove, Rest, Verdict, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows import Batch, Rows
 from trueup.worker.rows.handling import Handled, Handling
@@ -173,6 +173,9 @@ class Crew:
             self._written(held, held.written, error)
         elif handled is None or (held.cancelled == "shutdown" and error is not None):
             self._settle(held, GiveBack())
+        elif held.uncertain and self._rows.reconciler.claim == "row_lock":
+            # Committed or not, nobody knows: it is left to whoever finds it when the lease has passed.
+            self._settle(held, Lost())
         elif handled.refused is None:
             self._settle(held, self._judge(held, handled))
         else:  # its transaction is rolled back: only the claim is left to give up
@@ -182,10 +185,15 @@ class Crew:
             self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
 
     def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
-        """In the handler's own transaction: nothing is left to write, and what came after it changes nothing."""
+        """In the handler's own transaction: its row is done with, and what came after it changes nothing."""
         verdict = self._judge(held, Handled(outcome))
-        self._leave(held)
-        self._settler.written(Settling(held, verdict, _duration(held)))
+        if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
+            if isinstance(verdict, Change | Remove):
+                verdict = Written(verdict.outcome, getattr(verdict, "rest_for", None))
+            self._settle(held, verdict, counts_as="unchanged" if isinstance(verdict, Rest) else None)
+        else:
+            self._leave(held)
+            self._settler.written(Settling(held, verdict, _duration(held)))
         if error is not None:
             service = f"handler of {held.row.reconciler}, after its outcome was written"
             self._events.emit(ServiceFailed(service, type_name(error), describe(error)))

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
 
 from trueup import faults
 from trueup.clock import elapsed
@@ -25,16 +26,18 @@ from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import Ended, decide
-from trueup.reconcile.outcome import Outcome
+from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
-from trueup.store.pool import Pool
+from trueup.store.pool import Few
 from trueup.store.rows import Done, Rows
 from trueup.worker.rows.held import Held
 from trueup.worker.threads import Threads
 
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
 BUSY_TRIES = 100
+# No answer at all, a server that stops or is starting, too many connections, a deadlock, a serialisation failure.
+NOT_OUR_FAULT = (None, "57P01", "57P02", "57P03", "53300", "40P01", "40001")
 
 
 class ProcessDied(Exception):
@@ -53,12 +56,13 @@ class Handled:
     made: Any = None
     refused: Done | None = None
     settled: Outcome | None = None  # given to ctx.transaction(): what is returned afterwards is not looked at
+    unspent: bool = False  # the database went away, or chose another transaction over ours: no fault of the handler's
 
 
 class Handling:
-    def __init__(self, rows: Rows, pool: Pool, threads: Threads, random: Random) -> None:
+    def __init__(self, rows: Rows, connections: Few, threads: Threads, random: Random) -> None:
         self.rows = rows
-        self.pool = pool
+        self.connections = connections
         self.random = random
         self._reconciler = rows.reconciler
         self._threads = threads
@@ -90,36 +94,46 @@ class Handling:
             await self._call(held, handled, None)
 
     async def _in_lock(self, held: Held, handled: Handled) -> None:
-        """The row is locked, handled and written in one transaction. An error rolls it back, and is recorded after that."""
-        async with _certain(held), self.pool.transaction() as connection:
-            if not await self._locked(held, handled, connection):
-                return
-            await self._call(held, handled, connection)
-            verdict = decide(handled.ended, held.row, self._reconciler, self.random, made=handled.made)
-            done = await self.settle(held, verdict, connection)
-            if done is None:
-                raise _gone(held.row)
-            if done != "changed":  # nobody else can have touched a row that we have locked
-                raise ConfigError(
-                    f"{handled.ended!r:.200}: its handler has changed the row itself, through tx; "
-                    "return the columns with the outcome instead"
-                )
-        if handled.refused is None:
-            assert isinstance(handled.ended, Outcome)
-            held.written = handled.ended
+        """The row is locked, handled and written in one transaction. An error rolls it back, and is recorded after that.
 
-    async def _locked(self, held: Held, handled: Handled, connection: AsyncConnection[Any]) -> bool:
-        row = held.row
-        await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
-        locked = await self.rows.lock(row, connection)
-        if locked is None:
-            raise _gone(row)
-        status, values = locked
-        if status != "locked":
-            handled.refused = "conflict" if status == "gone" else "busy"
-            return False
-        handled.made = self._reconciler.handler.shape.make(values)
-        return True
+        The lock is the fence: while it lasts nobody else can write to the row, and when the server ends the transaction of a
+        process that is frozen, its outcome goes with it. What is known about the row is settled after the commit.
+        """
+        async with _certain(held, handled), self.connections.use() as connection:
+            try:
+                locked = await self.rows.lock(held.row, connection)
+                if isinstance(locked, str):
+                    if locked == "lost":
+                        raise _gone(held.row)
+                    handled.refused = "conflict" if locked == "gone" else "busy"
+                    return
+                handled.made = self._reconciler.handler.shape.make(locked)
+                await self._call(held, handled, connection)
+                await self._write(held, handled, connection)
+            finally:
+                if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                    await connection.rollback()
+
+    async def _write(self, held: Held, handled: Handled, connection: AsyncConnection[Any]) -> None:
+        """Write what the handler returned, in its transaction, and commit."""
+        outcome, status = handled.ended, connection.info.transaction_status
+        if status != TransactionStatus.INTRANS:
+            raise ConfigError(
+                f"the transaction of claim='row_lock' was ended by its handler ({status.name}); leave it open"
+            )
+        if held.row.trust.left(self.rows.clock.elapsed()) <= 0:
+            raise LostClaim(f"{held.row.reconciler} {held.row.key}: the lease is no longer trusted")
+        if isinstance(outcome, To | Stay | Delete) and not await self.rows.write_locked(held.row, outcome, connection):
+            raise ConfigError(  # nobody else can have touched a row that we have locked
+                f"{outcome!r:.200}: its handler has changed the row itself, through tx; "
+                "return the columns with the outcome instead"
+            )
+        held.uncertain = True
+        if faults.ARMED:
+            faults.hit("before_row_commit")
+        await connection.commit()
+        assert isinstance(outcome, Outcome)
+        held.written = outcome
 
     async def settle(self, held: Held, verdict: Any, connection: AsyncConnection[Any]) -> Done | None:
         """Write what was decided in a transaction of the handler's; its commit comes next."""
@@ -141,7 +155,7 @@ class Handling:
         if handler.tx is None:
             await self._call(held, handled, None)
             return
-        async with self.pool.transaction() as connection:
+        async with self.connections.transaction() as connection:
             await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
             await self._call(held, handled, connection)
             raise psycopg.Rollback
@@ -211,11 +225,12 @@ def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
 
 
 @asynccontextmanager
-async def _certain(held: Held) -> AsyncIterator[None]:
+async def _certain(held: Held, handled: Handled) -> AsyncIterator[None]:
     """Around a transaction with an outcome: an answer from the server, even a refusal to commit, leaves nothing open."""
     try:
         yield
-    except RETRYABLE:
+    except RETRYABLE as error:
+        handled.unspent = getattr(error, "sqlstate", None) in NOT_OUR_FAULT
         raise
     except psycopg.Error:
         held.uncertain = False
@@ -254,8 +269,8 @@ class _RowTransaction(JobTransaction):
         self._outcome = rows.reconciler.handler.translate(self._outcome)
         check_outcome(rows, self._outcome)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(_certain(self._held))
-            connection = await stack.enter_async_context(self._handling.pool.transaction())
+            await stack.enter_async_context(_certain(self._held, self._handled))
+            connection = await stack.enter_async_context(self._handling.connections.transaction())
             await connection.execute(BOUND, milliseconds(rows.reconciler.lease_for))
             self._stack = stack.pop_all()
         self._connection = connection

@@ -98,17 +98,18 @@ class Keeper:
         try:
             if self._connection is None:
                 self._connection = self._store.connect_sync("row keeper")
-            answered = dict((row[0], row[-1]) for row in fetch_sync(self._connection, query, params))  # noqa: C402
+            answered = {row[0]: row[1:] for row in fetch_sync(self._connection, query, params)}
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
             self._events.emit(RenewalFailed(str(holder), mask(str(error).strip()), round(left, 1)))
             return []
         for held in due:
-            answer = answered.get(held.row.key)
-            if answer is not None and answer != "busy":
+            seen, answer = answered.get(held.row.key, (None, "gone"))
+            if answer == "renewed":
                 held.row.trust.renewed(sent)
                 held.renewed = sent
+                held.row.seen = seen or held.row.seen  # a trigger of the user's may have counted our renewal as a change
         return [held for held in due if held.row.key not in answered and held.keep]
 
     def _drop(self) -> None:

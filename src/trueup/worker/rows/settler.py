@@ -33,8 +33,20 @@ from trueup.events import (
 )
 from trueup.jobs.failure import Failure
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Lost, Remove, Rest, SetAside, Verdict, decide, shown
-from trueup.reconcile.outcome import To
+from trueup.reconcile.decide import (
+    BackOff,
+    Change,
+    GiveBack,
+    Lost,
+    Remove,
+    Rest,
+    SetAside,
+    Verdict,
+    Written,
+    decide,
+    shown,
+)
+from trueup.reconcile.outcome import Delete, To
 from trueup.store.connect import RETRYABLE
 from trueup.store.rows import Rows
 from trueup.worker.rows.held import Held
@@ -182,7 +194,7 @@ class Settler(Service):
         name, emit, wants = row.reconciler, self.events.emit, self.events.wants
         count: Count
         match verdict:
-            case Change() | Remove():
+            case Change() | Remove() | Written():
                 count = "changed"
                 if wants(RowChanged):
                     emit(changed_event(settling))
@@ -216,6 +228,9 @@ class Settler(Service):
 
     def _lost(self, settling: Settling, refused_by: str = "local") -> None:
         row = settling.row
+        if isinstance(settling.verdict, Written):  # only what is known about it was left to settle, and somebody has
+            self.written(settling)
+            return
         if settling.counts_as is None:
             by = "unknown" if settling.uncertain else refused_by
             self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
@@ -224,8 +239,8 @@ class Settler(Service):
 
 def changed_event(settling: Settling) -> RowChanged:
     row = settling.row
-    outcome = settling.verdict.outcome if isinstance(settling.verdict, Change | Remove) else None
-    state_to = outcome.state if isinstance(outcome, To) else None if isinstance(settling.verdict, Remove) else row.state
+    outcome = settling.verdict.outcome if isinstance(settling.verdict, Change | Remove | Written) else None
+    state_to = outcome.state if isinstance(outcome, To) else None if isinstance(outcome, Delete) else row.state
     return RowChanged(
         row.reconciler,
         row.key,

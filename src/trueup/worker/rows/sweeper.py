@@ -38,7 +38,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.decide import BackOff, Change, SetAside, Verdict, decide
 from trueup.store.connect import RETRYABLE
-from trueup.store.pool import Pool
+from trueup.store.pool import Few
 from trueup.store.reconcilers import Gate, Reconcilers
 from trueup.store.rows import Batch, Position, Rows
 from trueup.worker.rows.crew import Crew
@@ -74,7 +74,7 @@ class Sweeper(Service):
         self,
         rows: Rows,
         log: Reconcilers,
-        pool: Pool,
+        connections: Few,
         threads: Threads,
         events: Events,
         holder: Callable[[], UUID],
@@ -89,7 +89,7 @@ class Sweeper(Service):
         self._holder = holder
         self._random = random.Random()  # noqa: S311 - jitter
         self.settler = Settler(rows, events, self._random, gather_for=gather_for, on_settled=self._settled)
-        handling = Handling(rows, pool, threads, self._random)
+        handling = Handling(rows, connections, threads, self._random)
         self.crew = Crew(rows, handling, self.settler, events, judge=self._judge)
         self._breaker = Breaker(self.reconciler.pause_after, self.reconciler.pause_for)
         self._opened_at = 0.0
@@ -289,6 +289,8 @@ class Sweeper(Service):
         if not isinstance(error, BaseException):
             self._worked(held)
             return self._decide(held, handled)
+        if handled.unspent:
+            return BackOff(self.reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False)
         own = isinstance(error, GiveUp | LostClaim) or row.spent or not self.reconciler.retry.worth_retrying(error)
         if own or not self._breaker.counts(row.key):
             return self._decide(held, handled)

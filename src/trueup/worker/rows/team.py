@@ -19,7 +19,7 @@ from trueup.store import tables
 from trueup.store.guard import index_ddl, unserved
 from trueup.store.lanes import Lanes
 from trueup.store.line import Line
-from trueup.store.pool import Pool
+from trueup.store.pool import Few
 from trueup.store.purges import Purges
 from trueup.store.reconcilers import Reconcilers
 from trueup.store.rows import Rows
@@ -50,7 +50,7 @@ class Team:
         self._holder = holder
         self._timeout = settings.statement_timeout * SERVER_FIRST
         self._threads = Threads()
-        self._pools: list[Pool] = []
+        self._connections: list[Few] = []
         self._claiming = store.line_for_rows("rows claim")
         self._settling = store.line_for_rows("rows settle")
         self._log = Reconcilers(self._claiming, store.statements, store.clock)
@@ -120,10 +120,16 @@ class Team:
             check_outcome(rows, reconciler.exhausted)
         except ConfigError as wrong:
             raise ConfigError(f"{who}: exhausted={wrong}") from None
-        pool = store.pool_for_rows(reconciler.concurrency)
-        self._pools.append(pool)
+        connections = store.connections_for_rows()
+        self._connections.append(connections)
         sweeper = Sweeper(
-            rows, self._log, pool, self._threads, self._events, self._holder, gather_for=self._settings.gather_for
+            rows,
+            self._log,
+            connections,
+            self._threads,
+            self._events,
+            self._holder,
+            gather_for=self._settings.gather_for,
         )
         loop = asyncio.get_running_loop()
         self.keeper.add(rows, sweeper.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.crew.lost(lost)))
@@ -179,8 +185,8 @@ class Team:
         for member in self.members.values():
             await member.kill()
         await asyncio.to_thread(self.keeper.stop)
-        for pool in self._pools:
-            await pool.close()
+        for connections in self._connections:
+            await connections.close()
         for line in self.lines:
             await line.close()
         self._threads.close()

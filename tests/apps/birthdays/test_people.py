@@ -1,0 +1,225 @@
+"""Users who are created, move, are corrected and deleted: what becomes of their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, date, datetime
+
+import pytest
+
+from apps.birthdays import people
+from apps.birthdays.planning import Planned
+from tests.apps.birthdays.desk import Desk
+from tests.support.interleave import Side, interleave
+from trueup.testing.clock import ManualClock
+
+pytestmark = pytest.mark.asyncio
+
+OPEN = Callable[..., Awaitable[Desk]]
+
+
+def at(clock: ManualClock, text: str) -> None:
+    moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    clock.advance(seconds=(moment - clock.now()).total_seconds())
+
+
+async def test_a_user_is_created_with_the_first_message_to_come(desk: Desk) -> None:
+    ada = await desk.user(born=date(1990, 6, 2), timezone="America/New_York")
+    assert await desk.moments(ada) == [(2026, "2026-06-02 13:00")]
+
+
+async def test_created_on_the_birthday_after_nine_it_is_next_years(desk: Desk) -> None:
+    assert await desk.moments(await desk.user(born=date(1990, 6, 1))) == [(2027, "2027-06-01 09:00")]  # it is noon
+    east = await desk.user(born=date(1990, 6, 1), timezone="America/New_York")  # where it is eight
+    assert await desk.moments(east) == [(2026, "2026-06-01 13:00")]
+
+
+@pytest.mark.parametrize(
+    ("moved", "sent_before", "waits"),
+    [
+        ("2026-05-31 12:00", 0, (2026, "2026-06-01 08:00")),
+        ("2026-06-01 07:59", 0, (2026, "2026-06-01 08:00")),
+        ("2026-06-01 10:00", 0, (2026, "2026-06-01 08:00")),  # it is past nine there: at once
+        ("2026-06-01 13:01", 1, (2027, "2027-06-01 08:00")),
+        ("2026-12-01 12:00", 1, (2027, "2027-06-01 08:00")),
+    ],
+)
+async def test_from_new_york_to_london(
+    desk: Desk, clock: ManualClock, moved: str, sent_before: int, waits: tuple[int, str]
+) -> None:
+    await _moves(desk, clock, "America/New_York", "Europe/London", moved, sent_before, waits)
+
+
+@pytest.mark.parametrize(
+    ("moved", "sent_before", "waits"),
+    [
+        ("2026-05-31 12:00", 0, (2026, "2026-06-01 16:00")),
+        (
+            "2026-06-01 00:01",
+            1,
+            (2027, "2027-06-01 16:00"),
+        ),  # sent by Tokyo's clocks: not again by those of Los Angeles
+        ("2026-06-01 15:00", 1, (2027, "2027-06-01 16:00")),
+        ("2026-06-02 12:00", 1, (2027, "2027-06-01 16:00")),
+    ],
+)
+async def test_from_tokyo_to_los_angeles(
+    desk: Desk, clock: ManualClock, moved: str, sent_before: int, waits: tuple[int, str]
+) -> None:
+    await _moves(desk, clock, "Asia/Tokyo", "America/Los_Angeles", moved, sent_before, waits)
+
+
+async def _moves(
+    desk: Desk, clock: ManualClock, old: str, new: str, moved: str, sent_before: int, waits: tuple[int, str]
+) -> None:
+    at(clock, "2026-05-30 12:00")
+    ada = await desk.user(born=date(1990, 6, 1), timezone=old)
+    at(clock, moved)
+    await desk.sweep()
+    assert len(desk.receiver.received) == sent_before
+    await desk.change(ada, timezone=new)
+    assert await desk.moments(ada) == [waits]
+    at(clock, "2027-05-30 12:00")
+    await desk.sweep()
+    assert len(desk.receiver.received) == 1, "one message for 2026"
+    assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
+
+
+async def test_moving_there_and_back_changes_nothing(desk: Desk) -> None:
+    ada = await desk.user(born=date(1990, 12, 1), timezone="Asia/Tokyo")
+    before = await desk.moments(ada)
+    await desk.change(ada, timezone="America/Los_Angeles")
+    assert await desk.moments(ada) != before
+    await desk.change(ada, timezone="Asia/Tokyo")
+    assert await desk.moments(ada) == before
+
+
+@pytest.mark.parametrize(
+    ("born", "corrected", "waits"),
+    [
+        (date(1990, 12, 1), date(1990, 11, 1), (2026, "2026-11-01 09:00")),
+        (date(1990, 12, 1), date(1990, 2, 1), (2027, "2027-02-01 09:00")),
+        (date(1990, 2, 1), date(1990, 12, 1), (2026, "2026-12-01 09:00")),  # none was sent for 2026
+        (date(1990, 12, 1), date(1980, 12, 1), (2026, "2026-12-01 09:00")),
+        (date(1990, 12, 1), date(1992, 2, 29), (2027, "2027-02-28 09:00")),
+    ],
+)
+async def test_a_birthday_that_is_corrected_is_the_next_one_to_come(
+    desk: Desk, born: date, corrected: date, waits: tuple[int, str]
+) -> None:
+    ada = await desk.user(born=born)
+    await desk.change(ada, date_of_birth=corrected)
+    assert await desk.moments(ada) == [waits]
+
+
+async def test_a_birthday_that_is_corrected_after_the_message_is_next_years(desk: Desk) -> None:
+    ada = await desk.due()
+    await desk.sweep()
+    await desk.change(ada, date_of_birth=date(1990, 12, 1))
+    assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
+    assert await desk.moments(ada) == [(2027, "2027-12-01 09:00")]
+
+
+async def test_a_birthday_that_is_corrected_while_its_message_fails_keeps_year_and_key(
+    desk: Desk, clock: ManualClock
+) -> None:
+    """It may have arrived: under another key, or in the next year under this one, it would come twice or not at all."""
+    ada = await desk.due()
+    desk.receiver.answer = lambda message: 500
+    await desk.sweep()
+    await desk.change(ada, date_of_birth=date(1990, 2, 1))
+    assert await desk.moments(ada) == [(2026, "2026-02-01 09:00")]
+    desk.receiver.answer = lambda message: 200
+    clock.advance(minutes=1)
+    await desk.sweep()
+    assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
+    assert await desk.moments(ada) == [(2027, "2027-02-01 09:00")]
+    assert len(set(desk.receiver.keys("Ada"))) == 1
+
+
+async def test_a_correction_with_a_dead_letter_tried_again_makes_no_second_message_for_a_year(desk: Desk) -> None:
+    ada = await desk.due()
+    desk.receiver.answer = lambda message: 400
+    await desk.sweep()
+    await desk.worker.run_pending()
+    assert await desk.requeue() == 1
+    assert await desk.states(ada) == [(2026, "PENDING"), (2027, "PENDING")]
+    await desk.change(ada, date_of_birth=date(1990, 12, 1))
+    assert await desk.moments(ada) == [(2026, "2026-12-01 09:00"), (2027, "2027-12-01 09:00")]
+
+
+async def test_with_29_february_left_out_a_message_that_is_being_tried_stays_where_it_was(open_desk: OPEN) -> None:
+    desk = await open_desk(BIRTHDAYS_LEAP_DAY="skip")
+    ada = await desk.due()
+    desk.receiver.answer = lambda message: 500
+    await desk.sweep()
+    before = await desk.moments(ada)
+    await desk.change(ada, date_of_birth=date(1992, 2, 29))
+    assert await desk.moments(ada) == before
+    born = await desk.user("Bob", born=date(1990, 12, 1))
+    await desk.change(born, date_of_birth=date(1992, 2, 29))
+    assert await desk.moments(born) == [(2028, "2028-02-29 09:00")]
+
+
+async def test_a_deleted_user_is_sent_nothing(desk: Desk) -> None:
+    ada = await desk.due()
+    await desk.delete(ada)
+    assert (await desk.sweep()).claimed == 0
+    assert desk.receiver.received == []
+    assert await desk.events() == []
+
+
+async def test_another_name_changes_no_message_and_is_read_when_it_is_sent(desk: Desk) -> None:
+    ada = await desk.due()
+    before = await desk.events(ada)
+    await desk.change(ada, first_name="Augusta")
+    assert await desk.events(ada) == before
+    await desk.sweep()
+    assert desk.receiver.messages == ["Hey, Augusta L. it's your birthday"]
+
+
+async def test_next_years_message_waits_for_a_move_that_is_under_way(desk: Desk) -> None:
+    """Or it would be planned by the clocks that the user is just leaving."""
+    ada = await desk.due()
+    await desk.do("update events set status = 'DEAD'")
+
+    async def move(side: Side) -> None:
+        await people.update(side.connection, desk.rules, ada, now=desk.clock.now(), timezone="Asia/Tokyo")
+
+    async def plan_next(side: Side) -> None:
+        await people.plan_next(side.connection, desk.rules, ada, 2026)
+
+    _, planned = await interleave(desk.app.store, move, plan_next)
+    assert planned.error is None
+    assert await desk.moments(ada) == [(2027, "2027-01-01 00:00")]
+
+
+async def test_a_move_waits_for_a_message_that_is_just_becoming_sent(desk: Desk) -> None:
+    """Or it would not see next year's, which comes with it."""
+    ada = await desk.due()
+    (event,) = await desk.events(ada)
+
+    async def sent(side: Side) -> None:
+        await people.plan(side.connection, ada, Planned(2027, datetime(2027, 1, 1, 9, tzinfo=UTC)))
+        await side.connection.execute("update events set status = 'COMPLETED' where id = %s", [event["id"]])
+
+    async def move(side: Side) -> None:
+        await people.update(side.connection, desk.rules, ada, now=desk.clock.now(), timezone="Asia/Tokyo")
+
+    _, moved = await interleave(desk.app.store, sent, move)
+    assert moved.error is None
+    assert await desk.moments(ada) == [(2027, "2027-01-01 00:00")]
+
+
+async def test_a_message_for_a_user_who_is_just_being_deleted_is_not_planned(desk: Desk) -> None:
+    ada = await desk.due()
+
+    async def delete(side: Side) -> None:
+        await people.delete(side.connection, ada)
+
+    async def plan(side: Side) -> None:
+        await people.plan(side.connection, ada, Planned(2027, datetime(2027, 1, 1, 9, tzinfo=UTC)))
+
+    _, planned = await interleave(desk.app.store, delete, plan)
+    assert planned.error is None
+    assert await desk.events() == []
