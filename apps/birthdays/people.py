@@ -102,7 +102,7 @@ async def plan(tx: Tx, user_id: int, planned: Planned) -> None:
     """A message to come. Twice is once, and nothing for a user who was deleted meanwhile."""
     await tx.execute(
         "insert into events (user_id, target_year, target_timestamp_utc)"
-        " select id, %s, %s from users where id = %s "
+        " select id, %s, %s from users where id = %s for key share"
         " on conflict (user_id, event_type, target_year) do nothing",
         [planned.year, planned.due_at, user_id],
     )

@@ -106,6 +106,7 @@ def build(config: Config, app: App | None = None) -> Service:
     async def send_birthday_message(event: Event, *, ctx: Context) -> Again | Delete | None:
         async with app.transaction() as tx:
             user = await people.get(tx, event.user_id)
+            now = app.clock.now() or await people.database_time(tx)
         if user is None:
             return Delete()
         # Reckoned before anything is sent: whatever may be wrong with a date or a zone must not make a sent message a failed one.
@@ -114,26 +115,27 @@ def build(config: Config, app: App | None = None) -> Service:
             await send(hook, user, str(event.id))
         except DeliveryPostponed as postponed:
             return Again(postponed.after)
-        sent = To("COMPLETED", executed_at=ctx.now, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
+        sent = To("COMPLETED", executed_at=now, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
         async with ctx.transaction(sent) as tx:
             await people.plan(tx, user.id, next_year)
-        if ctx.lateness > LATE:
-            _tell_late(event, ctx)
+        if now - event.target_timestamp_utc > LATE:
+            _tell_late(event, now)
         return None
 
     return Service(app, config, hook, Watch(app, RECONCILER))
 
 
-def _tell_late(event: Event, ctx: Context) -> None:
+def _tell_late(event: Event, now: datetime) -> None:
+    lateness = now - event.target_timestamp_utc
     log.warning(
         "Late event execution (recovery)",
         extra={
             "event_id": str(event.id),
             "user_id": event.user_id,
             "target_time": event.target_timestamp_utc.isoformat(),
-            "actual_time": ctx.now.isoformat(),
-            "lateness_minutes": round(ctx.lateness / timedelta(minutes=1)),
-            "lateness_hours": round(ctx.lateness / timedelta(hours=1), 1),
+            "actual_time": now.isoformat(),
+            "lateness_minutes": round(lateness / timedelta(minutes=1)),
+            "lateness_hours": round(lateness / timedelta(hours=1), 1),
             "reason": "nobody was there to send it when it was due, or the receiver did not take it",
         },
     )

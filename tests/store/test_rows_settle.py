@@ -739,7 +739,6 @@ async def test_a_row_is_locked_and_read_as_it_is_now(desk: RowsDesk) -> None:
         assert not isinstance(locked, str)
         assert locked["note"] == "new"
         assert await rows.write_locked(row, DONE.outcome, tx)
-        await tx.commit()
     assert (await row_of(desk))["state"] == "done"
 
 

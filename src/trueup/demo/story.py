@@ -25,7 +25,7 @@ FEWEST_SECONDS = 25  # of sending, or all are sent before anything can happen
 LOWEST_RATE, HIGHEST_RATE = 20, 200  # a second: or nobody has several in hand; or two cores cannot keep up
 POLL = 0.05  # seconds
 STEP_WITHIN = 60.0  # seconds
-ENOUGH_IN_HAND = 2  # messages a worker should hold when something happens to it
+ENOUGH_IN_HAND = 3  # messages a worker should hold when something happens to it
 ENOUGH_TAKEN_OVER = 6  # messages, before the story goes on: the others follow while it does
 RECEIVER_AWAY_FOR = 2.0  # seconds, and as long as it takes to start
 SEEDED = 50  # users a second, at least
@@ -196,7 +196,7 @@ class Story:
         )
 
     def _kill(self, worker: Worker) -> None:
-        self._until(lambda: self._is_busy(worker), f"worker {worker.name} is in the middle of something")
+        self._until(lambda: self._caught_busy(worker), f"worker {worker.name} is in the middle of something")
         worker.kill()
         held = self._left_with(worker)
         self._screen.say(f"worker {worker.name} is killed (SIGKILL) {self._with_in_hand(held)}", "bold red")

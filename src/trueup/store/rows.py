@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 import orjson
-from psycopg import AsyncConnection
+from psycopg import AsyncClientCursor, AsyncConnection, errors
 
 from trueup.clock import Clock
 from trueup.jobs.failure import MOST_ERRORS
@@ -352,8 +352,13 @@ class Rows:
     async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> Mapping[str, Any] | Refusal:
         """Begin a transaction that has a claimed row locked, and read the row anew; or say why that cannot be."""
         params = {**self._about(row.holder), "key": row.key, "term": row.term, **_numbered("k", row.key_texts)}
-        await connection.execute(self._begin)
-        found = next(iter(await fetch(connection, self._once("lock"), params)), None)
+        cursor = AsyncClientCursor(
+            connection
+        )  # several statements in one message: that takes the values as part of the text
+        await cursor.execute(self._begin + self._once("lock"), params)
+        while cursor.nextset():
+            pass
+        found = await cursor.fetchone()
         if found is None:
             ((refusal,),) = await fetch(connection, self._once("locked_out"), params)
             return cast(Refusal, refusal)
@@ -363,7 +368,7 @@ class Rows:
     async def write_locked(
         self, row: ClaimedRow, outcome: To | Stay | Delete, connection: AsyncConnection[Any]
     ) -> bool:
-        """Write an outcome to a row that this transaction has locked, and enqueue what follows. False: it is not as it was read."""
+        """Write an outcome to a row that this transaction has locked, enqueue what follows, commit. False: it is not as it was read."""
         params = {
             **self._about(row.holder),
             **_numbered("k", row.key_texts),
@@ -378,10 +383,15 @@ class Rows:
             params["state"] = outcome.state if isinstance(outcome, To) else row.state
             for n, name in enumerate(columns, 1):
                 params[f"c{n}"] = text_of(outcome.columns[name], self.found.columns[name])
-        if not await fetch(connection, query, params):
+        try:
+            if not outcome.then:
+                await AsyncClientCursor(connection).execute(query + b"commit", params)
+                return True
+            await connection.execute(query, params)
+        except errors.DivisionByZero:
             return False
-        if outcome.then:
-            await self._enqueue.together(outcome.then, connection)
+        await self._enqueue.together(outcome.then, connection)
+        await connection.commit()
         return True
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def due(born: date, timezone: str, year: int, **rules: str) -> str | None:
+def due(born: date, timezone: str, year: int, **rules: Any) -> str | None:
     planned = planned_for(Rules(**rules).birthday(born, timezone), year)
     return None if planned is None else f"{planned.due_at:%Y-%m-%d %H:%M}"
 

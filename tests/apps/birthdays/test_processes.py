@@ -153,6 +153,18 @@ def test_after_a_day_of_downtime_the_first_run_sends_all_and_tells_of_it(
     assert len(hook.seen) == 70
 
 
+def test_a_worker_that_was_away_for_a_moment_looks_at_once(place: Town, database: psycopg.Connection[Any]) -> None:
+    """Not after the rest of the hour in which the one before it has already looked."""
+    due(database, "A")
+    first = place.start("worker", BIRTHDAYS_EVERY="1h")
+    wait_until(lambda: first.lines("Birthday messages sent"), "the first run is over", timeout=SOON)
+    assert first.stop() == 0
+    due(database, "B", ago=timedelta(seconds=1))
+    second = place.start("worker", BIRTHDAYS_EVERY="1h")
+    wait_until(lambda: second.lines("Birthday messages sent"), "B is sent", timeout=SOON)
+    assert states(database)["COMPLETED"] == 2
+
+
 def test_a_worker_that_is_asked_to_stop_finishes_what_it_has_begun(
     place: Town, database: psycopg.Connection[Any], hook: Hook
 ) -> None:

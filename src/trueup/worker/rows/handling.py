@@ -123,15 +123,17 @@ class Handling:
             )
         if held.row.trust.left(self.rows.clock.elapsed()) <= 0:
             raise LostClaim(f"{held.row.reconciler} {held.row.key}: the lease is no longer trusted")
-        if isinstance(outcome, To | Stay | Delete) and not await self.rows.write_locked(held.row, outcome, connection):
+        held.uncertain = True
+        if faults.ARMED:
+            faults.hit("before_row_commit")
+        if not isinstance(outcome, To | Stay | Delete):
+            await connection.commit()
+        elif not await self.rows.write_locked(held.row, outcome, connection):
+            held.uncertain = False
             raise ConfigError(  # nobody else can have touched a row that we have locked
                 f"{outcome!r:.200}: its handler has changed the row itself, through tx; "
                 "return the columns with the outcome instead"
             )
-        held.uncertain = True
-        if faults.ARMED:
-            faults.hit("before_row_commit")
-        await connection.commit()
         assert isinstance(outcome, Outcome)
         held.written = outcome
 

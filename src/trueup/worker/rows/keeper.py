@@ -109,7 +109,9 @@ class Keeper:
             if answer == "renewed":
                 held.row.trust.renewed(sent)
                 held.renewed = sent
-                held.row.seen = seen or held.row.seen  # a trigger of the user's may have counted our renewal as a change
+                held.row.seen = (
+                    seen or held.row.seen
+                )  # a trigger of the user's may have counted our renewal as a change
         return [held for held in due if held.row.key not in answered and held.keep]
 
     def _drop(self) -> None:

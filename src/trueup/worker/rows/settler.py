@@ -53,6 +53,7 @@ from trueup.worker.rows.held import Held
 from trueup.worker.service import Service
 
 MOST_AT_ONCE = 500
+UNHURRIED = 0.1  # seconds to gather what is not urgent
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
 
 Count = Literal["changed", "unchanged", "conflict", "retry", "quarantined", "lost"]
@@ -91,10 +92,13 @@ class Settler(Service):
         self._gather_for = gather_for.total_seconds()
         self._on_settled = on_settled
         self._pending: list[Settling] = []
+        self._enough = asyncio.Event()  # to be written without gathering more
+        self._hurried = False
 
     @property
     def pending(self) -> int:
-        return len(self._pending)
+        """How many outcomes are not in the database yet."""
+        return sum(not isinstance(each.verdict, Written) for each in self._pending)
 
     def in_hand(self) -> Iterable[Held]:
         """Those that are still to be written. Also called on the keeper's thread."""
@@ -106,18 +110,42 @@ class Settler(Service):
             self._lost(settling)
             return
         self._pending.append(settling)
+        if len(self._pending) >= MOST_AT_ONCE or not isinstance(settling.verdict, Written):
+            self._enough.set()
         self._wake.set()
 
     async def run_once(self) -> float:
-        if self._pending and self._gather_for and len(self._pending) < MOST_AT_ONCE and not self._stop.is_set():
-            await asyncio.sleep(self._gather_for)
+        await self._gather()
         while batch := [each for each in self._pending if each.not_before <= elapsed()][:MOST_AT_ONCE]:
             if faults.ARMED:
                 faults.hit("before_row_settle")
             await self._settle(batch)
             if faults.ARMED:
                 faults.hit("after_row_settle")
-        return BUSY_PAUSE if self._pending else 60.0
+            if not self.pending and not self._hurried:
+                break  # what has come meanwhile is not urgent
+        return 0.0 if self._pending and not self.pending else BUSY_PAUSE if self._pending else 60.0
+
+    async def _gather(self) -> None:
+        """A moment for more to come; longer when the outcomes are committed already and only what is known is left to settle."""
+        self._enough.clear()
+        if not self._pending or not self._gather_for or self._stop.is_set() or len(self._pending) >= MOST_AT_ONCE:
+            return
+        if self.pending or self._hurried:
+            self._hurried = False
+            await asyncio.sleep(self._gather_for)
+            return
+        try:
+            async with asyncio.timeout(UNHURRIED):
+                await self._enough.wait()
+        except TimeoutError:
+            return
+
+    def hurry(self) -> None:
+        """Nothing more will come: write what there is."""
+        self._hurried = True
+        self._enough.set()
+        self._wake.set()
 
     async def _settle(self, batch: list[Settling]) -> None:
         """Write these and say what became of each. Raises what is worth repeating, with all of it still pending."""

@@ -171,6 +171,8 @@ class Sweeper(Service):
         """Until nothing of this sweep is in hand, and all that is to be said about it is written."""
         if self._enough():
             self.crew.give_back()
+        await self.crew.until(lambda: self.crew.idle)
+        self.settler.hurry()
         await self.crew.until(lambda: self._over)
         aside = [task for task in (self._resting, self._closing) if task is not None]
         if aside:
