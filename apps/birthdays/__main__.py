@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from trueup import ConfigError, TrueupError
@@ -27,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         for logger_name in ("trueup", "birthdays"):
             configure_logging(service.app.settings, logger_name=logger_name)
         if options.command == "serve":
-            return _serve(service, options.host, options.port, embedded_worker=options.worker)
+            with suppress(KeyboardInterrupt):  # it has stopped in order by then
+                return asyncio.run(_serve(service, options.host, options.port, embedded_worker=options.worker))
+            return 0
         if options.command == "worker":
             return asyncio.run(_work(service))
         return asyncio.run(_seed(service, options.users, options.days, timedelta(hours=options.hours_ago)))
@@ -57,13 +60,16 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _serve(service: Service, host: str, port: int, *, embedded_worker: bool) -> int:
+async def _serve(service: Service, host: str, port: int, *, embedded_worker: bool) -> int:
     import uvicorn
 
     from .api import make_api
 
-    uvicorn.run(make_api(service, embedded_worker=embedded_worker), host=host, port=port, log_config=None)
-    return 0
+    await service.prepare()  # what is wrong is told before anything is served
+    api = make_api(service, embedded_worker=embedded_worker)
+    server = uvicorn.Server(uvicorn.Config(api, host=host, port=port, log_config=None))
+    await server.serve()
+    return 0 if server.started else 1
 
 
 def _serve_sink(host: str, port: int, secret: str | None) -> int:

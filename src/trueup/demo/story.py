@@ -67,6 +67,8 @@ def run(*, workers: int = 3, users: int = 2000, rate: int = 60, keep: bool = Fal
 
 def _wrong(workers: int, users: int, rate: int) -> str:
     """Why it cannot begin, if so."""
+    if not application.found():
+        return "The application of the demo is neither in this package nor beside it: run it from a whole checkout"
     missing = application.missing()
     if missing:
         return f'The demo needs {", ".join(missing)}: pip install "trueup[demo]"'
@@ -137,7 +139,8 @@ class Story:
             "Running until Ctrl-C:",
             f"  the application   http://127.0.0.1:{port}/docs   (/events, /dead-letters, /recovery, /health)",
             f"  the receiver      http://127.0.0.1:{self._stage.receiver_port}/counts   (/messages)",
-            f"  the database      export TRUEUP_DATABASE_URL='{self._stage.database_url}'   (then: trueup recovery, trueup status)",
+            "  the database      for trueup recovery, trueup status and the other commands:",
+            f"export TRUEUP_DATABASE_URL='{self._stage.database_url}'",
             f"  logs              {self._stage.directory}",
         ):
             self._screen.quote(line)

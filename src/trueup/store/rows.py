@@ -385,7 +385,7 @@ class Rows:
                 params[f"c{n}"] = text_of(outcome.columns[name], self.found.columns[name])
         try:
             if not outcome.then:
-                await AsyncClientCursor(connection).execute(query + b"commit", params)
+                await AsyncClientCursor(connection).execute(query + b"COMMIT", params)
                 return True
             await connection.execute(query, params)
         except errors.DivisionByZero:

@@ -248,14 +248,27 @@ def test_a_seed_is_sent_to_the_sink_as_the_readme_has_it(place: Town, tmp_path: 
     assert ask(f"{sink}/counts")["again"] == 0
 
 
+@pytest.mark.parametrize("command", ["worker", "serve", "seed"])
 def test_a_database_that_was_not_prepared_is_told_of_with_2(
-    empty_database_url: str, hook: Hook, tmp_path: Path
+    empty_database_url: str, hook: Hook, tmp_path: Path, command: str
 ) -> None:
     with town(empty_database_url, hook.url, tmp_path) as place:
-        worker = place.start("worker")
-        assert worker.ended() == 2
-        assert "trueup migrate" in worker.said
-        assert "Traceback" not in worker.said
+        process = place.start(command)
+        assert process.ended() == 2
+        assert "trueup migrate" in process.said
+        assert "Traceback" not in process.said
+
+
+@pytest.mark.parametrize("command", ["worker", "serve", "seed"])
+def test_a_database_that_cannot_be_reached_is_told_of_with_1(hook: Hook, tmp_path: Path, command: str) -> None:
+    with ports.reserve() as nobody:
+        url = f"postgresql://user:hunter2@127.0.0.1:{ports.number(nobody)}/birthdays"
+        with town(url, hook.url, tmp_path) as place:
+            process = place.start(command)
+            assert process.ended() == 1
+            assert process.said.startswith("birthdays: cannot connect to ")
+            assert "hunter2" not in process.said
+            assert "Traceback" not in process.said
 
 
 def _status(url: str) -> int:

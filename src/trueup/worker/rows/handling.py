@@ -232,7 +232,10 @@ async def _certain(held: Held, handled: Handled) -> AsyncIterator[None]:
     try:
         yield
     except RETRYABLE as error:
-        handled.unspent = getattr(error, "sqlstate", None) in NOT_OUR_FAULT
+        state = getattr(error, "sqlstate", None)
+        handled.unspent = state in NOT_OUR_FAULT
+        if state is not None and not state.startswith("57P"):  # the server has refused it; one that stops may have done it
+            held.uncertain = False
         raise
     except psycopg.Error:
         held.uncertain = False
