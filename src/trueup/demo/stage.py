@@ -33,13 +33,16 @@ SETTINGS = {
     "BIRTHDAYS_LEASE_FOR": f"{LEASE.seconds}s",
     "TRUEUP_RESCUE_EVERY": "250ms",
     "TRUEUP_CONCURRENCY": "10",
-    "TRUEUP_POOL_SIZE": "5",  # of each process; the server takes a hundred in all
+    "TRUEUP_POOL_SIZE": "5",
     "TRUEUP_DRAIN_FOR": "5s",
     "TRUEUP_LOG_FORMAT": "json",
     "BIRTHDAYS_EVERY": "2s",
     "BIRTHDAYS_CONCURRENCY": "20",
     "BIRTHDAYS_WEBHOOK_ALLOW": "127.0.0.1",
 }
+CONNECTIONS = (
+    200  # enough for the most workers there may be, and one that starts while its predecessor's are not gone yet
+)
 REPORT_WITHIN = 30.0  # seconds
 
 
@@ -57,7 +60,9 @@ class Stage:
         # As root without user namespaces PostgreSQL runs as nobody, who has to pass through; what is inside is private.
         self.directory.chmod(0o711)
         self.journal = Journal(self.directory / "receiver.jsonl")
-        self._postgres = EmbeddedPostgres(self.directory / "postgres", linger=timedelta(0))
+        self._postgres = EmbeddedPostgres(
+            self.directory / "postgres", settings={"max_connections": str(CONNECTIONS)}, linger=timedelta(0)
+        )
         self._rate = rate
         self._names = ascii_uppercase[:workers]
         self._environment: dict[str, str] = {}

@@ -20,7 +20,7 @@ from trueup.demo.stage import LEASE, Stage, StepFailed, free_port, listens
 from trueup.demo.view import Pace, View, WorkerView
 from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
-FEWEST_WORKERS, MOST_WORKERS = 3, 6  # one is killed while another is frozen; the server has connections for so many
+FEWEST_WORKERS, MOST_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
 FEWEST_SECONDS = 25  # of sending, or all are sent before anything can happen
 LOWEST_RATE, HIGHEST_RATE = 20, 200  # a second: or nobody has several in hand; or two cores cannot keep up
 POLL = 0.05  # seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trueup.jobs.job import ClaimedJob
@@ -63,6 +63,11 @@ class Context:
     def now(self) -> datetime:
         """The database's time when this run was claimed."""
         return self.job.claimed_at
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after it was due this run was claimed."""
+        return self.job.lateness
 
     @property
     def idempotency_key(self) -> str:

@@ -32,6 +32,11 @@ class Breaker:
         """How many have failed one after the other, for the same reason."""
         return self._streak
 
+    @property
+    def others(self) -> bool:
+        """Whether it is not one row alone that fails: that would be the row's own fault."""
+        return len(self._failed) >= min(2, self._pause_after or 2)
+
     def counts(self, key: str) -> bool:
         """Whether a failure of this row tells something about others."""
         return self._pause_after is not None and key not in self._suspects
@@ -46,7 +51,7 @@ class Breaker:
         self._kind = kind
         self._streak += 1
         self._failed[key] = None
-        return self.probing or self._streak >= self._pause_after
+        return self.probing or (self._streak >= self._pause_after and self.others)
 
     def worked(self, key: str) -> bool:
         """Note a row that worked. True: that ends a pause."""

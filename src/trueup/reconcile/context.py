@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Protocol
 
 from trueup.jobs.context import Context, JobTransaction
@@ -34,11 +33,6 @@ class RowContext(Context):
     def key(self) -> str:
         """The row's key as text."""
         return self.row.key
-
-    @property
-    def lateness(self) -> timedelta:
-        """How long after it became due or stale the row was claimed."""
-        return self.row.lateness
 
     async def progress(self, percent: float, note: str | None = None) -> None:
         """Rows have no progress of their own."""

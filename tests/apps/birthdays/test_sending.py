@@ -116,9 +116,6 @@ async def test_three_failed_attempts_are_a_dead_letter_while_others_work(desk: D
     assert len(set(desk.receiver.keys("Ada"))) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the breaker takes the failures of one row for those of several, and stays patient"
-)
 async def test_three_failed_attempts_are_a_dead_letter_when_there_is_no_other(desk: Desk, clock: ManualClock) -> None:
     ada = await desk.due()
     desk.receiver.answer = lambda message: 500

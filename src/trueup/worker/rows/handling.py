@@ -232,9 +232,11 @@ async def _certain(held: Held, handled: Handled) -> AsyncIterator[None]:
     try:
         yield
     except RETRYABLE as error:
-        state = getattr(error, "sqlstate", None)
-        handled.unspent = state in NOT_OUR_FAULT
-        if state is not None and not state.startswith("57P"):  # the server has refused it; one that stops may have done it
+        state = error.sqlstate if isinstance(error, psycopg.Error) else None
+        handled.unspent = isinstance(error, psycopg.Error) and state in NOT_OUR_FAULT
+        if state is not None and not state.startswith(
+            "57P"
+        ):  # the server has refused it; one that stops may have done it
             held.uncertain = False
         raise
     except psycopg.Error:

@@ -212,6 +212,8 @@ class Sweeper(Service):
                 # A long sweep: rows whose time has come meanwhile need not wait for its end.
                 refresh = self._looked + every
                 walk.cut_off, walk.again = gate.now, True
+                await self.crew.until(lambda: self._over)
+                await self._crashed(gate.now)
             batch = await self._next(walk)
             wait = batch.ask_again_after
             if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
@@ -301,7 +303,7 @@ class Sweeper(Service):
             if self._breaker.streak < PATIENT_FROM:
                 self._streak.clear()
             self._streak.append(row)
-            return self._decide(held, handled, patient=self._breaker.streak >= PATIENT_FROM)
+            return self._decide(held, handled, patient=self._breaker.streak >= PATIENT_FROM and self._breaker.others)
         if self._resting is None:
             streak, self._streak = self._streak, []
             self._breaker.open()
