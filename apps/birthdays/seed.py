@@ -19,7 +19,7 @@ ZONES = [
     "America/Los_Angeles", "America/Anchorage", "Pacific/Honolulu",
 ]
 FIRST = [
-    "Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Radia", "Leslie", "Frances", "John", "Katherine", "Claude",
+    "Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Radia", "Leslie", "Frances", "John", "Katherine", "Margaret",
     "Hedy", "Dennis", "Annie", "Ken", "Mary", "Niklaus",
 ]
 LAST = [
