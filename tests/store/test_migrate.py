@@ -87,6 +87,7 @@ def test_each_applied_step_is_an_event(connection: psycopg.Connection) -> None:
         (1, "only", "initial"),
         (2, "pre", "schedules"),
         (3, "pre", "leases"),
+        (4, "pre", "rows"),
     ]
 
 
