@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trueup import ConfigError
+from trueup import App, ConfigError
 from trueup.reconcile.declare import Reconcilers, Table, table
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
@@ -112,3 +112,12 @@ def test_rows_of_a_table_without_states_cannot_be_moved(declared: Reconcilers) -
 def test_a_plain_table_needs_a_key(declared: Reconcilers) -> None:
     with pytest.raises(ConfigError, match="key= is needed"):
         named(declared, "things", key=None)
+
+
+def test_two_reconcilers_of_a_table_may_not_share_a_working_state() -> None:
+    app = App("postgresql://nowhere/x")
+    table = app.table("things", key="id", state="state")
+    table.reconcile("new", due_at="due_at", claimed_as="busy", name="one")(lambda row: None)
+    app.table("others", key="id", state="state").reconcile("new", claimed_as="busy", name="elsewhere")(lambda row: None)
+    with pytest.raises(ConfigError, match="'two': claimed_as='busy' is that of 'one'"):
+        table.reconcile("old", due_at="due_at", claimed_as="busy", name="two")(lambda row: None)

@@ -205,3 +205,34 @@ def test_what_is_committed_is_recorded_and_what_is_rolled_back_is_not(database_u
     ]
     assert history.users[0].tx == claim.tx
     assert row_invariants.moves_are_legal(history) == []
+
+
+# Where the row's own lock is the fence: it is written to while somebody holds it, and what is known is settled after that.
+LOCKED = RowHistory(
+    known=[replace(each, reconciler="row_lock") for each in (CLAIMED, known(5, CLAIMED, None))],
+    users=[changed("done", 3)],
+    journal=[{**ran(1, 10), "key": "row_lock:7"}],
+    places={"row_lock": "tasks"},
+    effects={("row_lock", "7"): 1},
+    written=[("row_lock", "7", 1)],
+    max_attempts={"row_lock": 3},
+    batch={"row_lock": 10},
+)
+
+
+def test_a_row_written_under_its_lock_and_settled_later_is_no_violation() -> None:
+    assert row_invariants.late_outcomes_change_nothing(LOCKED) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        replace(LOCKED, users=[changed("done", 6)]),  # written when nobody held it any more
+        replace(LOCKED, known=LOCKED.known[1:]),  # nobody ever claimed it
+        replace(LOCKED, written=[("row_lock", "7", 2)]),  # under a term that nobody had
+        replace(LOCKED, known=LOCKED.known[:1], written=[]),  # run, and then neither written nor told to be lost
+    ],
+    ids=["after its claim", "without a claim", "under another term", "lost without a word"],
+)
+def test_locks_excuse_nothing_else(planted: RowHistory) -> None:
+    assert row_invariants.late_outcomes_change_nothing(planted) != []

@@ -90,3 +90,12 @@ async def test_one_that_cannot_be_written_does_not_cost_the_retry(field: Field, 
 async def test_a_state_that_would_never_be_tried_again_is_refused_at_once(field: Field) -> None:
     with pytest.raises(ConfigError, match="never be tried again"):
         field.fix(broken, failed=To("elsewhere"))
+
+
+async def test_one_that_raises_is_told_of_with_the_failure(field: Field) -> None:
+    await field.put()
+    field.fix(broken, due_at="due_at", failed=lambda row, failed: 1 / 0)
+    await field.sweep()
+    known = await field.known()
+    assert known is not None
+    assert "and failed= raised ZeroDivisionError" in known["errors"][0]["traceback"]
