@@ -7,12 +7,13 @@ import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date
+from html import escape
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trueup import ConfigError
@@ -115,7 +116,9 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
             looking.cancel()
             await service.close()
 
-    api = FastAPI(title="Birthdays", version="1", lifespan=lifespan)
+    # The usual pages load their scripts from elsewhere; ours is plain, and the description itself is at /openapi.json.
+    api = FastAPI(title="Birthdays", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    api.add_api_route("/docs", lambda: HTMLResponse(described(api)), include_in_schema=False)
     app, rules = service.app, service.config.rules
 
     @api.exception_handler(RequestValidationError)
@@ -216,3 +219,17 @@ def _found(thing: T | None, what: str, key: object) -> T:
     if thing is None:
         raise HTTPException(404, f"there is no {what} {key}")
     return thing
+
+
+def described(api: FastAPI) -> str:
+    """What can be asked for, as a page."""
+    rows = "".join(
+        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(operation['summary'])}</td></tr>"
+        for path, operations in api.openapi()["paths"].items()
+        for method, operation in operations.items()
+    )
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(api.title)}</title>"
+        "<style>body{font:16px system-ui;margin:2rem}td{padding:.3rem 1rem .3rem 0;border-top:1px solid #ddd}</style>"
+        f'<h1>{escape(api.title)}</h1><table>{rows}</table><p>In full: <a href="/openapi.json">/openapi.json</a></p></html>'
+    )

@@ -25,6 +25,7 @@ class Config:
     rules: Rules
     every: timedelta
     lease_for: timedelta
+    pause_for: timedelta
     concurrency: int
     rate: Rate | None
 
@@ -42,6 +43,7 @@ class Config:
             rules=read.rules("BIRTHDAYS_SEND_AT", "BIRTHDAYS_LEAP_DAY"),
             every=read.duration("BIRTHDAYS_EVERY", "60s", "100ms"),
             lease_for=read.duration("BIRTHDAYS_LEASE_FOR", "30s", "1s"),
+            pause_for=read.duration("BIRTHDAYS_PAUSE_FOR", "30s", "1s"),
             concurrency=read.whole("BIRTHDAYS_CONCURRENCY", "10", 1, 200),
             rate=read.rate("BIRTHDAYS_RATE"),
         )

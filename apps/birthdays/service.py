@@ -103,6 +103,7 @@ def build(config: Config, app: App | None = None) -> Service:
         failed=failed,
         exhausted=given_up,
         pause_after=5,
+        pause_for=config.pause_for,
     )
     async def send_birthday_message(event: Event, *, ctx: Context) -> Again | Delete | None:
         async with app.transaction() as tx:

@@ -459,7 +459,10 @@ class RowReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowClaimLost(Event):
-    """An outcome was refused: the row's lease had passed (`database`), or we no longer trusted it (`local`)."""
+    """An outcome was refused: the row's lease had passed (`database`), or we no longer trusted it (`local`).
+
+    `unknown`: it was sent and no answer came; it may have been written, and is not written again.
+    """
 
     name = "row.claim_lost"
     reconciler: str

@@ -45,7 +45,7 @@ from trueup.worker.rows.handling import Handling
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.purger import Purger
 from trueup.worker.rows.sweeper import Sweeper
-from trueup.worker.rows.team import Team, _check, owner
+from trueup.worker.rows.team import Team, check, owner
 from trueup.worker.scanner import Scanner
 from trueup.worker.threads import Threads
 
@@ -458,7 +458,7 @@ async def looking(store: Store, settings: Settings, declared: Reconciler | Purge
     line = store.line_for_rows("look")
     try:
         found = await tables.find(line, store.statements, declared.selection.table, who)
-        _check(found, who, declared)
+        check(found, who, declared)
         timeout = settings.statement_timeout
         if isinstance(declared, Purge):
             yield Purges(line, store.statements, store.clock, declared, found, timeout)

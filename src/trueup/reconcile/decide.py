@@ -174,7 +174,8 @@ def _after_error(
         reason = "out of attempts"
     else:
         delay = max(retry.wait(row.attempt, rng), SOONEST)
-        return BackOff(delay, failure, outcome=_meanwhile(error, delay, row, reconciler, made, running_for))
+        outcome = _meanwhile(error, delay, row, reconciler, made, running_for)
+        return BackOff(delay, Failure.of(error, row.attempt), outcome=outcome)  # with what failed= has noted on it
     return _final(reason, error, failure, row, reconciler, made)
 
 
@@ -196,7 +197,8 @@ def _meanwhile(
             outcome = failed(
                 made, Failed(error, row.attempt, reconciler.retry.max_attempts, row.claimed_at + running_for + delay)
             )
-        except Exception:
+        except Exception as broken:
+            error.add_note(f"and failed= raised {type_name(broken)}: {describe(broken)}")
             return None
     if isinstance(outcome, To) and outcome.state in reconciler.selection.states:
         return To(outcome.state, _still_stale(outcome, row, reconciler), then=outcome.then)

@@ -37,6 +37,12 @@ class Reconcilers:
     def add(self, declared: Reconciler | Purge) -> None:
         if declared.name in self._declared:
             raise ConfigError(f"reconciler {declared.name!r} is declared twice; give one of them name=")
+        for other in self._declared.values():
+            if _working_state(declared) is not None and _working_state(declared) == _working_state(other):
+                raise ConfigError(
+                    f"reconciler {declared.name!r}: claimed_as={declared.selection.claimed_as!r} is that of {other.name!r} on the "
+                    "same table; each would take the other's rows for left behind: give it a state of its own"
+                )
         self._declared[declared.name] = declared
 
     def get(self, name: str) -> Reconciler | Purge | None:
@@ -47,6 +53,15 @@ class Reconcilers:
 
     def all(self) -> list[Reconciler | Purge]:
         return list(self._declared.values())
+
+
+def _working_state(declared: Reconciler | Purge) -> tuple[TableSpec, str] | None:
+    """The state that rows are in while this one works on them, and where."""
+    selection = declared.selection
+    if selection.claimed_as is None:
+        return None
+    place = TableSpec(selection.table.schema, selection.table.name, ())
+    return place, selection.claimed_as
 
 
 class Table:

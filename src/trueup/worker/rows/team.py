@@ -89,7 +89,7 @@ class Team:
         who = f"reconciler {declared.name!r}"
         store, selection = self._store, declared.selection
         found = await tables.find(self._claiming, store.statements, selection.table, who)
-        _check(found, who, declared)
+        check(found, who, declared)
         member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
         self.members[declared.name] = member
         await self._log.put(declared.name, str(selection.table), declared.declared())
@@ -192,16 +192,19 @@ class Team:
         self._threads.close()
 
 
-def _check(found: Found, who: str, declared: Reconciler | Purge) -> None:
+def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
+    """Raise ConfigError unless this can be done on that table."""
     selection = declared.selection
     if isinstance(declared, Purge):
         unknown = sorted(declared.columns.keys() - found.columns.keys())
         if unknown:
             raise ConfigError(f"{who}: table {found.spec} has no column {unknown[0]!r} to set")
+        reads: tuple[str, ...] = ()
         also, deletes = tuple(declared.columns), declared.to is None
         moves_to = () if declared.to is None else (declared.to,)
     else:
-        exhausted = declared.exhausted
+        wanted, exhausted = declared.handler.shape.columns, declared.exhausted
+        reads = tuple(name for name in found.columns if wanted is None or name in wanted)
         also, deletes, moves_to = (), False, (exhausted.state,) if isinstance(exhausted, To) else ()
     tables.check(
         found,
@@ -213,6 +216,7 @@ def _check(found: Found, who: str, declared: Reconciler | Purge) -> None:
         claimed_as=selection.claimed_as,
         also=also,
         deletes=deletes,
+        reads=reads,
         moves_to=moves_to,
     )
 
