@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from apps.birthdays import people
-from tests.apps.birthdays.processes import Town, ask, town
+from tests.apps.processes import Town, ask, town
 from tests.support import ports
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
@@ -80,9 +80,20 @@ def hook() -> Iterator[Hook]:
         thread.join()
 
 
+def at(url: str, hook: str) -> tuple[str, dict[str, str]]:
+    """The application on this database, sending to this receiver."""
+    return "apps.birthdays", {
+        "BIRTHDAYS_EVERY": "200ms",
+        "BIRTHDAYS_LEASE_FOR": "2s",
+        "TRUEUP_DATABASE_URL": url,
+        "BIRTHDAYS_WEBHOOK_URL": hook,
+        "BIRTHDAYS_WEBHOOK_ALLOW": "127.0.0.1",
+    }
+
+
 @pytest.fixture
 def place(database_url: str, hook: Hook, tmp_path: Path) -> Iterator[Town]:
-    with town(database_url, hook.url, tmp_path) as place:
+    with town(*at(database_url, hook.url), tmp_path) as place:
         yield place
 
 
@@ -252,7 +263,7 @@ def test_a_seed_is_sent_to_the_sink_as_the_readme_has_it(place: Town, tmp_path: 
 def test_a_database_that_was_not_prepared_is_told_of_with_2(
     empty_database_url: str, hook: Hook, tmp_path: Path, command: str
 ) -> None:
-    with town(empty_database_url, hook.url, tmp_path) as place:
+    with town(*at(empty_database_url, hook.url), tmp_path) as place:
         process = place.start(command)
         assert process.ended() == 2
         assert "trueup migrate" in process.said
@@ -263,7 +274,7 @@ def test_a_database_that_was_not_prepared_is_told_of_with_2(
 def test_a_database_that_cannot_be_reached_is_told_of_with_1(hook: Hook, tmp_path: Path, command: str) -> None:
     with ports.reserve() as nobody:
         url = f"postgresql://user:hunter2@127.0.0.1:{ports.number(nobody)}/birthdays"
-        with town(url, hook.url, tmp_path) as place:
+        with town(*at(url, hook.url), tmp_path) as place:
             process = place.start(command)
             assert process.ended() == 1
             assert process.said.startswith("birthdays: cannot connect to ")

@@ -1,4 +1,4 @@
-"""The application's real processes: workers, the API and a receiver, each started as a person would."""
+"""The applications' real processes: workers, APIs and what they talk to, each started as a person would."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from tests.support.waiting import wait_until
 
 START_WITHIN = 30  # seconds; a second or two, but the machine may be busy
 QUICK = {
-    "BIRTHDAYS_EVERY": "200ms",
-    "BIRTHDAYS_LEASE_FOR": "2s",
     "TRUEUP_LEASE_FOR": "2s",
     "TRUEUP_DRAIN_FOR": "5s",
     "TRUEUP_LOG_FORMAT": "json",
@@ -29,19 +27,23 @@ QUICK = {
 
 
 class Process:
-    """`python -m apps.birthdays …`; what it says goes to a file."""
+    """`python -m apps.… …`; what it says goes to a file."""
 
-    def __init__(self, log: Path, environment: Mapping[str, str], *arguments: str) -> None:
+    def __init__(self, module: str, log: Path, environment: Mapping[str, str], *arguments: str) -> None:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "apps.birthdays", *arguments],
+                [sys.executable, "-W", "error", "-m", module, *arguments],
                 cwd=ROOT,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -60,8 +62,11 @@ class Process:
         self._process.kill()
         self._process.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def ask_to_stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
 
     def stop(self) -> int:
         """Ask it to stop; its exit status."""
@@ -74,25 +79,21 @@ class Process:
 
 
 class Town:
-    """Processes on one database, ended with the test."""
+    """Processes of one application (`module`) with one environment, ended with the test."""
 
-    def __init__(self, url: str, hook: str, directory: Path, stack: ExitStack) -> None:
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
-            **QUICK,
-            "TRUEUP_DATABASE_URL": url,
-            "BIRTHDAYS_WEBHOOK_URL": hook,
-            "BIRTHDAYS_WEBHOOK_ALLOW": "127.0.0.1",
-        }
+    def __init__(self, module: str, environment: Mapping[str, str], directory: Path, stack: ExitStack) -> None:
+        passed_on = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+        self.environment = {**passed_on, **QUICK, **environment}
+        self._module = module
         self._directory = directory
         self._stack = stack
-        self._started: list[Process] = []
+        self.started: list[Process] = []
 
-    def start(self, *arguments: str, **variables: str) -> Process:
-        log = self._directory / f"{len(self._started)}-{arguments[0]}.log"
-        process = Process(log, {**self.environment, **variables}, *arguments)
-        self._started.append(process)
+    def start(self, *arguments: str, module: str | None = None, **variables: str) -> Process:
+        name = arguments[0] if arguments else "process"
+        log = self._directory / f"{len(self.started)}-{name}.log"
+        process = Process(module or self._module, log, {**self.environment, **variables}, *arguments)
+        self.started.append(process)
         self._stack.callback(process.kill)
         return process
 
@@ -107,13 +108,14 @@ class Town:
 
 
 @contextmanager
-def town(url: str, hook: str, directory: Path) -> Iterator[Town]:
+def town(module: str, environment: Mapping[str, str], directory: Path) -> Iterator[Town]:
+    """A failure inside the block quotes what every process has said."""
     with ExitStack() as stack:
-        made = Town(url, hook, directory, stack)
+        made = Town(module, environment, directory, stack)
         try:
             yield made
         except BaseException as error:
-            error.add_note("\n".join(process.said for process in made._started))
+            error.add_note("\n".join(f"-- {process.pid}:\n{process.said}" for process in made.started))
             raise
 
 
