@@ -29,7 +29,6 @@ from trueup.jobs.failure import describe, type_name
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.lateness import Lateness
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
@@ -222,12 +221,16 @@ class LimitedPurges(Purges):
         self._allowance = allowance
         self._declared = purges.purge
 
-    async def take(self, state: str | None) -> Taken:
+    @property
+    def at_once(self) -> int:
+        return 1  # what is still allowed is known when a batch has ended
+
+    async def take(self, state: str | None, line: int = 0) -> Taken:
         most = self._allowance.at_most(self._declared.batch)
         if not most:
-            return Taken(asked=1, buckets=[0] * len(Lateness().counts))  # as if there were none left
+            return Taken(asked=1)  # as if there were none left
         self.purge = dataclasses.replace(self._declared, batch=most)
-        taken = await super().take(state)
+        taken = await super().take(state, line)
         self._allowance.spend(taken.count)
         return taken
 

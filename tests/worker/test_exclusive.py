@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.valkey import Valkey
 from tests.support.watching import Watched, until
-from trueup import App, ConfigError, Context, Tick
-from trueup.events import JobDropped, JobRetried, LeaseAcquired, RunHandledElsewhere
+from trueup import App, ConfigError, Context, Lease, LostLease, Tick
+from trueup.events import JobDropped, JobRetried, LeaseAcquired, RunHandledElsewhere, RunPostponed
 from trueup.schedules.cron import Cron
 from trueup.schedules.interval import Every
 from trueup.schedules.once import Once
@@ -131,6 +132,75 @@ async def test_a_lease_lasts_until_a_little_before_the_next_tick_in_steps_of_a_m
     assert lease.wish(tick, Once(DUE)).most is None
 
 
+async def test_the_step_in_which_it_is_renewed_can_be_given() -> None:
+    lease = RunLease.of("redis", "14m", "cron:x", "20s")
+    assert lease is not None
+    wish = lease.wish(Tick("nightly", DUE, timedelta(), 2), Every("15m"))
+    assert (wish.ttl, wish.wait, wish.most) == (timedelta(seconds=20), timedelta(seconds=20), timedelta(minutes=14))
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_function_that_asks_for_its_lease_is_given_the_one_it_runs_under(app: App, sync: bool) -> None:
+    events = Watched(app)
+    given: list[Lease] = []
+
+    if sync:
+
+        @app.every("1h", name="nightly", lease="postgres")
+        def nightly(lease: Lease) -> None:
+            given.append(lease)
+
+    else:
+
+        @app.every("1h", name="nightly", lease="postgres")
+        async def nightly(tick: Tick, lease: Lease) -> None:
+            async with app.transaction() as tx:
+                await lease.fence(tx)
+            given.append(lease)
+
+    await fire(app, "nightly")
+    async with app.worker():
+        await until(lambda: given)
+    assert [event.term for event in events.of(LeaseAcquired)] == [given[0].term]
+    async with app.lease("cron:nightly"), app.transaction() as tx:
+        with pytest.raises(LostLease):
+            await given[0].fence(tx)
+
+
+async def test_a_function_that_asks_for_a_lease_without_one_is_refused(app: App) -> None:
+    with pytest.raises(ConfigError, match="give its schedule lease="):
+
+        @app.every("1h")
+        async def nightly(lease: Lease) -> None: ...
+
+
+async def test_a_run_whose_lease_nobody_can_be_asked_for_waits_and_spends_no_attempt(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trueup.worker.exclusive.ASK_AGAIN", timedelta(milliseconds=200))
+    seen: list[Tick] = []
+    with Valkey() as valkey:
+        app = App(database_url, redis_url=valkey.url)
+        events = Watched(app)
+
+        @app.every("1h", name="nightly", lease="redis", lease_key="cron:nightly-report")
+        async def nightly(tick: Tick) -> None:
+            assert valkey.keys() == ["cron:nightly-report"]
+            seen.append(tick)
+
+        await fire(app, "nightly")
+        valkey.stop()
+        async with app.worker():
+            await events.seen(RunPostponed, count=2)
+            assert seen == []
+            await asyncio.to_thread(valkey.start)
+            await until(lambda: seen)
+        assert [tick.attempt for tick in seen] == [1]
+        assert [outcome for outcome, _ in await ticks(app)] == ["fired"]
+        assert "Redis cannot be reached" in events.of(RunPostponed)[0].reason
+        await app.close()
+
+
 async def test_a_retry_waits_for_the_lease_of_the_holder_that_died() -> None:
     again = RunLease("postgres").wish(Tick("nightly", DUE, timedelta(), 2), Every("1h"))
     assert again.wait == timedelta(minutes=1)
@@ -139,6 +209,13 @@ async def test_a_retry_waits_for_the_lease_of_the_holder_that_died() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
+        ({"lease_step": "1m"}, "need lease="),
+        ({"lease": "postgres", "lease_step": "10ms"}, "lease_step='10ms' is too short"),
+        ({"lease": "redis", "lease_key": 1}, "lease_key=1"),
+        ({"lease": "redis", "lease_key": ""}, "lease_key"),
+        ({"lease": "redis", "lease_key": "two words"}, "lease_key"),
+        ({"lease": "advisory", "lease_key": "cron:x"}, "lease_key='cron:x'"),
+        ({"lease": "advisory", "lease_key": True}, "lease_key=True"),
         ({"lease": "etcd"}, "lease='etcd'"),
         ({"lease_ttl": "1m"}, "need lease="),
         ({"lease": "postgres", "lease_key": 1}, "lease_key="),

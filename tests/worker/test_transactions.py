@@ -84,6 +84,46 @@ async def test_writes_and_done_commit_together(still: App, worker: ManualWorker,
 
 
 @both
+async def test_a_result_that_is_known_only_inside_is_asked_for_at_the_end(
+    still: App, worker: ManualWorker, table: str, sync: bool
+) -> None:
+    paid: list[int] = []
+
+    async def pay(ctx: Context = injected) -> None:
+        async with ctx.transaction(result=lambda: {"paid": paid}) as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+            paid.append(7)
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with ctx.transaction(result=lambda: {"paid": paid}) as tx:
+            tx.execute(WRITE, [ctx.job.id])
+            paid.append(7)
+
+    job = await still.job(name="pay")(pay_sync if sync else pay).enqueue()
+    await worker.run_pending()
+    assert await job.result() == {"paid": [7]}
+
+
+@both
+async def test_writes_are_rolled_back_when_no_result_can_be_had_at_the_end(
+    still: App, worker: ManualWorker, table: str, sync: bool
+) -> None:
+    async def pay(ctx: Context = injected) -> None:
+        async with ctx.transaction(result=lambda: 1 / 0) as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with ctx.transaction(result=lambda: 1 / 0) as tx:
+            tx.execute(WRITE, [ctx.job.id])
+
+    job = await still.job(name="pay", retry=Retry(max_attempts=1))(pay_sync if sync else pay).enqueue()
+    await worker.run_pending()
+    assert written(table) == []
+    with pytest.raises(JobFailed, match="division by zero"):
+        await job.result()
+
+
+@both
 async def test_an_error_inside_rolls_the_writes_back(still: App, worker: ManualWorker, table: str, sync: bool) -> None:
     pay, _ = declare(still, sync, fail_inside=True)
     job = await pay.enqueue()

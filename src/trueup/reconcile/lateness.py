@@ -25,6 +25,20 @@ class Lateness:
         self.worst_s = max(self.worst_s, seconds)
         self.total_s += seconds
 
+    def add_alike(self, count: int, worst: float, total: float) -> None:
+        """So many at once, all of which fall between the bounds that the worst falls between."""
+        worst = max(0.0, worst)
+        self.counts[bisect_left(BOUNDS_S, worst)] += count
+        self.late += count if worst > GRACE.total_seconds() else 0
+        self.worst_s = max(self.worst_s, worst)
+        self.total_s += max(0.0, total)
+
+    def include(self, other: Lateness) -> None:
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.late += other.late
+        self.worst_s = max(self.worst_s, other.worst_s)
+        self.total_s += other.total_s
+
     @property
     def count(self) -> int:
         return sum(self.counts)

@@ -9,21 +9,21 @@ from typing import Any, TypedDict
 
 from trueup.durations import Duration, Rate, format_duration
 from trueup.errors import ConfigError
-from trueup.reconcile.reconciler import lane, positive, slower, whole
+from trueup.reconcile.reconciler import interval, lane, positive, slower, whole
 from trueup.reconcile.selection import Selection
 
 MOST_BATCH = 100_000
 
 
 class PurgeOptions(TypedDict, total=False):
-    """`every` so often, `batch` rows a statement, at most `rate` rows for the whole fleet.
+    """`every` so often (with None only when asked), `batch` rows a statement, at most `rate` rows for the whole fleet.
 
     `max_fraction` refuses to begin when more than this part of the table would be touched: a guard against a wrong clock, a
     wrong import, a wrong condition.
     """
 
     name: str | None
-    every: Duration
+    every: Duration | None
     batch: int
     rate: str | Rate | None
     max_fraction: float | None
@@ -45,6 +45,7 @@ class Purge:
     max_fraction: float | None
     run_at_start: bool
     deadline: timedelta | None
+    on_demand: bool = False  # no worker begins it by itself
 
     @classmethod
     def of(
@@ -62,17 +63,19 @@ class Purge:
         ):
             raise ConfigError(f"{who}: max_fraction={fraction!r}: a number above 0 and up to 1 is needed")
         deadline = options.get("deadline")
+        every, on_demand = interval(who, options.get("every", "1m"))
         return cls(
             name=name,
             selection=selection,
             to=to,
             columns=columns,
-            every=positive(who, "every", options.get("every", "1m")),
+            every=every,
             batch=whole(who, "batch", options.get("batch", 1_000), MOST_BATCH),
             rate=slower(options.get("rate")),
             max_fraction=fraction,
             run_at_start=options.get("run_at_start", False),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
+            on_demand=on_demand,
         )
 
     @property
@@ -83,7 +86,7 @@ class Purge:
         return {
             "what": "delete" if self.to is None else f"move to {self.to}",
             "rows": str(self.selection),
-            "every": format_duration(self.every),
+            "every": None if self.on_demand else format_duration(self.every),
             "batch": self.batch,
             "rate": None if self.rate is None else str(self.rate),
             "max_fraction": self.max_fraction,

@@ -28,7 +28,7 @@ MOST_CONCURRENCY = 1_000
 class ReconcileOptions(TypedDict, total=False):
     """How often and how rows are looked at.
 
-    Every instance sweeps `every` so often, `batch` rows a claim, `concurrency` handlers at a time. `claim="lease"` holds a
+    Every instance sweeps `every` so often (with None only when asked, by `app.reconcilers.run`), `batch` rows a claim, `concurrency` handlers at a time. `claim="lease"` holds a
     row by a lease of `lease_for`, renewed while its handler runs, up to `timeout`; `claim="row_lock"` by a lock on the row
     inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, `failed` being written to
     it, and in the end quarantined, or treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate` and
@@ -37,7 +37,7 @@ class ReconcileOptions(TypedDict, total=False):
     """
 
     name: str | None
-    every: Duration
+    every: Duration | None
     batch: int
     concurrency: int
     claim: Claim
@@ -77,6 +77,7 @@ class Reconciler:
     pause_after: int | None
     pause_for: timedelta
     mode: Mode
+    on_demand: bool = False  # no worker sweeps by itself
 
     @classmethod
     def of(cls, name: str, selection: Selection, handler: RowHandler, options: ReconcileOptions) -> Reconciler:
@@ -85,7 +86,7 @@ class Reconciler:
         if unknown:
             raise TypeError(f"a reconciler takes no {', '.join(unknown)}")
         who = f"reconciler {name!r}"
-        every = positive(who, "every", options.get("every", "1m"))
+        every, on_demand = interval(who, options.get("every", "1m"))
         revisit = options.get("revisit")
         deadline = options.get("deadline")
         claim = _one_of(who, "claim", options.get("claim", "lease"), get_args(Claim))
@@ -134,6 +135,7 @@ class Reconciler:
             pause_after=_optional_whole(who, "pause_after", options.get("pause_after")),
             pause_for=positive(who, "pause_for", options.get("pause_for", "30s")),
             mode=mode,  # type: ignore[arg-type]
+            on_demand=on_demand,
         )
 
     @property
@@ -146,7 +148,7 @@ class Reconciler:
         return {
             "what": "reconcile",
             "rows": str(self.selection),
-            "every": format_duration(self.every),
+            "every": None if self.on_demand else format_duration(self.every),
             "batch": self.batch,
             "concurrency": self.concurrency,
             "claim": self.claim,
@@ -177,6 +179,11 @@ def positive(who: str, option: str, value: Duration) -> timedelta:
     if not duration:
         raise ConfigError(f"{who}: {option}=: must be longer than nothing")
     return duration
+
+
+def interval(who: str, every: Duration | None) -> tuple[timedelta, bool]:
+    """How often, and whether only on demand; then a minute is what a long sweep counts by."""
+    return (timedelta(minutes=1), True) if every is None else (positive(who, "every", every), False)
 
 
 def whole(who: str, option: str, value: object, most: int) -> int:

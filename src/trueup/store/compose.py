@@ -634,39 +634,50 @@ class Composer:
             parts[0] = SQL("{} nulls first").format(parts[0])
         return COMMA.join(parts)
 
-    def purge(self, state: str | None, to: str | None, columns: tuple[str, ...]) -> bytes:
-        """Move the rows of one state on, or delete them."""
-        spec, one_table = self.found.spec, not self.found.partitioned
-        parts = [self.state_is(state)] if state is not None else []
-        parts += [*([self.due] if self.due is not None else []), *self.where, *self.unleased]
-        keys = COMMA.join(
-            SQL("{} as {}").format(self.column(key), SQL(f"trueup_t{n}")) for n, key in enumerate(self.keys, 1)
-        )
-        # ctid is enough inside the statement that has locked the row, but only within one table.
-        slot = SQL("t.ctid as slot, {}").format(keys) if one_table else keys
-        is_picked = SQL("t.ctid = any(array(select slot from picked))") if one_table else self.same_key("p")
-        # There is no time since -infinity, and one such row must not stop all others.
-        since = SQL("greatest({}, timestamptz '0001-01-01 00:00+00')").format(self.became_due)
-        late = SQL("date_part('epoch', {} - {}) as late_s").format(NOW, since)
-        assignments: list[Assignment] = []
-        if to is not None:
-            assert spec.state is not None
-            assignments = [(spec.state, self.cast(quoted(to), spec.state))]
-            assignments += [(name, self.cast(SQL(f"%(c{n})s::text"), name)) for n, name in enumerate(columns, 1)]
-            assignments += self._touched(columns)
+    def delete(self, state: str | None) -> bytes:
+        """Delete the rows of one state."""
+        lock, keys = SQL("update"), self._typed_keys
+        picked: Composable
+        if self.found.partitioned:
+            picked = SQL("picked as materialized ({}), ").format(self._oldest(state, keys, lock))
+            using, is_picked = SQL(" using picked as p"), self.same_key("p")
+        else:
+            # The row's place is enough inside the statement that has locked the row, but only within one table.
+            picked = using = SQL("")
+            is_picked = SQL("t.ctid = any(array({}))").format(self._oldest(state, SQL("t.ctid"), lock))
+        names = {"picked": picked, "using_picked": using, "is_picked": is_picked, "due": self.became_due}
+        return self._compose("rows/delete", **names, **_LATENESS)
+
+    def move(self, state: str | None, to: str, columns: tuple[str, ...]) -> bytes:
+        """Move the rows of one state on."""
+        spec, one_table, keys = self.found.spec, not self.found.partitioned, self._typed_keys
+        assert spec.state is not None
+        assignments = [(spec.state, self.cast(quoted(to), spec.state))]
+        assignments += [(name, self.cast(SQL(f"%(c{n})s::text"), name)) for n, name in enumerate(columns, 1)]
+        assignments += self._touched(columns)
+        what = SQL("{}{}, {} as due").format(SQL("t.ctid as slot, " if one_table else ""), keys, self.became_due)
         return self._compose(
-            "rows/delete" if to is None else "rows/move",
-            slot=slot,
+            "rows/move",
+            oldest=self._oldest(state, what, self.lock_for(name for name, _ in assignments)),
             keys=keys,
             key_names=SQL(", ".join(self._typed_names)),
-            eligible=AND.join(parts) if parts else SQL("true"),
-            ordered=self._ordered(),
-            lock=self.lock_for(name for name, _ in assignments),
             from_picked=SQL("" if one_table else " from picked as p"),
-            using_picked=SQL("" if one_table else " using picked as p"),
-            is_picked=is_picked,
+            is_picked=SQL("t.ctid = any(array(select slot from picked))") if one_table else self.same_key("p"),
             assignments=_set(assignments),
-            late_s=late,
+            **_LATENESS,
+        )
+
+    def _oldest(self, state: str | None, what: Composable, lock: Composable) -> Composable:
+        """The oldest that may be purged, locked; those that somebody else has locked are passed over."""
+        parts = [self.state_is(state)] if state is not None else []
+        parts += [*([self.due] if self.due is not None else []), *self.where, *self.unleased]
+        eligible = AND.join(parts) if parts else SQL("true")
+        return self._fragment("rows/_oldest", what=what, eligible=eligible, ordered=self._ordered(), lock=lock)
+
+    @property
+    def _typed_keys(self) -> Composable:
+        return COMMA.join(
+            SQL("{} as {}").format(self.column(key), SQL(f"trueup_t{n}")) for n, key in enumerate(self.keys, 1)
         )
 
     def purgeable(self) -> bytes:
@@ -699,6 +710,22 @@ class Composer:
     def _compose(self, name: str, **names: Composable) -> bytes:
         return self.statements.compose(name, table=self.table, **names)
 
+
+# How late rows that became due at `due` are, in seconds. There is no time since -infinity, and one such row must not stop all others.
+_SINCE = "greatest({}, timestamptz '0001-01-01 00:00+00')"
+_LATE = f"date_part('epoch', {{now}} - {_SINCE})"
+_LATENESS: Mapping[str, Composable] = {
+    "late": SQL(_LATE.format("due", now="{}")).format(NOW),
+    "late_of_min": SQL(_LATE.format("min(due)", now="{}")).format(NOW),
+    "late_of_max": SQL(_LATE.format("max(due)", now="{}")).format(NOW),
+    # Faster than the sum of the differences, and as exact as is of use.
+    "late_in_all": SQL("count(*) * date_part('epoch', {}) - sum(date_part('epoch', {}))").format(
+        NOW, SQL(_SINCE.format("due"))
+    ),
+    "between_different_bounds": SQL(
+        "width_bucket(-worst_s, %(bounds)s::float8[]) <> width_bucket(-least_s, %(bounds)s::float8[])"
+    ),
+}
 
 # Of a claimed row, in the order that `Rows` reads.
 _TOLD = SQL(

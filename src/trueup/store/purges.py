@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any
 from trueup.clock import Clock
 from trueup.jobs.limits import grant
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.lateness import BOUNDS_S, GRACE
+from trueup.reconcile.lateness import BOUNDS_S, Lateness
 from trueup.reconcile.purge import Purge
 from trueup.store.compose import Composer, quoted
 from trueup.store.jobs import Database
@@ -28,27 +29,31 @@ class Taken:
 
     asked: int = 0
     count: int = 0
-    worst_s: float = 0.0
-    total_s: float = 0.0
-    late: int = 0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    lateness: Lateness = field(default_factory=Lateness)
     ask_again_after: timedelta | None = None
 
     def add_to(self, counts: Counts) -> None:
         counts.claimed += self.count
         counts.changed += self.count
-        lateness = counts.lateness
-        lateness.late += self.late
-        lateness.worst_s = max(lateness.worst_s, self.worst_s)
-        lateness.total_s += self.total_s
-        lateness.counts = [old + new for old, new in zip(lateness.counts, self.buckets, strict=True)]
+        counts.lateness.include(self.lateness)
 
 
 class Purges:
+    """One of them, over one table. `also` are further connections, for as many batches more under way at a time."""
+
     def __init__(
-        self, database: Database, statements: Statements, clock: Clock, purge: Purge, found: Found, timeout: timedelta
+        self,
+        database: Database,
+        statements: Statements,
+        clock: Clock,
+        purge: Purge,
+        found: Found,
+        timeout: timedelta,
+        *,
+        also: Sequence[Database] = (),
     ) -> None:
         self._database = database
+        self._lines = (database, *also)
         self._statements = statements
         self._clock = clock
         self.purge = purge
@@ -57,19 +62,28 @@ class Purges:
         self.composer = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self._columns = tuple(sorted(purge.columns))
         self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
-        self._take = cache(lambda state: self.composer.purge(state, purge.to, self._columns))
+        self._take = cache(self._statement)
+
+    def _statement(self, state: str | None) -> bytes:
+        to = self.purge.to
+        return self.composer.delete(state) if to is None else self.composer.move(state, to, self._columns)
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
         """What a sweep begins with, for looking at its plan."""
         state = next(iter(self.purge.selection.states), None)
         return self._take(state), {**self._params(), "most": self.purge.batch}
 
-    async def take(self, state: str | None) -> Taken:
+    @property
+    def at_once(self) -> int:
+        """How many batches may be under way at a time. With a rate the next one has to know how much this one took."""
+        return len(self._lines) if self.purge.lane is None else 1
+
+    async def take(self, state: str | None, line: int = 0) -> Taken:
         """Move or delete up to a batch of the rows in this state, oldest first."""
         purge = self.purge
         if purge.lane is None:
             params = {**self._params(), "most": purge.batch}
-            return _taken(purge.batch, await self._database.fetch_steered(self._steer, self._take(state), params))
+            return _taken(purge.batch, await self._lines[line].fetch_steered(self._steer, self._take(state), params))
         async with self._database.transaction() as connection:
             locked = await fetch(
                 connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": purge.lane}
@@ -125,21 +139,17 @@ class Purges:
         }
         return {
             "now": self._clock.now(),
-            "grace": GRACE.total_seconds(),
             "bounds": [-bound for bound in reversed(BOUNDS_S)],
             **values,
         }
 
 
 def _taken(asked: int, rows: Rows) -> Taken:
-    buckets = [0] * (len(BOUNDS_S) + 1)
-    for bucket, count, *_ in rows:
-        buckets[bucket] = count
-    return Taken(
-        asked,
-        sum(buckets),
-        max((worst for _, _, worst, _, _ in rows), default=0.0),
-        sum(total for _, _, _, total, _ in rows),
-        sum(late for *_, late in rows),
-        buckets,
-    )
+    ((count, worst, total, each),) = rows
+    lateness = Lateness()
+    if each is None:
+        lateness.add_alike(count, worst or 0.0, total or 0.0)
+    else:
+        for seconds in each:
+            lateness.add(seconds)
+    return Taken(asked, count, lateness)

@@ -2,6 +2,8 @@
 
 The lease is held for a little less than the time to the next tick at most, but renewed in short steps, so that a holder
 that died blocks the others for a minute and not for a day.
+
+When whoever keeps the lease cannot be asked, nobody runs, and nothing is given up either: the run waits until it can be.
 """
 
 from __future__ import annotations
@@ -16,19 +18,21 @@ from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, NotAcquired
-from trueup.events import Events, RunHandledElsewhere
-from trueup.jobs.outcome import Discard
+from trueup.events import Events, RunHandledElsewhere, RunPostponed
+from trueup.jobs.definition import checked_name
+from trueup.jobs.outcome import Discard, Snooze
 from trueup.leases.length import SHORTEST, longest_hold
 from trueup.schedules.spec import Spec
 from trueup.store.pool import fetch_sync
 from trueup.store.store import Store
 from trueup.tick import Tick
-from trueup.worker.hold import Wish
+from trueup.worker.hold import Lease, Wish
 from trueup.worker.lease import Holding
 
 Backend: TypeAlias = Literal["postgres", "advisory", "redis"]
 
 STEP = timedelta(seconds=60)  # what is renewed at a time, and how long a dead holder is waited for
+ASK_AGAIN = timedelta(seconds=5)  # when whoever keeps the lease could not be asked
 ELSEWHERE = "another instance is handling it"
 
 
@@ -38,23 +42,23 @@ class RunLease:
 
     backend: Backend
     most: timedelta | None = None
-    key: int | None = None
+    key: int | str | None = None
+    step: timedelta = STEP
 
     @classmethod
-    def of(cls, lease: Backend | None, ttl: Duration | None, key: int | None) -> RunLease | None:
+    def of(
+        cls, lease: Backend | None, ttl: Duration | None, key: int | str | None, step: Duration | None
+    ) -> RunLease | None:
         """From what people write."""
         if lease is None:
-            if ttl is not None or key is not None:
-                raise ConfigError("lease_ttl= and lease_key= need lease=")
+            if ttl is not None or key is not None or step is not None:
+                raise ConfigError("lease_ttl=, lease_step= and lease_key= need lease=")
             return None
         if lease not in get_args(Backend):
             raise ConfigError(f"lease={lease!r}: {', '.join(map(repr, get_args(Backend)))} or None")
-        if key is not None and lease != "advisory":
-            raise ConfigError("lease_key= is for lease='advisory'")
-        most = None if ttl is None else parse_duration(ttl)
-        if most is not None and most < SHORTEST:
-            raise ConfigError(f"lease_ttl={ttl!r} is too short; a second is the least")
-        return cls(lease, most, key)
+        check_key("lease_key=", lease, key)
+        most = None if ttl is None else _long_enough("lease_ttl", ttl)
+        return cls(lease, most, key, STEP if step is None else _long_enough("lease_step", step))
 
     def wish(self, tick: Tick, spec: Spec) -> Wish:
         """The lease for this tick's run. A retry waits: the one who died may have been this very run."""
@@ -62,7 +66,7 @@ class RunLease:
         if most is None:
             following = spec.next_after(tick.due_at)
             most = None if following is None else longest_hold(following - tick.due_at)
-        step = STEP if most is None else min(STEP, most)
+        step = self.step if most is None else min(self.step, most)
         return Wish(f"cron:{tick.schedule}", step, step if tick.attempt > 1 else None, most)
 
 
@@ -70,15 +74,19 @@ class Exclusive:
     """Wraps the functions of schedules. `hold` makes a Holding, `store` gives the store, both only when a run needs them."""
 
     def __init__(
-        self, hold: Callable[[Wish, Backend, int | None], Holding], store: Callable[[], Store], events: Events
+        self, hold: Callable[[Wish, Backend, int | str | None], Holding], store: Callable[[], Store], events: Events
     ) -> None:
         self._hold = hold
         self._store = store
         self._events = events
 
     def wrap(self, function: Callable[..., Any], lease: RunLease, spec: Spec) -> Callable[..., Any]:
-        """The function under the lease. It takes a Tick in any case; called by hand, without one, it is the function itself."""
-        own, name = _tick_parameter(function), "tick_of_lease"
+        """The function under the lease. It takes a Tick in any case; called by hand, without one, it is the function itself.
+
+        Where it asks for a Lease, it is given the one it runs under.
+        """
+        own, name = _parameter(function, Tick), "tick_of_lease"
+        wanted = _parameter(function, Lease)
 
         def holding(kwargs: dict[str, Any]) -> tuple[Tick, Holding] | None:
             tick = kwargs.pop(name, None) if own is None else kwargs.get(own)
@@ -90,11 +98,12 @@ class Exclusive:
                 return await function(*args, **kwargs)
             async with AsyncExitStack() as stack:
                 try:
-                    await stack.enter_async_context(found[1])
+                    lease = await stack.enter_async_context(found[1])
                 except NotAcquired as refused:
+                    self._postpone(found[0], refused)
                     await self._store().schedules.skip_tick(found[0].schedule, found[0].due_at, ELSEWHERE)
                     raise self._elsewhere(found[0], refused) from None
-                return await function(*args, **kwargs)
+                return await function(*args, **kwargs, **({wanted: lease} if wanted else {}))
 
         @functools.wraps(function)
         def run_sync(*args: Any, **kwargs: Any) -> Any:
@@ -102,16 +111,22 @@ class Exclusive:
                 return function(*args, **kwargs)
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(found[1])
+                    lease = stack.enter_context(found[1])
                 except NotAcquired as refused:
+                    self._postpone(found[0], refused)
                     self._skip_sync(found[0])
                     raise self._elsewhere(found[0], refused) from None
-                return function(*args, **kwargs)
+                return function(*args, **kwargs, **({wanted: lease} if wanted else {}))
 
         wrapped: Callable[..., Any] = run if inspect.iscoroutinefunction(function) else run_sync
-        if own is None:
-            _add_parameter(wrapped, function, name)
+        _set_parameters(wrapped, function, added=None if own else name, removed=wanted)
         return wrapped
+
+    def _postpone(self, tick: Tick, refused: NotAcquired) -> None:
+        """Raises Snooze when nobody could say whether it is held: then it is not known to be handled elsewhere, either."""
+        if refused.unreachable:
+            self._events.emit(RunPostponed(tick.schedule, tick.due_at.isoformat(), refused.reason))
+            raise Snooze(ASK_AGAIN) from None
 
     def _skip_sync(self, tick: Tick) -> None:
         store = self._store()
@@ -124,17 +139,43 @@ class Exclusive:
         return Discard(f"{ELSEWHERE}: {refused.reason}")
 
 
-def _tick_parameter(function: Callable[..., Any]) -> str | None:
+def check_key(what: str, backend: Backend, key: int | str | None) -> None:
+    """Raises ConfigError for a key that this backend has no use for."""
+    if key is None:
+        return
+    if backend == "advisory" and isinstance(key, int) and not isinstance(key, bool):
+        return
+    if backend == "redis" and isinstance(key, str):
+        checked_name(what.removesuffix("="), key)
+        return
+    raise ConfigError(f"{what}{key!r}: a number is for an advisory lease, a text for one in Redis")
+
+
+def asks_for_lease(function: Callable[..., Any]) -> bool:
+    return _parameter(function, Lease) is not None
+
+
+def _long_enough(option: str, duration: Duration) -> timedelta:
+    length = parse_duration(duration)
+    if length < SHORTEST:
+        raise ConfigError(f"{option}={duration!r} is too short; a second is the least")
+    return length
+
+
+def _parameter(function: Callable[..., Any], kind: type) -> str | None:
     try:
         hints = get_type_hints(function)
     except NameError:  # the declaration says what is wrong
         return None
-    return next((name for name, hint in hints.items() if hint is Tick and name != "return"), None)
+    return next((name for name, hint in hints.items() if hint is kind and name != "return"), None)
 
 
-def _add_parameter(wrapped: Any, function: Callable[..., Any], name: str) -> None:
-    """Let the wrapped function be given its tick, though the function itself does not ask for it."""
+def _set_parameters(wrapped: Any, function: Callable[..., Any], *, added: str | None, removed: str | None) -> None:
+    """Let the wrapped function be given its tick, though the function itself does not ask for it; its lease is ours to give."""
     signature = inspect.signature(function)
-    added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Tick)
-    wrapped.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])
-    wrapped.__annotations__ = {**function.__annotations__, name: Tick}
+    parameters = [each for each in signature.parameters.values() if each.name != removed]
+    wrapped.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if name != removed}
+    if added is not None:
+        parameters.append(inspect.Parameter(added, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Tick))
+        wrapped.__annotations__[added] = Tick
+    wrapped.__signature__ = signature.replace(parameters=parameters)

@@ -471,6 +471,7 @@ class Worker:
     async def _leave(self, life: Life) -> None:
         if life.over:
             return
+        life.over = True  # a renewal under way finds the lease given back, and that is no loss
         try:
             await self._workers.leave(life.holder)
         except RETRYABLE:

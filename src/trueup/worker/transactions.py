@@ -74,7 +74,8 @@ class FinishingTransaction(JobTransaction):
             raise TrueupError("this job is done already; a job has one finishing transaction")
         self._port = port
         self._context = context
-        self._result = None if result is None else encode_result(result, port.result_limit)
+        self._later = result if callable(result) else None
+        self._result = None if self._later is not None else self._encoded(result)
         self._stack: AsyncExitStack | ExitStack | None = None
         self._connection: AsyncConnection[Any] | Connection[Any] | None = None
 
@@ -147,8 +148,13 @@ class FinishingTransaction(JobTransaction):
         """A process stopped inside the transaction must not keep its row locks for ever: the server ends it after a lease."""
         return BOUND, milliseconds(self._port.lease_for)
 
+    def _encoded(self, result: Any) -> str | None:
+        return None if result is None else encode_result(result, self._port.result_limit)
+
     def _complete(self) -> tuple[bytes, dict[str, Any]]:
         job, store = self._context.job, self._port.store
+        if self._later is not None:
+            self._result = self._encoded(self._later())
         return store.statements["jobs/complete"], {
             "now": store.clock.now(),
             "holder": job.holder,

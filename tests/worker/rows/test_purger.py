@@ -78,10 +78,10 @@ async def test_a_pause_ends_a_sweep_that_is_under_way(live: Field, monkeypatch: 
     sweeping = await gathered(live)
     take = sweeping.purges.take
 
-    async def pausing(state: str | None) -> Any:
+    async def pausing(state: str | None, line: int = 0) -> Any:
         await live.do("update trueup.reconcilers set state = 'paused'")
         monkeypatch.setattr(purger, "LOOK_AT_GATE", 0.0)
-        return await take(state)
+        return await take(state, line)
 
     monkeypatch.setattr(sweeping.purges, "take", pausing)
     assert (await live.sweep("age")).changed == 10
