@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncClientCursor, AsyncConnection
-from psycopg.pq import TransactionStatus
+from psycopg import AsyncConnection
 
 from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.events import DatabaseLost, DatabaseRestored, Events
+from trueup.store import prepared
 from trueup.store.connect import RETRYABLE, abort, connection_settings
 from trueup.store.load import source
 
@@ -129,24 +129,16 @@ async def fetch_steered(
 ) -> Rows:
     """The rows of a statement that runs after another which sets its planner and its limits, for this transaction only.
 
-    Both go in one message, with their parameters inside. A pipeline needs five times as much of this process' time, but only
-    it can send a prepared statement.
+    All goes in one message, and with it what begins and ends the transaction.
     """
-    if connection.prepare_threshold is not None:
-        async with connection.pipeline(), connection.transaction():
-            await connection.execute(steer)
-            cursor = await connection.execute(query, params)
-        return await cursor.fetchall()
-    at_once = AsyncClientCursor(connection)
     try:
-        await at_once.execute(b"BEGIN;\n%b;\n%b;\nCOMMIT" % (steer, query), params)
+        cursor = await prepared.send(connection, b"BEGIN;\n%b;\n" % steer, query, b"\nCOMMIT", params)
     except BaseException:
-        if connection.info.transaction_status == TransactionStatus.INERROR:
-            await connection.rollback()
+        await prepared.roll_back(connection)
         raise
     for _ in range(STATEMENTS_BEFORE):
-        at_once.nextset()
-    return await at_once.fetchall()
+        cursor.nextset()
+    return await cursor.fetchall()
 
 
 async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:

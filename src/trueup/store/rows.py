@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 import orjson
-from psycopg import AsyncClientCursor, AsyncConnection, errors
+from psycopg import AsyncConnection, errors
 
 from trueup.clock import Clock
 from trueup.jobs.failure import MOST_ERRORS
@@ -25,6 +25,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
 from trueup.reconcile.outcome import Delete, Stay, To
 from trueup.reconcile.reconciler import Reconciler
+from trueup.store import prepared
 from trueup.store.compose import SQL, Composer, Place, quoted
 from trueup.store.enqueue import Enqueue
 from trueup.store.jobs import Database
@@ -352,10 +353,7 @@ class Rows:
     async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> Mapping[str, Any] | Refusal:
         """Begin a transaction that has a claimed row locked, and read the row anew; or say why that cannot be."""
         params = {**self._about(row.holder), "key": row.key, "term": row.term, **_numbered("k", row.key_texts)}
-        cursor = AsyncClientCursor(
-            connection
-        )  # several statements in one message: that takes the values as part of the text
-        await cursor.execute(self._begin + self._once("lock"), params)
+        cursor = await prepared.send(connection, self._begin, self._once("lock"), b"", params)
         while cursor.nextset():
             pass
         found = await cursor.fetchone()
@@ -385,7 +383,7 @@ class Rows:
                 params[f"c{n}"] = text_of(outcome.columns[name], self.found.columns[name])
         try:
             if not outcome.then:
-                await AsyncClientCursor(connection).execute(query + b"COMMIT", params)
+                await prepared.send(connection, b"", query, b"COMMIT", params)
                 return True
             await connection.execute(query, params)
         except errors.DivisionByZero:
