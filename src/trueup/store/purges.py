@@ -13,7 +13,7 @@ from trueup.jobs.limits import grant
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S, Lateness
 from trueup.reconcile.purge import Purge
-from trueup.store.compose import Composer, quoted
+from trueup.store.compose import Purging, quoted
 from trueup.store.jobs import Database
 from trueup.store.line import Rows, fetch
 from trueup.store.load import Statements
@@ -59,7 +59,7 @@ class Purges:
         self.purge = purge
         self.found = found
         # Of unknown age is not old: nobody looks at these rows again before they go.
-        self.composer = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
+        self.composer = Purging(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self._columns = tuple(sorted(purge.columns))
         self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
         self._take = cache(self._statement)
