@@ -1,0 +1,1 @@
+"""Real servers on loopback, for the tests and the local runs of the applications."""

@@ -1,0 +1,71 @@
+"""A message: its id, its headers and its body, checked before they are stored and the same at every attempt. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any
+
+from trueup.jobs.job import ClaimedJob
+
+ID_HEADER = "Nats-Msg-Id"
+STREAM_HEADER = "Nats-Expected-Stream"
+MOST_ID = 500  # characters; the server keeps every id in memory for as long as the duplicate window
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+
+
+def fault_in_id(message_id: str) -> str | None:
+    if not 1 <= len(message_id) <= MOST_ID:
+        return f"1 to {MOST_ID} characters are needed"
+    return _fault_in_value(message_id)
+
+
+def fault_in_headers(headers: Mapping[str, str]) -> str | None:
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            return f"{name!r:.80} is not the name of a header"
+        if name.lower().startswith("nats-"):
+            return f"{name}: headers that begin with Nats- steer the server, and are set by trueup itself"
+        fault = _fault_in_value(value)
+        if fault is not None:
+            return f"{name}: {fault}"
+    return None
+
+
+def _fault_in_value(value: str) -> str | None:
+    """nats-py would make blanks of line breaks and cut off blanks around; what was asked for is sent, or nothing."""
+    if not value.isprintable():
+        return "a line break or another control character cannot be sent"
+    if value != value.strip():
+        return "blanks around it cannot be sent"
+    return None
+
+
+def fault_in_data(data: Any) -> str | None:
+    """What else cannot be written as JSON is found when the job's arguments are stored."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return "JSON has no bytes; give text, or what the bytes mean"
+    return None
+
+
+def body_of(data: Any) -> bytes:
+    """Compact JSON in UTF-8. Keys are sorted: the database, or a later release, may hand them over in another order."""
+    return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def id_of(job: ClaimedJob) -> str:
+    """The id of a message that was given none: the job's idempotency key, and when it was enqueued.
+
+    The same at every attempt. The key alone is not enough: jobs are counted from 1 in every database, and the messages of a
+    second one, or of one that was made anew, would be dropped as duplicates of the first one's.
+    """
+    return f"{job.idempotency_key}@{job.enqueued_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+
+
+def size_of(headers: Mapping[str, str], body: bytes) -> int:
+    """What counts against the server's limit. nats-py looks at the body alone, and the server hangs up on the rest."""
+    lines = sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
+    return len("NATS/1.0\r\n\r\n") + lines + len(body)

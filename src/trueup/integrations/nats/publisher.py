@@ -1,0 +1,209 @@
+"""Publishing: a job that ends when the stream has acknowledged its message."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Self, TypeAlias, TypedDict
+
+import nats.errors
+import nats.js.errors
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+from trueup.app import App
+from trueup.backoff import JOB_RETRY, Retry
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.integrations.nats import message
+from trueup.integrations.nats.connection import Connection, Connections
+from trueup.integrations.nats.errors import NatsUnavailable
+from trueup.integrations.nats.servers import parse_servers
+from trueup.integrations.nats.stream import Stream
+from trueup.integrations.nats.subjects import fault_in_subject
+from trueup.jobs.context import Context
+from trueup.jobs.outcome import GiveUp
+
+log = logging.getLogger("trueup.nats")
+
+NOT_FOUND = 10059
+IN_USE = 10058  # by a stream of that name with another configuration
+REFUSALS = frozenset({400, 401, 403, 413})  # about the message; other codes are about the moment
+
+
+class Published(TypedDict):
+    """What a publishing job returns. With `duplicate` the stream had the message already, under this `seq`."""
+
+    stream: str
+    seq: int
+    duplicate: bool
+    message_id: str
+
+
+class Nats:
+    """A stream to publish to, and the job that does. Raises ConfigError when it cannot be one.
+
+    `servers` is a URL, several with commas between, or a list. `timeout` is for an answer, and for a connection. `connect`
+    takes options of nats-py about logging in and TLS. `name`, `queue` and `retry` are the job's.
+
+    A connection is opened when it is first needed, one for each event loop, and a new one after it was lost. `app.close`
+    closes that of the running loop, and so does `aclose`.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        servers: str | Sequence[str],
+        *,
+        stream: Stream,
+        name: str = "publish",
+        queue: str = "default",
+        retry: Retry | None = None,
+        timeout: Duration = timedelta(seconds=5),
+        connect: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._stream = stream
+        self._servers = parse_servers(servers, connect)
+        self._timeout = parse_duration(timeout)
+        if not self._timeout:
+            raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to publish anything")
+        self._later = 2 * self._timeout.total_seconds()  # for nats-py's own timeouts, which are to come after ours
+        retry = retry or JOB_RETRY
+        self._window = stream.window(retry, app.settings, self._timeout)
+        self._connections = Connections(self._servers, self._timeout)
+
+        Subject: TypeAlias = Annotated[str, _checked(self._fault_in_subject)]
+        Data: TypeAlias = Annotated[Any, _checked(message.fault_in_data)]
+        MessageId: TypeAlias = Annotated[str, _checked(message.fault_in_id)]
+        Headers: TypeAlias = Annotated[dict[str, str], _checked(message.fault_in_headers)]
+
+        @app.job(name=name, queue=queue, retry=retry)
+        async def publish(
+            ctx: Context,
+            subject: Subject,
+            data: Data,
+            *,
+            message_id: MessageId | None = None,
+            headers: Headers | None = None,
+        ) -> Published:
+            return await self._publish(subject, data, message_id or message.id_of(ctx.job), headers or {})
+
+        self.publish = publish
+        app.on_close(self.aclose)  # `trueup worker` leaves nobody else to do so
+
+    def __repr__(self) -> str:
+        return f"<Nats {self._servers!r} stream={self._stream.name!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection of this event loop, within a second or two. It can be used again."""
+        await self._connections.close()
+
+    async def ensure_stream(self, *, update: bool = False) -> None:
+        """Create the stream unless it is there. Any number of processes may do so at once.
+
+        One that is there is only changed to remember ids for longer, and, with `update`, to take subjects that it does not.
+        Raises ConfigError when it is not what is needed, or the server refuses, and NatsUnavailable.
+        """
+        found = await self._found()
+        if found is None:
+            answer = await self._call("CREATE", self._stream.created(self._window))
+            if answer.get("error", {}).get("err_code") != IN_USE:
+                self._config_in(answer)
+                log.info("NATS stream created", extra={"stream": self._stream.name})
+                return
+            found = await self._found() or {}  # somebody else was faster
+        wanted = self._stream.adjusted(found, self._window, update=update)
+        if wanted != found:
+            self._config_in(await self._call("UPDATE", wanted))
+            log.info("NATS stream updated", extra={"stream": self._stream.name})
+
+    async def _found(self) -> dict[str, Any] | None:
+        answer = await self._call("INFO")
+        return None if answer.get("error", {}).get("err_code") == NOT_FOUND else self._config_in(answer)
+
+    def _config_in(self, answer: dict[str, Any]) -> dict[str, Any]:
+        if error := answer.get("error"):
+            text = f"stream {self._stream.name}: {error.get('description')}"
+            raise NatsUnavailable(text) if error.get("code") == 503 else ConfigError(text)
+        config: dict[str, Any] = answer["config"]
+        return config
+
+    async def _call(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Not by nats-py's own calls: from a stream's configuration they drop what they do not know, and would reset it."""
+        connection = await self._connections.get()
+        subject = f"$JS.API.STREAM.{verb}.{self._stream.name}"
+        sent = b"" if body is None else json.dumps(body).encode()
+        asking = connection.client.request(subject, sent, timeout=self._later)
+        try:
+            answer = await connection.ask(asking, subject, self._timeout)
+            said: dict[str, Any] = json.loads(answer.data)
+        except nats.errors.NoRespondersError:
+            raise NatsUnavailable(f"{connection.server} has no JetStream, or not yet") from None
+        except (nats.errors.Error, OSError, ValueError) as error:
+            raise NatsUnavailable(f"{connection.server}: {error}") from None
+        return said
+
+    def _fault_in_subject(self, subject: str) -> str | None:
+        if fault := fault_in_subject(subject):
+            return fault
+        if self._stream.takes(subject):
+            return None
+        return f"{subject!r:.120} is none of stream {self._stream.name}, which takes {', '.join(self._stream.subjects)}"
+
+    async def _publish(self, subject: str, data: Any, message_id: str, headers: dict[str, str]) -> Published:
+        body = message.body_of(data)
+        sent = {**headers, message.ID_HEADER: message_id, message.STREAM_HEADER: self._stream.name}
+        connection = await self._connections.get()
+        most = connection.client.max_payload
+        if (size := message.size_of(sent, body)) > most:
+            raise GiveUp(f"{connection.server} takes messages of up to {most:,} bytes; this one has {size:,}")
+        ack = await self._acknowledged(connection, subject, body, sent)
+        published = Published(stream=ack.stream, seq=ack.seq, duplicate=bool(ack.duplicate), message_id=message_id)
+        if published["duplicate"]:
+            log.info("NATS had this message already", extra={"subject": subject, **published})
+        else:
+            log.debug("NATS message published", extra={"subject": subject, **published})
+        return published
+
+    async def _acknowledged(
+        self, connection: Connection, subject: str, body: bytes, headers: dict[str, str]
+    ) -> nats.js.api.PubAck:
+        publishing = connection.jetstream.publish(subject, body, timeout=self._later, headers=headers)
+        try:
+            ack = await connection.ask(publishing, subject, self._timeout)
+        except nats.js.errors.NoStreamResponseError:
+            raise NatsUnavailable(
+                f"{connection.server}: no stream takes {subject!r}; is there {self._stream.name}? ensure_stream() makes it"
+            ) from None
+        except nats.js.errors.APIError as error:
+            text = f"stream {self._stream.name}: {error.description}"
+            raise GiveUp(text) if error.code in REFUSALS else NatsUnavailable(text) from None
+        except (nats.errors.BadSubjectError, nats.errors.MaxPayloadError) as error:
+            raise GiveUp(f"{connection.server}: {error}") from None
+        except (nats.errors.Error, OSError) as error:
+            raise NatsUnavailable(f"{connection.server}: {error}") from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            ack = None
+        if ack is None or ack.stream != self._stream.name:
+            raise NatsUnavailable(f"{connection.server}: somebody answered under {subject!r} who is not the stream")
+        return ack
+
+
+def _checked(fault_in: Callable[[Any], str | None]) -> AfterValidator:
+    """A validator of an argument from what finds the fault in it."""
+
+    def check(value: Any) -> Any:
+        fault = fault_in(value)
+        if fault is not None:
+            raise PydanticCustomError("refused", "{fault}", {"fault": fault})
+        return value
+
+    return AfterValidator(check)

@@ -1,0 +1,53 @@
+"""Subjects: tokens with dots between. In a stream's, `*` stands for one token and a last `>` for one or more. Pure."""
+
+from __future__ import annotations
+
+from trueup.errors import ConfigError
+
+MOST = 1_000  # bytes; the server reads lines of 4,096, in which the reply's subject has to fit, too
+
+
+def fault_in_subject(subject: str) -> str | None:
+    """Why nothing can be published under this subject, or None."""
+    if "*" in subject or ">" in subject:
+        return f"{subject!r:.120} has a wildcard in it; a message has one subject"
+    return _fault(subject)
+
+
+def checked_patterns(subjects: object) -> tuple[str, ...]:
+    """The subjects of a stream. Raises ConfigError."""
+    if isinstance(subjects, str) or not isinstance(subjects, list | tuple) or not subjects:
+        raise ConfigError(f'subjects={subjects!r:.80}: a list is needed, such as ["orders.>"]')
+    for subject in subjects:
+        fault = _fault_in_pattern(subject) if isinstance(subject, str) else f"{subject!r:.80} is not text"
+        if fault is not None:
+            raise ConfigError(f"subjects: {fault}")
+    return tuple(subjects)
+
+
+def _fault_in_pattern(pattern: str) -> str | None:
+    tokens = pattern.split(".")
+    if ">" in tokens[:-1]:
+        return f"{pattern!r:.120}: > can only be the last token"
+    return _fault(pattern)
+
+
+def _fault(subject: str) -> str | None:
+    if not all(subject.split(".")):
+        return f"{subject!r:.120} has an empty token; write it like 'orders.paid'"
+    if any(letter.isspace() or not letter.isprintable() for letter in subject):
+        return f"{subject!r:.120} has a blank or a control character in it"
+    if len(subject.encode("utf-8", "replace")) > MOST:
+        return f"{subject[:40]!r}… is longer than {MOST} bytes"
+    return None
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Whether everything that `other`, a subject or a pattern, stands for is also meant by `pattern`."""
+    ours, theirs = pattern.split("."), other.split(".")
+    for place, mine in enumerate(ours):
+        if mine == ">":
+            return len(theirs) > place
+        if place >= len(theirs) or theirs[place] == ">" or mine not in ("*", theirs[place]):
+            return False
+    return len(theirs) == len(ours)
