@@ -105,6 +105,30 @@ async def test_a_run_sees_every_row_through_once(shop: App, query: Query) -> Non
     assert (again.ok, again.outcomes["claimed"]) == (True, 0)
 
 
+async def test_one_without_an_interval_is_swept_only_when_asked_for(shop: App, query: Query) -> None:
+    papers = shop.table("papers", key="id", state="state", changed_at="changed_at")
+
+    @papers.reconcile("trial", stale_for="10m", every=None, run_at_start=True)
+    async def by_hand(paper: Row) -> To:
+        return To("seen")
+
+    @papers.reconcile("seen", every="1h", run_at_start=True)
+    async def by_itself(paper: Row) -> To:
+        return To("swept")
+
+    papers.delete("swept", stale_for="0s", every=None, run_at_start=True, name="purge-by-hand")
+    query("insert into papers values (200, 'seen')")
+    async with shop.worker():
+        await until(lambda: query("select from papers where state = 'swept'"))
+    assert query("select count(*)::int from papers where state = 'trial'") == [(5,)]
+    assert (await shop.reconcilers.run("by_hand")).outcomes["changed"] == 5
+    assert (await shop.reconcilers.run("purge-by-hand")).outcomes["changed"] == 1
+    found = await by_name(shop)
+    assert [found[name]["every"] for name in ("by_hand", "purge-by-hand", "by_itself")] == [None, None, "1h"]
+    assert (await shop.reconcilers.show("by_hand"))["next_sweep_at"] is None
+    assert await shop.reconcilers.behind("by_hand") is None
+
+
 async def test_a_limited_run_claims_no_more_than_its_limit(shop: App, query: Query) -> None:
     run = await shop.reconcilers.run("recover", limit=3)
     assert run.outcomes["claimed"] == 3

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +45,7 @@ from trueup.schedules.spec import Spec
 from trueup.store.leases import AdvisoryLeases, RowLeases
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
-from trueup.worker.exclusive import Backend, Exclusive
+from trueup.worker.exclusive import Backend, Exclusive, asks_for_lease, check_key
 from trueup.worker.hold import Wish
 from trueup.worker.lease import Holding
 from trueup.worker.runtime import Worker
@@ -92,6 +92,7 @@ class App:
         self._schedules: dict[str, Entry] = {}
         self._scans: dict[str, Scan[Any]] = {}
         self._reconcilers = Reconcilers()
+        self._closed_with_us: list[Callable[[], Awaitable[None]]] = []
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -160,6 +161,8 @@ class App:
                 function = Exclusive(self._holding, lambda: self.store, self.events).wrap(
                     function, declared.lease, spec
                 )
+            elif asks_for_lease(function):
+                raise ConfigError(f"{function.__qualname__} asks for the Lease it runs under; give its schedule lease=")
             job = cast(Job[P, Any], self._declare(function, declared.job_options))
             self._schedules[job.kind] = declared.entry(job)
             return job
@@ -246,8 +249,22 @@ class App:
         await store.open()
         return store
 
+    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have `close` awaited by `App.close`, before the database's connections are given back.
+
+        For what handlers keep open. The last one that was named comes first, each comes whatever became of the others, and
+        every time the App is closed.
+        """
+        self._closed_with_us.append(close)
+
     async def close(self) -> None:
         """Give the connections back, and the embedded server if we were its last user."""
+        async with AsyncExitStack() as ends:
+            ends.push_async_callback(self._close_store)
+            for close in self._closed_with_us:
+                ends.push_async_callback(close)
+
+    async def _close_store(self) -> None:
         store, self._store = self._store, None
         if store is not None:
             await store.close()
@@ -300,7 +317,7 @@ class App:
             concurrency=concurrency,
             schedules=list(self._schedules.values()),
             scans=list(self._scans.values()),
-            reconcilers=self._reconcilers.all(),
+            reconcilers=[each for each in self._reconcilers.all() if not each.on_demand],
         )
 
     def lease(
@@ -310,12 +327,12 @@ class App:
         ttl: Duration = "30s",
         wait: Duration | None = None,
         backend: Backend = "postgres",
-        key: int | None = None,
+        key: int | str | None = None,
     ) -> Holding:
         """The right to act on something: `async with app.lease("nightly") as lease: …`, or `with` in plain code.
 
         Raises NotAcquired when it is held elsewhere; with `wait`, after waiting that long. `key` is the number of an
-        advisory lock that others know, too.
+        advisory lock, or the key in Redis, that others know, too.
         """
         length = parse_duration(ttl)
         if length < SHORTEST:
@@ -325,29 +342,28 @@ class App:
             raise ConfigError(f"lease {name!r}: under that name are the terms of a lease that is kept elsewhere")
         if backend not in get_args(Backend):
             raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
-        if key is not None and backend != "advisory":
-            raise ConfigError(f"lease {name!r}: key= is for backend='advisory'")
+        check_key(f"lease {name!r}: key=", backend, key)
         return self._holding(Wish(name, length, None if wait is None else parse_duration(wait)), backend, key)
 
     lease_sync = lease
 
-    def _holding(self, wish: Wish, backend: Backend, key: int | None) -> Holding:
+    def _holding(self, wish: Wish, backend: Backend, key: int | str | None) -> Holding:
         return Holding(wish, lambda: (self._lease_backend(backend, key), self.store.terms), self.events)
 
-    def _lease_backend(self, backend: Backend, key: int | None) -> LeaseBackend:
+    def _lease_backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
         store, settings = self.store, self.settings
         match backend:
             case "postgres":
                 return RowLeases(store.terms)
             case "advisory":
-                return AdvisoryLeases(store.terms, store.statements, key)
+                return AdvisoryLeases(store.terms, store.statements, cast(int | None, key))
             case "redis":
                 if settings.redis_url is None:
                     raise ConfigError("backend='redis': no Redis is configured; set redis_url= or TRUEUP_REDIS_URL")
                 # By name: integrations are edges that App must not depend on, and this one needs a package few install.
                 redis: Any = import_module("trueup.integrations.redis")
                 urls = redis_urls(settings.redis_url)
-                return cast(LeaseBackend, redis.leases(urls, store.terms, settings.redis_unavailable))
+                return cast(LeaseBackend, redis.leases(urls, store.terms, settings.redis_unavailable, key))
 
     @property
     def operations(self) -> Operations:

@@ -20,8 +20,9 @@ class ScheduleOptions(Policy, total=False):
     """How ticks are treated (see Policy), and how each one's run is: a job like others.
 
     With `lease` it runs under the lease `cron:{name}`, or not at all while another instance has it: then the tick counts as
-    skipped. It is held for `lease_ttl` at most; unless given, for a little less than the time to the next tick. `lease_key`
-    is the number of an advisory lock that others know, too.
+    skipped. It is held for `lease_ttl` at most; unless given, for a little less than the time to the next tick. It is renewed
+    for `lease_step` at a time, so that is how long a holder that died blocks the others. `lease_key` is the number of an
+    advisory lock, or the key in Redis, that others know, too.
     """
 
     name: str | None
@@ -31,7 +32,8 @@ class ScheduleOptions(Policy, total=False):
     priority: int
     lease: Backend | None
     lease_ttl: Duration | None
-    lease_key: int | None
+    lease_step: Duration
+    lease_key: int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,12 @@ class Declared:
         if unknown:
             raise TypeError(f"a schedule takes no {', '.join(unknown)}")
         policy = SchedulePolicy.of(**{name: given.pop(name) for name in Policy.__annotations__ if name in given})
-        lease = RunLease.of(given.pop("lease", None), given.pop("lease_ttl", None), given.pop("lease_key", None))
+        lease = RunLease.of(
+            given.pop("lease", None),
+            given.pop("lease_ttl", None),
+            given.pop("lease_key", None),
+            given.pop("lease_step", None),
+        )
         # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
         limit = None if policy.overlap in ("allow", "skip") else 1
         return cls(spec, policy, lease, {**given, "retry": given.get("retry") or Retry(), "limit": limit})
@@ -60,7 +67,7 @@ class Declared:
         """The row that this schedule wants."""
         if job.arguments.names:
             raise ConfigError(
-                f"schedule {job.kind!r}: its function takes a Tick and a Context at most, not {', '.join(job.arguments.names)}"
+                f"schedule {job.kind!r}: its function takes a Tick, a Context and, with lease=, its Lease, not {', '.join(job.arguments.names)}"
             )
         priority = self.job_options.get("priority", 0)
         return Entry(

@@ -66,12 +66,13 @@ class LostClaim(TrueupError):
 
 
 class NotAcquired(TrueupError):
-    """The lease is held elsewhere; or whoever keeps it could not be asked, which counts as held."""
+    """The lease is held elsewhere; or whoever keeps it could not be asked (`unreachable`), which counts as held."""
 
-    def __init__(self, name: str, reason: str = "it is held elsewhere") -> None:
+    def __init__(self, name: str, reason: str = "it is held elsewhere", *, unreachable: bool = False) -> None:
         super().__init__(f"lease {name!r} was not acquired: {reason}")
         self.name = name
         self.reason = reason
+        self.unreachable = unreachable
 
 
 class LostLease(TrueupError):

@@ -339,6 +339,16 @@ class LeaseNotReleased(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RunPostponed(Event):
+    """A run of a schedule with `lease=` could not ask for it: it waits for whoever keeps the lease, and spends no attempt."""
+
+    name = "tick.postponed"
+    schedule: str
+    due_at: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunHandledElsewhere(Event):
     """A run of a schedule with `lease=` found the lease taken: its tick counts as skipped."""
 

@@ -103,7 +103,7 @@ class ReconcileOperations:
     async def behind(self, name: str) -> int | None:
         """How many rows have waited longer than they would with everything in order: for a sweep, and a little more."""
         declared = self._declared.get(name)
-        if declared is None:
+        if declared is None or declared.on_demand:  # whoever asks for its sweeps knows when they are late
             return None
         try:
             async with runs.looking(self._store, self._settings, declared) as rows:

@@ -209,6 +209,32 @@ async def test_what_expires_while_postgresql_makes_the_term_is_not_held(quorum: 
     backend.close()
 
 
+async def test_a_key_of_ones_own_is_that_key_and_another_lease_than_the_one_of_that_name(
+    app: App, valkey: Valkey
+) -> None:
+    async with app.lease("nightly", key="cron:nightly", backend="redis") as held:
+        assert valkey.keys() == ["cron:nightly"]
+        async with app.lease("cron:nightly", backend="redis"), app.store.pool.transaction() as tx:
+            await held.fence(tx)  # the other one's term is not of this lease
+        with pytest.raises(NotAcquired):
+            async with app.lease("whatever", key="cron:nightly", backend="redis"):
+                pass
+    assert valkey.keys() == []
+
+
+async def test_a_quorum_takes_a_key_of_ones_own_on_every_server(quorum: App, three: list[Valkey]) -> None:
+    async with quorum.lease("nightly", key="cron:nightly", backend="redis"):
+        assert [server.keys() for server in three] == [["cron:nightly"]] * 3
+
+
+async def test_a_key_that_redis_has_no_use_for_is_refused(app: App) -> None:
+    for key in (7, "", "two words"):
+        with pytest.raises(ConfigError, match="key"):
+            app.lease("nightly", key=key, backend="redis")
+    with pytest.raises(ConfigError, match="key"):
+        app.lease("nightly", key="cron:nightly")
+
+
 async def test_without_a_redis_the_lease_says_what_to_set(database_url: str) -> None:
     app = App(database_url)
     with pytest.raises(ConfigError, match="TRUEUP_REDIS_URL"):

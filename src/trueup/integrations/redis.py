@@ -70,11 +70,12 @@ class RedisQuorum:
     back empty does not get its key again until the lease is taken anew.
     """
 
-    def __init__(self, urls: Sequence[str], terms: Terms) -> None:
+    def __init__(self, urls: Sequence[str], terms: Terms, key: str | None = None) -> None:
         if len(urls) < 3 or len(set(urls)) < len(urls):
             raise ConfigError("a quorum needs three or more different Redis servers; an even number adds no safety")
         self._servers = [connect(url) for url in urls]
         self._terms = terms
+        self._own_key = key
 
     @property
     def majority(self) -> int:
@@ -83,7 +84,7 @@ class RedisQuorum:
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
         began = elapsed()
         claim = str(holder)
-        votes = self._ask(lambda server: server.set(PREFIX + name, claim, nx=True, px=milliseconds(ttl)))
+        votes = self._ask(lambda server: server.set(self._key(name), claim, nx=True, px=milliseconds(ttl)))
         term = None
         try:
             if votes.yes >= self.majority and self._in_time(began, ttl):
@@ -92,7 +93,7 @@ class RedisQuorum:
             if term is None and (votes.yes or votes.errors):  # who did not answer may have said yes
                 self._give_back(name, claim)
         if len(votes.errors) > len(self._servers) - self.majority:
-            raise NotAcquired(name, self._unreachable(votes))
+            raise NotAcquired(name, self._unreachable(votes), unreachable=True)
         return term
 
     def _seal(self, name: str, holder: UUID, claim: str, ttl: timedelta, began: float) -> int | None:
@@ -124,18 +125,22 @@ class RedisQuorum:
         return ttl.total_seconds() / 3
 
     def fence_name(self, name: str) -> str:
-        return f"redis:{name}"
+        # No name has a sign in it: a key is never taken for the name of another lease.
+        return f"redis:{name}" if self._own_key is None else f"redis:={self._own_key}"
 
     def close(self) -> None:
         for server in self._servers:
             server.close()
 
+    def _key(self, name: str) -> str:
+        return PREFIX + name if self._own_key is None else self._own_key
+
     def _swap(self, name: str, old: str, new: str, ttl: timedelta) -> Votes:
-        return self._ask(lambda server: server.eval(EXTEND, 1, PREFIX + name, old, new, milliseconds(ttl)))
+        return self._ask(lambda server: server.eval(EXTEND, 1, self._key(name), old, new, milliseconds(ttl)))
 
     def _give_back(self, name: str, mine: str) -> Votes:
         """On all servers, also those that did not answer before."""
-        return self._ask(lambda server: server.eval(RELEASE, 1, PREFIX + name, mine))
+        return self._ask(lambda server: server.eval(RELEASE, 1, self._key(name), mine))
 
     def _ask(self, question: Callable[[Any], Any]) -> Votes:
         answers, errors = [], []
@@ -164,9 +169,10 @@ class RedisLeases(RedisQuorum):
     transactions only the newest writes. It is for work that may run twice but must run.
     """
 
-    def __init__(self, url: str, terms: Terms, unavailable: Unavailable = "closed") -> None:
+    def __init__(self, url: str, terms: Terms, unavailable: Unavailable = "closed", key: str | None = None) -> None:
         self._servers = [connect(url)]
         self._terms = terms
+        self._own_key = key
         self._unavailable = unavailable
         self._opened = False
 
@@ -192,20 +198,23 @@ class RedisLeases(RedisQuorum):
         """Redis is back: it gets to know who has the lease, unless it knows better."""
         self._opened = False
         mine = value(holder, term)
-        votes = self._ask(lambda server: server.set(PREFIX + name, mine, nx=True, px=milliseconds(ttl)))
+        votes = self._ask(lambda server: server.set(self._key(name), mine, nx=True, px=milliseconds(ttl)))
         return votes.yes > 0
 
     def _unreachable(self, votes: Votes) -> str:
         return f"Redis cannot be reached: {'; '.join(votes.errors)}"
 
 
-def leases(urls: Sequence[str], terms: Terms, unavailable: Unavailable) -> RedisQuorum:
-    """What `redis_url` and `redis_unavailable` ask for. An "open" quorum would be none."""
+def leases(urls: Sequence[str], terms: Terms, unavailable: Unavailable, key: str | None = None) -> RedisQuorum:
+    """What `redis_url` and `redis_unavailable` ask for, under the lease's name, or a `key` that others know, too.
+
+    An "open" quorum would be none.
+    """
     if len(urls) == 1:
-        return RedisLeases(urls[0], terms, unavailable)
+        return RedisLeases(urls[0], terms, unavailable, key)
     if unavailable == "open":
         raise ConfigError("redis_unavailable='open' is for one server; with several, a majority decides")
-    return RedisQuorum(urls, terms)
+    return RedisQuorum(urls, terms, key)
 
 
 def connect(url: str) -> Redis:

@@ -85,6 +85,7 @@ class Context:
     def transaction(self, result: Any = None) -> JobTransaction:
         """A transaction that commits your writes and this job's "done" together, or neither.
 
-        Raises LostClaim on leaving it when the lease has passed to somebody else; your writes are then rolled back.
+        `result` is the job's; a function is called for it at the end, before the commit. Raises LostClaim on leaving it when the
+        lease has passed to somebody else; your writes are then rolled back.
         """
         return self._port.transaction(self, result)

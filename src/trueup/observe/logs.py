@@ -61,6 +61,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.LeaseAcquired: Entry(DEBUG, "lease acquired"),
         events.LeaseLost: Entry(WARNING, "lease lost"),
         events.LeaseNotReleased: Entry(WARNING, "lease not given back"),
+        events.RunPostponed: Entry(WARNING, "run waits for its lease"),
         events.RunHandledElsewhere: Entry(INFO, "another instance is handling it"),
         events.TicksDecided: Entry(DEBUG, "ticks decided"),
         events.ScheduleChanged: Entry(INFO, "schedule changed"),
