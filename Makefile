@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test test-fast lint format types docs reference bench chaos lock clean
+.PHONY: help setup demo addresses payments wallpapers pulse test test-fast lint format types docs reference bench chaos lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,18 @@ $(STAMP): requirements.lock pyproject.toml
 
 demo: setup ## a day of downtime survived, and the proof of it (KEEP=1: everything runs on, until Ctrl-C)
 	@$(BIN)/trueup demo $(if $(KEEP),--keep)
+
+addresses: setup ## a chain that is reorganised, a fleet of which one is killed, and books that balance (SECONDS_OF_TRAFFIC=60)
+	@$(BIN)/python -m apps.addresses demo --seconds $${SECONDS_OF_TRAFFIC:-60}
+
+payments: setup ## payments on a chain, watched by replicas of which one is killed, and books that balance (SECONDS_OF_TRAFFIC=90)
+	@$(BIN)/python -m apps.payments demo --seconds $${SECONDS_OF_TRAFFIC:-90}
+
+wallpapers: setup ## uploads interrupted at every step, storage that goes away, and every event told once (SECONDS_OF_TRAFFIC=60)
+	@$(BIN)/python -m apps.wallpapers demo --seconds $${SECONDS_OF_TRAFFIC:-60}
+
+pulse: setup ## a cron suite under Redis locks: a holder is killed, Redis restarts, and every tick ran once (SECONDS_OF_TRAFFIC=60)
+	@$(BIN)/python -m apps.pulse demo --seconds $${SECONDS_OF_TRAFFIC:-60}
 
 test: setup lint types ## everything: lint, types, and the whole suite against real servers
 	@$(BIN)/python -X dev -m pytest

@@ -144,6 +144,7 @@ class Anvil:
         """Accept what is sent and answer nothing, until the block is left."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # until then it may still answer
         try:
             yield
         finally:

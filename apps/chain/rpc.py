@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -13,6 +14,7 @@ import httpx
 Call = tuple[str, Sequence[Any]]
 
 TIMEOUT = timedelta(seconds=5)
+MOST_TEXT = 500  # of what a node says in an error
 
 
 class ChainError(Exception):
@@ -78,16 +80,17 @@ class Rpc:
             raise ChainUnavailable(f"the node answered HTTP {error.response.status_code}") from None
         except httpx.TimeoutException:
             raise ChainUnavailable(f"the node did not answer {requests[0]['method']} in time") from None
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
             raise ChainUnavailable(f"the node could not be asked: {type(error).__name__}: {error}") from None
         answers = answer if isinstance(answer, list) else [answer]
-        return {each.get("id"): each for each in answers if isinstance(each, dict)}
+        return {each["id"]: each for each in answers if isinstance(each, dict) and isinstance(each.get("id"), int)}
 
 
 def _result(method: str, answer: Any) -> Any:
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
-        error = answer["error"]
-        raise ChainRefused(method, int(error.get("code", 0)), str(error.get("message", "")))
+        code = answer["error"].get("code")
+        said = str(answer["error"].get("message", ""))[:MOST_TEXT]
+        raise ChainRefused(method, code if isinstance(code, int) else 0, said)
     if not isinstance(answer, dict) or "result" not in answer:
         raise ChainUnavailable(f"the node's answer to {method} cannot be read")
     return answer["result"]
@@ -95,11 +98,10 @@ def _result(method: str, answer: Any) -> Any:
 
 def number(value: Any) -> int:
     """A quantity as nodes write it ("0x1f"). Raises ChainUnavailable for anything else, null included."""
-    if isinstance(value, str) and value.startswith("0x"):
-        try:
-            return int(value, 16)
-        except ValueError:
-            pass
+    if isinstance(value, str) and re.fullmatch(
+        "0x[0-9a-fA-F]+", value
+    ):  # int() itself takes blanks and underscores, too
+        return int(value, 16)
     raise ChainUnavailable(f"the node said {str(value)[:40]!r} where a number belongs")
 
 

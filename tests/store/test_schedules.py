@@ -717,3 +717,30 @@ async def test_many_schedules_after_a_long_downtime_are_planned_in_short_transac
         longest = max(longest, monotonic() - began)
     assert longest < 1.5
     assert await desk.scalar("select sum(count) from trueup.ticks") == 20 * 5 * 24 * 60
+
+
+async def test_a_trigger_in_the_moment_in_which_its_day_is_attached_fires_once(store: Store) -> None:
+    """The first worker of a day makes its partitions; whoever was on the way to the catch-all is told to go elsewhere."""
+    desk = Desk(store)
+    await store.schedules.put(entry())
+    async with await AsyncConnection.connect(store.url) as attaching:
+        await attaching.execute(
+            "create table trueup.a_day (like trueup.ticks including defaults including constraints)"
+        )
+        await attaching.execute(
+            "alter table trueup.ticks attach partition trueup.a_day for values from ('2026-06-01') to ('2026-06-02')"
+        )
+        triggered = asyncio.create_task(store.schedules.trigger("nightly"))
+        await until_one_waits(store)
+        await attaching.commit()
+    assert await triggered is not None
+    assert await outcomes(desk) == {"fired": 1}
+
+
+async def until_one_waits(store: Store) -> None:
+    query = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    deadline = monotonic() + 10
+    async with await AsyncConnection.connect(store.url, autocommit=True) as watcher:
+        while await (await watcher.execute(query)).fetchone() != (1,):
+            assert monotonic() < deadline, "nobody waits"
+            await asyncio.sleep(0.005)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import tempfile
@@ -74,6 +75,7 @@ class Valkey:
         """Accept what is sent and answer nothing, until the block is left."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # until every thread has stopped
         try:
             yield
         finally:

@@ -1,0 +1,1 @@
+"""Daily reconciliation of monitored blockchain addresses with what the chain says."""

@@ -1,0 +1,155 @@
+"""The local copy of transactions, and the audit log of every change to it. Everything here runs in a transaction of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from .compare import Differences, Local, Transaction
+
+Tx = AsyncConnection[Any]
+
+SCHEMA = (files(__package__) / "schema.sql").read_text("utf-8")
+GONE = "not on the chain"
+
+_ADD = """
+with given as (
+  select t.*, r.row -> 'after' as after
+    from jsonb_array_elements(%(rows)s) as r (row), jsonb_populate_record(null::transactions, r.row -> 'after') as t
+), added as (
+  insert into transactions (chain, hash, block_number, from_address, to_address, value, fee, succeeded, seen_by_job)
+  select %(chain)s, hash, block_number, from_address, to_address, value, fee, succeeded, %(job)s from given order by hash
+      on conflict (chain, hash) do nothing
+  returning hash
+)
+insert into reconciliation_audit_log (job, transaction, action, after)
+select %(job)s, hash, 'added', after from given join added using (hash) order by block_number, hash
+"""
+
+_CHANGE = """
+with given as (
+  select t.*, r.row ->> 'action' as action, r.row -> 'before' as before, r.row -> 'after' as after
+    from jsonb_array_elements(%(rows)s) as r (row), jsonb_populate_record(null::transactions, r.row -> 'after') as t
+), changed as (
+  update transactions as t
+     set block_number = g.block_number, from_address = g.from_address, to_address = g.to_address, value = g.value, fee = g.fee,
+         succeeded = g.succeeded, deleted_at = null, deletion_reason = null
+    from given as g
+   where t.chain = %(chain)s and t.hash = g.hash
+  returning t.hash
+)
+insert into reconciliation_audit_log (job, transaction, action, before, after)
+select %(job)s, hash, action, before, after from given join changed using (hash) order by block_number, hash
+"""
+
+_SEEN = """
+update transactions set seen_by_job = %(job)s
+ where chain = %(chain)s and hash = any(%(hashes)s) and coalesce(seen_by_job, 0) < %(job)s
+"""
+
+_DELETE_UNSEEN = """
+with unseen as (
+  select id from transactions
+   where chain = %(chain)s and (from_address = %(address)s or to_address = %(address)s)
+     and block_number between %(first)s and %(last)s and deleted_at is null and coalesce(seen_by_job, 0) < %(job)s
+   order by id limit %(most)s for update
+), gone as (
+  update transactions as t set deleted_at = now(), deletion_reason = %(reason)s
+    from unseen
+   where t.id = unseen.id
+  returning t.*
+)
+insert into reconciliation_audit_log (job, transaction, action, before, after)
+select %(job)s, hash, 'soft_deleted',
+       jsonb_build_object('hash', hash, 'block_number', block_number, 'from_address', from_address, 'to_address', to_address,
+                          'value', value::text, 'fee', fee::text, 'succeeded', succeeded),
+       jsonb_build_object('deletion_reason', deletion_reason)
+  from gone order by block_number, hash
+"""
+
+
+@dataclass(frozen=True)
+class Counts:
+    checked: int = 0
+    added: int = 0
+    soft_deleted: int = 0
+    discrepancies: int = 0
+
+
+async def make_tables(tx: Tx) -> None:
+    """Several processes may start at once: one makes them, the others find them."""
+    await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.addresses schema', 0))")
+    await tx.execute(SCHEMA)
+
+
+async def local(tx: Tx, chain: str, hashes: Sequence[str]) -> dict[str, Local]:
+    """What we have of these, locked, because other jobs may be at the same transactions; in one order, so that none waits in a ring."""
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            "select * from transactions where chain = %s and hash = any(%s) order by id for update",
+            [chain, list(hashes)],
+        )
+        rows = await cursor.fetchall()
+    return {row["hash"]: Local(_transaction(row), row["deleted_at"] is not None) for row in rows}
+
+
+def _transaction(row: dict[str, Any]) -> Transaction:
+    values = {field.name: row[field.name] for field in fields(Transaction)}
+    return Transaction(**{**values, "value": int(row["value"]), "fee": int(row["fee"])})
+
+
+async def write(tx: Tx, job: int, chain: str, found: Sequence[Transaction], differences: Differences) -> Counts:
+    """Make the local copy what the chain is, for the transactions that were found there.
+
+    One that another job has added in this moment is that job's, and in its audit.
+    """
+    missing = [{"after": transaction.facts()} for transaction in differences.missing]
+    back = [_changed("added", before, after) for before, after in differences.gone_before]
+    corrected = [_changed("discrepancy", before, after) for before, after in differences.differing]
+    facts = {"job": job, "chain": chain}
+    added = len(back)
+    if missing:
+        added += (await tx.execute(_ADD, {**facts, "rows": Jsonb(missing)})).rowcount
+    if back or corrected:
+        await tx.execute(_CHANGE, {**facts, "rows": Jsonb(back + corrected)})
+    if found:
+        await tx.execute(_SEEN, {**facts, "hashes": [transaction.hash for transaction in found]})
+    return Counts(checked=len(found), added=added, discrepancies=len(corrected))
+
+
+def _changed(action: str, before: Transaction, after: Transaction) -> dict[str, Any]:
+    gone = {"deleted": True} if action == "added" else {}
+    return {"action": action, "before": {**before.facts(), **gone}, "after": after.facts()}
+
+
+async def delete_unseen(tx: Tx, job: int, chain: str, address: str, first: int, last: int, *, most: int) -> int:
+    """Soft-delete what is only here, in these blocks; at most so many. Returns how many.
+
+    Only when all of these blocks have been read: whatever is on the chain has then been marked as seen, by this job or a newer one.
+    """
+    block = {"first": first, "last": last}
+    params = {"job": job, "chain": chain, "address": address, **block, "most": most, "reason": GONE}
+    return (await tx.execute(_DELETE_UNSEEN, params)).rowcount
+
+
+async def note_error(tx: Tx, job: int, error: str) -> None:
+    await tx.execute(
+        "insert into reconciliation_audit_log (job, action, after) values (%s, 'error', %s)",
+        [job, Jsonb({"error": error})],
+    )
+
+
+async def audit(tx: Tx, job: int, *, after: int, most: int) -> list[dict[str, Any]]:
+    async with tx.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            "select id, job, transaction, action, before, after, created_at from reconciliation_audit_log"
+            " where job = %s and id > %s order by id limit %s",
+            [job, after, most],
+        )
+        return await cursor.fetchall()

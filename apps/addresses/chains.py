@@ -1,0 +1,78 @@
+"""What is known about chains, and which part of one may have changed. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["full", "partial"]
+
+HEXADECIMAL = "^0x[0-9a-fA-F]{40}$"
+BASE58 = "^[1-9A-HJ-NP-Za-km-z]{25,64}$"
+UTXO = "^[a-zA-Z0-9:]{14,100}$"  # base58, bech32, and those with a prefix
+ANY = "^[!-~]{1,128}$"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """`reorg_depth`: how many of the newest blocks may still be replaced. `chain_id`: what an EVM node says it is."""
+
+    reorg_depth: int = 32
+    addresses: str = ANY
+    chain_id: int | None = None
+
+
+UNKNOWN = Chain()
+CHAINS = {
+    "ethereum": Chain(32, HEXADECIMAL, 1),
+    "optimism": Chain(32, HEXADECIMAL, 10),
+    "bsc": Chain(32, HEXADECIMAL, 56),
+    "polygon": Chain(128, HEXADECIMAL, 137),
+    "base": Chain(32, HEXADECIMAL, 8453),
+    "arbitrum": Chain(32, HEXADECIMAL, 42161),
+    "avalanche": Chain(32, HEXADECIMAL, 43114),
+    "bitcoin": Chain(6, UTXO),
+    "bitcoincash": Chain(6, UTXO),
+    "dogecoin": Chain(6, UTXO),
+    "litecoin": Chain(6, UTXO),
+    "solana": Chain(1, BASE58),
+    "xrpl": Chain(1, BASE58),
+}
+
+
+def known(chain: str) -> Chain:
+    """Chains that nobody has told us about have the usual depth."""
+    return CHAINS.get(chain, UNKNOWN)
+
+
+def canonical(address: str) -> str:
+    """The one spelling of an address. Hexadecimal ones carry their checksum in capitals, which says nothing about which it is."""
+    return address.lower() if address[:2] in ("0x", "0X") else address
+
+
+def well_formed(chain: str, address: str) -> bool:
+    return re.fullmatch(known(chain).addresses, address) is not None
+
+
+class NodeBehind(Exception):
+    """The node does not even have the blocks that were reconciled long ago. What it does not say means nothing."""
+
+
+@dataclass(frozen=True)
+class Window:
+    effective_mode: Mode
+    from_block: int
+    to_block: int
+
+
+def window(mode: Mode, checkpoint: int | None, reorg_depth: int, height: int) -> Window:
+    """The blocks to compare. A partial job without a checkpoint has to read all. Raises NodeBehind."""
+    if mode == "full" or checkpoint is None:
+        if checkpoint is not None and height < checkpoint - reorg_depth:
+            raise NodeBehind(f"the node is at block {height}, and we have been at {checkpoint}")
+        return Window("full", 0, height)
+    from_block = max(0, checkpoint - reorg_depth)
+    if height < from_block:
+        raise NodeBehind(f"the node is at block {height}, and we have been at {checkpoint}")
+    return Window("partial", from_block, height)

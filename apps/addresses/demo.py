@@ -1,0 +1,300 @@
+"""A minute of a chain with traffic, and a fleet that keeps up with it: one worker is killed, a few blocks are replaced, and at the
+end the local copy is compared with the chain itself. Everything is real, on loopback, in a directory of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apps.chain.anvil import Anvil, AnvilError
+from trueup import App, ConfigError
+
+from . import books
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 3
+TICKS = "*/3 * * * * *"  # every three seconds; usually once a day
+REORG = 4  # blocks
+STEP = 0.25  # seconds between blocks
+WITHIN = 60.0  # seconds for what should take a few
+SETTINGS = {
+    "RECONCILIATION_SCHEDULER_ENABLED": "true",
+    "RECONCILIATION_WORKER_ENABLED": "true",
+    "RECONCILIATION_CRON_SCHEDULE": TICKS,
+    "RECONCILIATION_POLLING_INTERVAL_MS": "500",
+    "RECONCILIATION_PROVIDER_RATE": "30/s",  # usually one; the node is ours
+    "RECONCILIATION_LEASE_FOR": "2s",
+    "TRUEUP_LEASE_FOR": "2s",
+    "TRUEUP_RESCUE_EVERY": "500ms",
+    "TRUEUP_POOL_SIZE": "5",
+    "TRUEUP_DRAIN_FOR": "5s",
+    "TRUEUP_LOG_FORMAT": "json",
+}
+
+
+class StepFailed(Exception):
+    """Something did not happen in time."""
+
+
+def run(*, seconds: float) -> int:
+    """0 when the books balance, 1 when they do not or something failed, 2 when it could not begin. Nothing is left behind but,
+    after a failure, the directory with the logs."""
+    if not 5 <= seconds <= 3600:
+        raise ConfigError("--seconds: from 5 to 3600")
+    directory = Path(tempfile.mkdtemp(prefix="addresses-demo-"))
+    directory.chmod(0o711)  # as root, PostgreSQL runs as nobody, who has to pass through; what is inside is private
+    status = 1
+    try:
+        with _terminated_in_order():
+            status = asyncio.run(_tell(directory, seconds))
+    except KeyboardInterrupt:
+        print("interrupted")
+        status = 130
+    except (AnvilError, StepFailed) as error:
+        print(f"failed: {error}")
+    except ConfigError:
+        status = 2
+        raise
+    finally:
+        _stop_postgres(directory)
+        if status == 1:
+            print(f"The logs are in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return status
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def _tell(directory: Path, seconds: float) -> int:
+    with ExitStack() as stack:
+        node = stack.enter_context(Anvil("--no-mining", "--chain-id", "1"))
+        print("starting a PostgreSQL, unless TRUEUP_DATABASE_URL names one", flush=True)
+        app = App(data_dir=str(directory / "postgres"))
+        try:
+            story = Story(app, node, directory, stack)
+            await story.begin()
+            await story.traffic(seconds)
+            await story.settle()
+            proof = await story.prove()
+        finally:
+            stack.close()  # the workers first: they use the database
+            await app.close()
+    print(proof.told, flush=True)
+    return 0 if proof.holds else 1
+
+
+class Story:
+    def __init__(self, app: App, node: Anvil, directory: Path, stack: ExitStack) -> None:
+        self._app = app
+        self._node = node
+        self._directory = directory
+        self._stack = stack
+        self._chance = random.Random(1)  # noqa: S311 - nothing secret about it
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._senders = list(node.accounts())
+        self._watched = [*self._senders, *(f"0x{number:040x}" for number in range(0xADA1, 0xADA5))]
+
+    async def begin(self) -> None:
+        await asyncio.to_thread(self._app.store.migrate)
+        async with self._app.transaction() as tx:
+            await books.make_tables(tx)
+        if await self._count("select count(*) from addresses"):
+            raise ConfigError("TRUEUP_DATABASE_URL: there are addresses already, and the demo is not about those")
+        async with self._app.transaction() as tx:
+            await tx.execute(
+                "insert into addresses (address, chain) select unnest(%s::text[]), 'ethereum'", [self._watched]
+            )
+        for number in range(WORKERS):
+            self._start(number)
+        print(f"{len(self._watched)} monitored addresses, {WORKERS} instances with scheduler and worker", flush=True)
+
+    def _start(self, number: int) -> None:
+        with (self._directory / f"worker-{number}.log").open("ab") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "apps.addresses", "worker"],
+                cwd=ROOT,
+                env=_environment(self._directory) | {"RECONCILIATION_PROVIDERS": f"ethereum={self._node.url}"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,  # Ctrl-C is for us: we end them
+            )
+        self._workers.append(worker)
+        self._stack.callback(_end, worker)
+
+    async def traffic(self, seconds: float) -> None:
+        """Transfers and blocks; in the middle one worker is killed while it has a job, and a few blocks are replaced."""
+        started = told = time.monotonic()
+        killed = reorganised = False
+        while (now := time.monotonic()) < started + seconds or not (killed and reorganised):
+            if now > started + seconds + WITHIN:
+                raise StepFailed("no worker was seen at work")
+            for _ in range(self._chance.randrange(1, 4)):
+                sender, receiver = self._chance.choice(self._senders), self._chance.choice(self._watched)
+                self._node.send(sender, receiver, self._chance.randrange(1, 10**18))
+            self._node.mine()
+            if not killed and now > started + seconds / 3:
+                killed = await self._kill()
+            if not reorganised and now > started + seconds / 2:
+                await self._reconciled()  # so that there is something to take back
+                self._node.call("anvil_reorg", REORG, [])
+                reorganised = True
+                print(f"the last {REORG} blocks are replaced by empty ones", flush=True)
+            if now > told + 5:
+                told = now
+                await self._report(now - started)
+            await asyncio.sleep(STEP)
+
+    async def _kill(self) -> bool:
+        if not await self._count("select count(*) from reconciliation_jobs where status = 'running'"):
+            return False
+        self._workers[0].kill()
+        self._workers[0].wait()
+        print(f"worker 0 (pid {self._workers[0].pid}) is killed", flush=True)
+        return True
+
+    async def _report(self, elapsed: float) -> None:
+        here = await self._count("select count(*) from transactions where deleted_at is null")
+        done = await self._count("select count(*) from reconciliation_jobs where status = 'completed'")
+        gone = await self._count("select count(*) from transactions where deleted_at is not null")
+        height = self._node.height()
+        print(
+            f"{elapsed:4.0f} s  block {height}  {done} jobs done  {here} transactions here, {gone} soft-deleted",
+            flush=True,
+        )
+
+    async def settle(self) -> None:
+        """Until every address has been compared with the chain as it is now; then the fleet stops in order."""
+        await self._reconciled()
+        for worker in self._workers[1:]:
+            worker.terminate()
+        for worker in self._workers[1:]:
+            if worker.wait(WITHIN) != 0:
+                raise StepFailed(f"worker {worker.pid} ended with status {worker.returncode}")
+
+    async def _reconciled(self) -> None:
+        height = self._node.height()
+        behind = "select count(*) from addresses where last_reconciled_block is distinct from %s"
+        await _until(lambda: self._none(behind, height), f"every address is reconciled with block {height}")
+
+    async def prove(self) -> Proof:
+        chain = _read(self._node, set(self._watched))
+        async with self._app.transaction() as tx:
+            cursor = await tx.execute(
+                "select hash, block_number, from_address, to_address, value, fee from transactions where deleted_at is null"
+            )
+            here = {row[0]: (row[1], row[2], row[3], int(row[4]), int(row[5])) for row in await cursor.fetchall()}
+            cursor = await tx.execute("select action, count(*) from reconciliation_audit_log group by action")
+            audit = dict(await cursor.fetchall())
+        per_tick = (
+            "select tick, address from reconciliation_jobs where tick is not null group by 1, 2 having count(*) > 1"
+        )
+        return Proof(
+            addresses=len(self._watched),
+            on_chain=len(chain),
+            here=len(here),
+            differing=sum(1 for name in chain.keys() | here.keys() if chain.get(name) != here.get(name)),
+            added=audit.get("added", 0),
+            soft_deleted=audit.get("soft_deleted", 0),
+            jobs=await self._count("select count(*) from reconciliation_jobs where status = 'completed'"),
+            ticks=await self._count("select count(distinct tick) from reconciliation_jobs"),
+            doubled=await self._count(f"select count(*) from ({per_tick}) as doubled"),  # noqa: S608 - our own text
+            left=await self._count("select count(*) from reconciliation_jobs where status in ('running', 'failed')"),
+        )
+
+    async def _count(self, query: str, *params: Any) -> int:
+        async with self._app.transaction() as tx:
+            row: Any = await (await tx.execute(query, params)).fetchone()
+        return int(row[0])
+
+    async def _none(self, query: str, *params: Any) -> bool:
+        return await self._count(query, *params) == 0
+
+
+@dataclass(frozen=True)
+class Proof:
+    addresses: int
+    on_chain: int
+    here: int
+    differing: int
+    added: int
+    soft_deleted: int
+    jobs: int
+    ticks: int
+    doubled: int
+    left: int
+
+    @property
+    def holds(self) -> bool:
+        same = self.on_chain == self.here and self.differing == 0
+        taken_back = self.soft_deleted > 0 and self.added - self.soft_deleted == self.here
+        return same and taken_back and self.doubled == self.left == 0
+
+    @property
+    def told(self) -> str:
+        verdict = "The books balance" if self.holds else "The books do NOT balance"
+        return (
+            f"{verdict}: {self.addresses} addresses, {self.on_chain} transactions on the chain, {self.here} in the local copy,"
+            f" {self.differing} differ; {self.added} added - {self.soft_deleted} soft-deleted = {self.added - self.soft_deleted};"
+            f" {self.jobs} jobs of {self.ticks} ticks, {self.doubled} doubled, {self.left} failed or left running"
+        )
+
+
+def _read(node: Anvil, watched: set[str]) -> dict[str, Any]:
+    """What is on the chain, asked for in another way than the application does."""
+    found: dict[str, Any] = {}
+    for number in range(node.height() + 1):
+        for said in node.call("eth_getBlockByNumber", hex(number), True)["transactions"]:
+            if said["from"] in watched or said["to"] in watched:
+                receipt = node.call("eth_getTransactionReceipt", said["hash"])
+                fee = int(receipt["gasUsed"], 16) * int(receipt["effectiveGasPrice"], 16)
+                found[said["hash"]] = (number, said["from"], said["to"], int(said["value"], 16), fee)
+    return found
+
+
+async def _until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + WITHIN
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise StepFailed(f"waited {WITHIN:g} s in vain until {what}")
+        await asyncio.sleep(STEP)
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILIATION_")}
+    return {**inherited, **SETTINGS, "TRUEUP_DATA_DIR": str(directory / "postgres")}
+
+
+def _stop_postgres(directory: Path) -> None:
+    """The embedded one, at once and not a while after its last user: its directory is about to go."""
+    if (directory / "postgres").exists():
+        stop = [sys.executable, "-m", "trueup.cli", "postgres", "stop"]
+        subprocess.run(stop, cwd=directory, env=_environment(directory), capture_output=True, timeout=WITHIN)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    worker.kill()
+    worker.wait()

@@ -1,0 +1,132 @@
+"""One job: the chain is read page by page, the local copy is made to agree, and progress is kept as it goes.
+
+What is found on the chain is marked as seen by the job. Only when every block of the window has been read, what has no such mark is
+soft-deleted: so nothing is deleted because of an error, an empty answer, or a restart in the middle. A job that was interrupted goes
+on from its last page; the marks of what was read before are still there. If blocks were replaced meanwhile, it goes back as far as they
+may have been: a transaction may have moved to where it has read already.
+
+Every transaction ends with an update of the job's row that names the version of this claim. Whoever has lost the claim is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from trueup import Again, App, Context, LostClaim, To
+
+from . import books, jobs
+from .books import Counts
+from .bounded import bounded
+from .chains import NodeBehind, Window, known, window
+from .compare import compare
+from .jobs import Job
+from .provider import Page, Provider, Reorganised
+
+log = logging.getLogger("addresses")
+
+BATCH = 100  # transactions between two times that progress is saved
+MOST_TEXT = 2000
+
+
+def printable(text: str) -> str:
+    """What a node may have said, so that it can be stored."""
+    return "".join(each if each.isprintable() else "�" for each in text[:MOST_TEXT])
+
+
+class NoProvider(Exception):
+    """Nobody can be asked about this chain."""
+
+
+class Reconciliation:
+    """`turn_for`: how long a job may keep others waiting before it lets them go first. `silence`: how long it may be silent in
+    the middle of a transaction; as long as its lease, because then another one takes over."""
+
+    def __init__(self, app: App, providers: Mapping[str, Provider], *, turn_for: timedelta, silence: timedelta) -> None:
+        self._app = app
+        self._providers = providers
+        self._turn_for = turn_for.total_seconds()
+        self._silence = silence
+
+    async def run(self, job: Job, ctx: Context) -> Again | None:
+        """Raises ChainError, NoProvider, NotMonitored, NodeBehind: then nothing is deleted, and the checkpoint stays."""
+        try:
+            return await self._run(job, ctx)
+        except LostClaim:
+            raise
+        except Reorganised as error:
+            async with bounded(self._app, self._silence) as tx:
+                await jobs.go_back(tx, job, known(job.chain).reorg_depth)
+            await self._note(job, error)
+            raise
+        except Exception as error:
+            await self._note(job, error)
+            raise
+
+    async def _run(self, job: Job, ctx: Context) -> Again | None:
+        provider = self._providers.get(job.chain)
+        if provider is None:
+            raise NoProvider(f"no provider for chain {job.chain}")
+        started = self._app.clock.elapsed()
+        height = await provider.height()
+        window = job.window or await self._begin(job, height)
+        if height < window.to_block:
+            raise NodeBehind(f"the node is at block {height}, and we have been at {window.to_block}")
+        first = window.from_block if job.next_block is None else job.next_block
+        async with aclosing(provider.pages(job.address, first, window.to_block, parent=job.next_parent)) as pages:
+            async for page in pages:
+                await self._agree(job, page)
+                if page.last < window.to_block and self._app.clock.elapsed() - started > self._turn_for:
+                    return Again(timedelta())
+        await self._delete(job, window)
+        async with ctx.transaction(
+            To("completed", final_block=window.to_block, attempts=ctx.attempt, error=None)
+        ) as tx:
+            await jobs.reach(tx, job, window.to_block)
+            counted = await jobs.get(tx, job.id)
+        _tell(counted, ctx.attempt)
+        return None
+
+    async def _begin(self, job: Job, height: int) -> Window:
+        async with bounded(self._app, self._silence) as tx:
+            decided = window(job.mode, await jobs.checkpoint(tx, job), known(job.chain).reorg_depth, height)
+            await jobs.begin(tx, job, decided)
+        return decided
+
+    async def _agree(self, job: Job, page: Page) -> None:
+        """Make the local copy agree with a page. The next one comes only after the last part of it."""
+        found = page.transactions
+        for start in range(0, max(len(found), 1), BATCH):
+            part, whole = found[start : start + BATCH], start + BATCH >= len(found)
+            async with bounded(self._app, self._silence) as tx:
+                here = await books.local(tx, job.chain, [transaction.hash for transaction in part])
+                counts = await books.write(tx, job.id, job.chain, part, compare(part, here))
+                await jobs.advance(tx, job, counts, *((page.last + 1, page.last_hash) if whole else ()))
+
+    async def _delete(self, job: Job, window: Window) -> None:
+        deleted = BATCH
+        while deleted == BATCH:
+            async with bounded(self._app, self._silence) as tx:
+                first, last = window.from_block, window.to_block
+                deleted = await books.delete_unseen(tx, job.id, job.chain, job.address, first, last, most=BATCH)
+                await jobs.advance(tx, job, Counts(soft_deleted=deleted))
+
+    async def _note(self, job: Job, error: Exception) -> None:
+        said = printable(f"{type(error).__name__}: {error}")
+        facts = {"job": job.id, "address": job.address, "chain": job.chain}
+        log.warning("Reconciliation failed", extra={**facts, "error": said})
+        try:
+            async with bounded(self._app, self._silence) as tx:
+                await books.note_error(tx, job.id, said)
+                await jobs.advance(tx, job, Counts())
+        except Exception as unnoted:  # the database is away, say, which is why it failed: that counts, not this
+            log.warning("Failure not noted", extra={"job": job.id, "error": f"{type(unnoted).__name__}: {unnoted}"})
+
+
+def _tell(job: Any, attempts: int) -> None:
+    names = ["address", "chain", "effective_mode", "from_block", "to_block", "checked", "added", "soft_deleted"]
+    facts = {name: job[name] for name in [*names, "discrepancies"]}
+    log.info("Reconciliation completed", extra={"job": job["id"], **facts, "attempts": attempts})

@@ -1,0 +1,187 @@
+"""The application: a schedule that makes jobs, a reconciler that does them. Each is there only if it is enabled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from apps.chain.rpc import Rpc
+from trueup import Again, App, Context, Failed, Retry, Tick, To, Worker
+from trueup.events import Event, JobRescued
+
+from . import books
+from .config import Config
+from .jobs import Job, NotMonitored
+from .pace import Turns
+from .provider import Provider
+from .reconciling import NoProvider, Reconciliation
+from .scheduling import Created, create_jobs, try_lock
+
+log = logging.getLogger("addresses")
+
+SCHEDULE = "schedule_partial_reconciliation"
+RECONCILER = "reconcile_address"
+# Of their own, so that an instance without the scheduler does not take the schedule for one that was removed from the code.
+QUEUE = "reconciliation-scheduler"
+SCHEDULING = Retry(max_attempts=4, first="1s", factor=2, cap="30s")
+RECONCILING = Retry(max_attempts=5, first="5s", factor=3, cap="10m", give_up_on=(NoProvider, NotMonitored))
+SLACK = timedelta(minutes=1)  # a page that was begun just before the turn is over, and its deletions
+
+
+@dataclass(frozen=True)
+class Service:
+    app: App
+    config: Config
+    providers: Mapping[str, Provider]
+
+    async def prepare(self) -> None:
+        """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
+        store = await self.app.open()
+        await asyncio.to_thread(store.check_schema)
+        async with self.app.transaction() as tx:
+            await books.make_tables(tx)
+
+    @property
+    def has_work(self) -> bool:
+        return self.config.scheduler_enabled or self.config.worker_enabled
+
+    def worker(self) -> Worker:
+        """For what is enabled. Only schedulers serve the schedule's queue."""
+        return self.app.worker(queues=[QUEUE] if self.config.scheduler_enabled else ["default"])
+
+    async def close(self) -> None:
+        for provider in self.providers.values():
+            await provider.aclose()
+        await self.app.close()
+
+
+def build(config: Config, app: App | None = None) -> Service:
+    """Raises ConfigError when it cannot be configured so."""
+    app = app or App()
+    turns = Turns(app, config.provider_rate)
+    service = Service(app, config, {chain: _provider(chain, config, turns) for chain in config.providers})
+    if config.scheduler_enabled:
+        _register_schedule(app, config)
+    if config.worker_enabled:
+        silence, turn_for = config.lease_for, config.turn_for
+        reconciliation = Reconciliation(app, service.providers, turn_for=turn_for, silence=silence)
+        _register_reconciler(app, config, reconciliation)
+    return service
+
+
+def _provider(chain: str, config: Config, turns: Turns) -> Provider:
+    url = config.providers[chain]
+    host = urlsplit(url).netloc.rpartition("@")[2]  # chains that share a provider share its limit
+    rpc = Rpc(url, timeout=config.provider_timeout)
+    return Provider(chain, rpc, lambda: turns.wait(host), page_blocks=config.page_blocks)
+
+
+# -- the schedule -----------------------------------------------------------------------------------------------------
+
+
+def _register_schedule(app: App, config: Config) -> None:
+    lease_for = app.settings.lease_for
+
+    @app.cron(config.cron, tz="UTC", name=SCHEDULE, queue=QUEUE, retry=SCHEDULING, timeout="10m")
+    async def schedule_partial_reconciliation(tick: Tick, ctx: Context) -> None:
+        started = time.monotonic()
+        facts = {"tick": tick.due_at.isoformat(), "attempt": ctx.attempt}
+        log.info("Reconciliation scheduling started", extra=facts)
+        created = Created()
+        locked = False
+
+        def took() -> int:
+            return round((time.monotonic() - started) * 1000)
+
+        def result() -> dict[str, object]:
+            counts = {name: value for name, value in asdict(created).items() if name != "bad"}
+            return {**counts, "skipped": not locked, "lock_acquired": locked}
+
+        try:
+            async with ctx.transaction(result) as tx:
+                # A second attempt may come upon the lock of the first, whose process is dead or frozen: the server ends its
+                # transaction when it has been silent for a lease.
+                locked = await try_lock(tx, wait=timedelta() if ctx.attempt == 1 else lease_for + timedelta(seconds=5))
+                if locked:
+                    created = await create_jobs(tx, tick.due_at)
+        except Exception as error:
+            _tell_failed(
+                ctx,
+                {**facts, "lock_acquired": locked, "duration_ms": took(), "error": f"{type(error).__name__}: {error}"},
+            )
+            raise
+        _tell_created(created, {**facts, **result(), "duration_ms": took()})
+
+    app.events.subscribe(_tell_died, JobRescued)
+
+
+def _tell_created(created: Created, facts: Mapping[str, object]) -> None:
+    for bad in created.bad:
+        log.error("Address not scheduled", extra={"address": bad.address, "chain": bad.chain, "error": bad.why})
+    if facts["skipped"]:
+        log.info("Another instance handling", extra=facts)
+    elif created.errors:
+        log.warning("Reconciliation scheduling completed with errors", extra=facts)
+    else:
+        log.info("Reconciliation scheduling completed", extra=facts)
+
+
+def _tell_failed(ctx: Context, facts: Mapping[str, object]) -> None:
+    if ctx.attempt >= ctx.job.max_attempts:
+        log.critical("Reconciliation scheduling exhausted", extra=facts)
+        return
+    delay = SCHEDULING.delay(ctx.attempt)
+    log.warning(
+        "Reconciliation scheduling failed, retrying", extra={**facts, "delay_ms": delay // timedelta(milliseconds=1)}
+    )
+
+
+def _tell_died(event: Event) -> None:
+    """Of an instance that died while it was creating jobs, nothing was created; another one tries again, or it was the last time."""
+    if not isinstance(event, JobRescued) or event.kind != SCHEDULE:
+        return
+    facts = {"attempt": event.attempt, "error": f"the instance died (pid {event.pid} on {event.host})"}
+    if event.state == "dead":
+        log.critical("Reconciliation scheduling exhausted", extra=facts)
+    else:
+        log.warning("Reconciliation scheduling failed, retrying", extra=facts)
+
+
+# -- the worker -------------------------------------------------------------------------------------------------------
+
+
+def _register_reconciler(app: App, config: Config, reconciliation: Reconciliation) -> None:
+    table = app.table("reconciliation_jobs", key="id", state="status", version="version")
+
+    def failed(_: Job, failed: Failed) -> To:
+        return To("pending", attempts=failed.attempt, error=failed.message)
+
+    def given_up(job: Job, failed: Failed) -> To:
+        facts = {"job": job.id, "address": job.address, "chain": job.chain, "attempts": failed.attempt}
+        log.error("Reconciliation given up", extra={**facts, "error": failed.message})
+        return To("failed", attempts=failed.attempt, error=failed.message)
+
+    @table.reconcile(
+        "pending",
+        order_by="created_at",
+        claimed_as="running",
+        name=RECONCILER,
+        every=config.polling_interval,
+        run_at_start=True,
+        batch=config.concurrency,
+        concurrency=config.concurrency,
+        lease_for=config.lease_for,
+        timeout=config.turn_for + SLACK,
+        retry=RECONCILING,
+        failed=failed,
+        exhausted=given_up,
+        pause_after=5,
+        pause_for=config.pause_for,
+    )
+    async def reconcile_address(job: Job, *, ctx: Context) -> Again | None:
+        return await reconciliation.run(job, ctx)
