@@ -108,7 +108,7 @@ async def test_a_run_sees_every_row_through_once(shop: App, query: Query) -> Non
 async def test_one_without_an_interval_is_swept_only_when_asked_for(shop: App, query: Query) -> None:
     papers = shop.table("papers", key="id", state="state", changed_at="changed_at")
 
-    @papers.reconcile("trial", stale_for="10m", every=None, run_at_start=True)
+    @papers.reconcile("parked", stale_for="10m", every=None, run_at_start=True)
     async def by_hand(paper: Row) -> To:
         return To("seen")
 
@@ -117,10 +117,11 @@ async def test_one_without_an_interval_is_swept_only_when_asked_for(shop: App, q
         return To("swept")
 
     papers.delete("swept", stale_for="0s", every=None, run_at_start=True, name="purge-by-hand")
+    query("update papers set state = 'parked' where state = 'trial'")
     query("insert into papers values (200, 'seen')")
     async with shop.worker():
-        await until(lambda: query("select from papers where state = 'swept'"))
-    assert query("select count(*)::int from papers where state = 'trial'") == [(5,)]
+        await until(lambda: query("select 1 from papers where state = 'swept'"))
+    assert query("select count(*)::int from papers where state = 'parked'") == [(5,)]
     assert (await shop.reconcilers.run("by_hand")).outcomes["changed"] == 5
     assert (await shop.reconcilers.run("purge-by-hand")).outcomes["changed"] == 1
     found = await by_name(shop)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trueup.jobs.context import Context, injected
     from trueup.jobs.definition import Job
     from trueup.jobs.handle import Enqueued, Handle
+    from trueup.jobs.job import Draft
     from trueup.jobs.limits import Limit
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
     from trueup.reconcile.declare import Table
@@ -53,6 +54,7 @@ _HOME = {
     "DatabaseUnavailable": "trueup.errors",
     "Delete": "trueup.reconcile.outcome",
     "Discard": "trueup.jobs.outcome",
+    "Draft": "trueup.jobs.job",
     "DuplicateJob": "trueup.errors",
     "EmbeddedUnavailable": "trueup.errors",
     "Enqueued": "trueup.jobs.handle",
@@ -95,6 +97,7 @@ __all__ = [
     "DatabaseUnavailable",
     "Delete",
     "Discard",
+    "Draft",
     "DuplicateJob",
     "EmbeddedUnavailable",
     "Enqueued",

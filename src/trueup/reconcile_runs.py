@@ -200,9 +200,11 @@ class LimitedRows(Rows):
         self.__dict__.update(vars(rows))
         self._allowance = allowance
 
-    async def claim_fresh(self, holder: UUID, most: int, after: Position | None) -> Batch:
+    async def claim_fresh(
+        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None
+    ) -> Batch:
         most = self._allowance.at_most(most)
-        return self._counted(await super().claim_fresh(holder, most, after)) if most else Batch(exhausted=True)
+        return self._counted(await super().claim_fresh(holder, most, after, cut_off)) if most else Batch(exhausted=True)
 
     async def claim_again(self, holder: UUID, most: int, cut_off: datetime | None, *, crashed: bool) -> Batch:
         most = self._allowance.at_most(most)

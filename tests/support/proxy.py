@@ -129,11 +129,17 @@ class Proxy:
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
-            client, _ = await asyncio.get_running_loop().sock_accept(listener)
+            await readable(listener)
+            try:
+                client, _ = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue
+            client.setblocking(False)
             send_at_once(client)
             carrying = asyncio.create_task(Connection(client, self._line, self._losses).run(self._upstream))
             self._carrying.add(carrying)
             carrying.add_done_callback(self._carrying.discard)
+            carrying.add_done_callback(lambda _, client=client: client.close())  # also if it never began
 
 
 def address_of(conninfo: str) -> Address:
@@ -144,6 +150,17 @@ def address_of(conninfo: str) -> Address:
     if "," in host + port:
         raise ValueError("a proxy stands before one server, and the connection string names several")
     return Path(host) / f".s.PGSQL.{port}" if host.startswith("/") else (host, int(port))
+
+
+async def readable(listener: socket.socket) -> None:
+    """Until somebody wants to connect. Unlike accepting, this can be cancelled without losing a connection."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(listener, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(listener)
 
 
 async def end(*tasks: asyncio.Task[None]) -> None:

@@ -104,11 +104,14 @@ class Rows:
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
-    async def claim_fresh(self, holder: UUID, most: int, after: Position | None) -> Batch:
-        """Rows that nothing is known about -> held."""
+    async def claim_fresh(
+        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None
+    ) -> Batch:
+        """Rows that nothing is known about -> held; only such as were due by then already, if given."""
         place: Place = "start" if after is None else after.place
         params = {
             **self._about_claim(holder),
+            "cut_off": cut_off,
             **({} if after is None else {"after_order": after.order, **_numbered("after_", after.keys)}),
         }
         return await self._claim(self._claim_fresh(place), params, most, self._read_fresh)
@@ -122,6 +125,7 @@ class Rows:
         """What a sweep begins with, for looking at its plan."""
         params = {
             **self._about_claim(UUID(int=0)),
+            "cut_off": None,
             "most": self.reconciler.batch,
             "window": self._window(self.reconciler.batch),
         }

@@ -109,6 +109,41 @@ async def test_a_row_that_is_made_due_at_once_is_not_looked_at_twice_in_a_sweep(
     assert (await field.sweep()).claimed == 6
 
 
+@pytest.mark.parametrize("chosen", [{"due_at": "due_at"}, {"stale_for": "10s"}])
+async def test_a_row_that_is_due_again_before_a_long_sweep_has_ended_waits_for_the_next_one(
+    field: Field, clock: ManualClock, chosen: dict[str, str]
+) -> None:
+    seen: Counter[int] = Counter()
+
+    async def handler(row: Any, *, ctx: Context) -> Any:
+        seen[row.id] += 1
+        assert seen.total() < 100
+        clock.advance(minutes=1)
+        return Stay(due_at=ctx.now + timedelta(seconds=10))
+
+    await field.put(6)
+    field.fix(handler, batch=2, concurrency=1, every="1h", revisit="0s", lease_for="1h", **chosen)
+    for sweeps in (1, 2):
+        assert (await field.sweep()).changed == 6
+        assert set(seen.values()) == {sweeps}
+        clock.advance(minutes=1)
+
+
+async def test_rows_that_become_due_during_a_long_sweep_are_next(live: Field) -> None:
+    await live.put(3)
+
+    async def handler(row: Any) -> Any:
+        if row.id == 1:  # another one, due while this sweep is under way, which takes longer than `every`
+            await live.do("insert into things values (9, 'new', now(), now())")
+            await asyncio.sleep(0.3)
+        return To("done")
+
+    live.fix(handler, due_at="due_at", every="200ms", run_at_start=True)
+    async with live.app.worker():
+        sweeps = await live.events.seen(SweepCompleted, count=2)
+    assert [event.changed for event in sweeps[:2]] == [3, 1]
+
+
 async def test_one_row_that_always_fails_keeps_none_of_ten_thousand_waiting(field: Field, clock: ManualClock) -> None:
     async def handler(row: Any) -> Any:
         if row.id == 1:

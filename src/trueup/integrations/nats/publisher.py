@@ -106,6 +106,19 @@ class Nats:
         """Close the connection of this event loop, within a second or two. It can be used again."""
         await self._connections.close()
 
+    async def send(
+        self, subject: str, data: Any, *, message_id: str, headers: Mapping[str, str] | None = None
+    ) -> Published:
+        """Publish now, without a job: for those who are in one of their own, and try again under the same `message_id`.
+
+        Raises ConfigError when it cannot be published so, NatsUnavailable, NatsRefused, or GiveUp when trying again cannot help.
+        """
+        given = dict(headers or {})
+        faults = (self._fault_in_subject(subject), message.fault_in_data(data), message.fault_in_id(message_id))
+        if fault := next(filter(None, (*faults, message.fault_in_headers(given))), None):
+            raise ConfigError(f"{self}: {fault}")
+        return await self._publish(subject, data, message_id, given)
+
     async def ensure_stream(self, *, update: bool = False) -> None:
         """Create the stream unless it is there. Any number of processes may do so at once.
 

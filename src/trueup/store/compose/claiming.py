@@ -12,6 +12,8 @@ from trueup.store.tables import named
 # Where a sweep has come to: nowhere yet, among rows without a value, or with one.
 Place = Literal["start", "without", "with"]
 
+# What has become due since a sweep began is left to the next one: so none is looked at twice in one.
+CUT_OFF = SQL("coalesce(%(cut_off)s::timestamptz, {})").format(NOW)
 UNION = SQL("\n     union all ")
 # Of a claimed row, in the order that `Rows` reads.
 TOLD = SQL(
@@ -132,7 +134,7 @@ class Claiming(Pieces):
             groups.append(([self.state_is(selection.claimed_as)], False))
         parts: list[Composable] = []
         for conditions, timed in groups:
-            without = self._without_value(timed)
+            without = self._without_value(timed, CUT_OFF)
             if without is not None and place != "with":
                 parts.append(self._branch([*conditions, *without], place, with_value=False))
             parts.append(self._branch([*conditions, *self._with_value(timed)], place, with_value=True))
@@ -145,9 +147,9 @@ class Claiming(Pieces):
         if order is not None and not self.found.columns[order].not_null:
             parts.append(SQL("{} is not null").format(self.column(order)))
         if timed and self.selection.stale_for is not None and order == spec.changed_at:
-            parts.append(self._old)
-        elif timed and self.due is not None:
-            parts.append(self.due)
+            parts.append(self.old_by(CUT_OFF))
+        elif timed and (due := self.due_by(CUT_OFF)) is not None:
+            parts.append(due)
         return parts
 
     def _branch(self, conditions: Iterable[Composable], place: Place, *, with_value: bool) -> Composable:

@@ -17,7 +17,6 @@ SQL = sql.SQL
 Assignment = tuple[str, Composable]  # a column and its new value
 
 AND, COMMA = SQL(" and "), SQL(", ")
-UTC_NOW = SQL("({} at time zone 'utc')").format(NOW)
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ class Pieces:
         """To the type of a column, as `format_type` writes it."""
         return SQL("{}::{}").format(expression, SQL(_escaped(self.found.type(column))))
 
-    def moment(self, column: str) -> Composable:
-        """Now, as the type of this column has it: a timestamp without a zone is taken as UTC."""
-        return UTC_NOW if self.found.columns[column].category == "timestamp" else NOW
+    def moment(self, column: str, moment: Composable = NOW) -> Composable:
+        """Now, or another timestamptz, as the type of this column has it: a timestamp without a zone is taken as UTC."""
+        return SQL("({} at time zone 'utc')").format(moment) if self._local(column) else moment
 
     def instant(self, column: str) -> Composable:
         """A column as a timestamptz."""
@@ -126,22 +125,25 @@ class Pieces:
     @cached_property
     def due(self) -> Composable | None:
         """Whether its time has come, apart from its state."""
+        return self.due_by(NOW)
+
+    def due_by(self, moment: Composable) -> Composable | None:
         selection = self.selection
         if selection.due_at is not None:
-            return SQL("{} <= {}").format(self.column(selection.due_at), self.moment(selection.due_at))
+            return SQL("{} <= {}").format(self.column(selection.due_at), self.moment(selection.due_at, moment))
         if selection.stale_for is not None:
             column = self.found.spec.changed_at
             assert column is not None
             if not self.nulls_are_stale or self.found.columns[column].not_null:
-                return self._old
-            return SQL("({} or {} is null)").format(self._old, self.column(column))
+                return self.old_by(moment)
+            return SQL("({} or {} is null)").format(self.old_by(moment), self.column(column))
         return None
 
-    @property
-    def _old(self) -> Composable:
+    def old_by(self, moment: Composable) -> Composable:
+        """Whether it has not changed for long enough; not, if it is not known when it did."""
         column = self.found.spec.changed_at
         assert column is not None
-        return SQL("{} < {} - {}").format(self.column(column), self.moment(column), self.stale_for)
+        return SQL("{} < {} - {}").format(self.column(column), self.moment(column, moment), self.stale_for)
 
     @property
     def stale_for(self) -> Composable:
@@ -226,8 +228,8 @@ class Pieces:
         owner, until = self.column(lease[0]), self.column(lease[1])
         return SQL("{} = {} and {} > {}").format(owner, owner_text(f"{cte}.term"), until, NOW)
 
-    def _without_value(self, timed: bool) -> list[Composable] | None:
-        """Conditions of rows that have none; None when there are no such rows, or they are never chosen."""
+    def _without_value(self, timed: bool, moment: Composable = NOW) -> list[Composable] | None:
+        """Conditions of rows without a value in the order's column; None when there are none, or they are never chosen."""
         order, spec = self.selection.order.column, self.found.spec
         if order is None or self.found.columns[order].not_null:
             return None
@@ -238,7 +240,8 @@ class Pieces:
             return None
         if self.selection.stale_for is not None and order == spec.changed_at:
             return parts if self.nulls_are_stale else None
-        return [*parts, self.due] if self.due is not None else parts
+        due = self.due_by(moment)
+        return parts if due is None else [*parts, due]
 
     @property
     def _typed_names(self) -> list[str]:

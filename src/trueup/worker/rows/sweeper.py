@@ -59,7 +59,8 @@ Progress = Callable[[Counts], None]
 class Walk:
     """How far a sweep has come."""
 
-    cut_off: datetime  # rows due again later than this are for the next one
+    begun_at: datetime  # rows due later than this are for the next one
+    cut_off: datetime  # and so are rows due again later than this
     fresh: bool  # there may be rows that nothing is known about
     again: bool = True  # there may be rows whose time has come again
     position: Position | None = None
@@ -119,14 +120,16 @@ class Sweeper(Service):
             return PAUSED_LOOK
         if self._due is None:
             self._due = elapsed() + first_after(self.reconciler.every, self.reconciler.run_at_start, gate)
-        whole = elapsed() >= self._due
+        begun = elapsed()
+        whole = begun >= self._due
         try:
             await self.sweep(gate, whole=whole)
         except errors.QueryCanceled:
             hint = "a statement took longer than statement_timeout; an index may be missing"
             self.events.emit(ServiceFailed(self.name, "QueryCanceled", hint))
         if whole and not self._cut_short:
-            self._due = elapsed() + jittered(self.reconciler.every.total_seconds())
+            # At once after one that took longer: it has left alone what became due since it began.
+            self._due = max(elapsed(), begun + jittered(self.reconciler.every.total_seconds()))
         return await self._pause()
 
     async def _pause(self) -> float:
@@ -154,7 +157,7 @@ class Sweeper(Service):
         started = self._looked = elapsed()
         try:
             await self._crashed(gate.now)
-            await self._batches(Walk(gate.now, fresh=whole))
+            await self._batches(Walk(gate.now, gate.now, fresh=whole))
         except Exception:  # the database is away, say: what is in hand is seen through all the same
             await self._see_through()
             raise
@@ -240,7 +243,7 @@ class Sweeper(Service):
                 if not batch.rows:
                     walk.again = bool(await self.rows.forget())
         else:
-            batch = await self._claim(self.rows.claim_fresh(self._holder(), most, walk.position))
+            batch = await self._claim(self.rows.claim_fresh(self._holder(), most, walk.position, walk.begun_at))
             if batch.ask_again_after is None:
                 self._turn_of_again = True
                 walk.position = batch.position or walk.position
