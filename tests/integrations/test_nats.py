@@ -18,7 +18,7 @@ from nats.aio.client import Client
 
 from apps.servers.nats import NatsServer
 from tests.integrations.broker import asking, nats_for, stored, tasks_of_nats
-from trueup import App, JobFailed, Stay, To
+from trueup import App, ConfigError, JobFailed, Stay, To
 from trueup.integrations.nats import Nats, NatsRefused, NatsUnavailable, Stream
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -90,6 +90,17 @@ async def test_two_jobs_with_one_message_id_are_one_message_and_the_second_says_
     assert [message.data for message in await stored(broker)] == [b"1"]
     (told,) = [record for record in caplog.records if record.message == "NATS had this message already"]
     assert (vars(told)["message_id"], vars(told)["seq"], vars(told)["subject"]) == ("once", 1, "orders.paid")
+
+
+async def test_a_message_can_be_sent_from_a_job_of_ones_own(still: App, broker: NatsServer) -> None:
+    async with nats_for(still, broker) as nats:
+        await nats.ensure_stream()
+        sent = [await nats.send("orders.paid", {"order": 7}, message_id="order:7") for _ in range(2)]
+        assert [(each["seq"], each["duplicate"]) for each in sent] == [(1, False), (1, True)]
+        for wrong in ({"subject": "orders.*"}, {"message_id": ""}, {"headers": {"Nats-Rollup": "all"}}):
+            with pytest.raises(ConfigError):
+                await nats.send(**{"subject": "orders.paid", "data": 1, "message_id": "x", **wrong})
+    assert len(await stored(broker)) == 1
 
 
 async def test_jobs_without_a_message_id_have_one_each(still: App, worker: ManualWorker, broker: NatsServer) -> None:

@@ -1,0 +1,247 @@
+"""python -m apps.payments demo: a chain, replicas, payments of every kind, a reorganisation, a replica killed, and the proof.
+
+Everything runs on this machine and in a directory of its own, and is gone afterwards. With TRUEUP_DATABASE_URL that database is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from apps.chain.anvil import Anvil
+from trueup import App
+
+from . import migrate, requests
+from .books import Balance, balance, read_chain
+from .token import deploy, transfer
+
+ROOT = Path(__file__).parents[2]
+CHAIN = "eip155:31337"
+REPLICAS = 3
+REORG_DEPTH = 4
+SETTLED_WITHIN = 45  # seconds after the last payment: a lease, a few looks, and a machine that may be busy
+KINDS = ("exact", "token", "any amount", "two parts", "overpaid", "underpaid", "unpaid", "late")
+SETTINGS = {
+    "PAYMENT_REQUEST_RECONCILER_POLL_INTERVAL_SECONDS": "1",
+    "PAYMENT_REQUEST_RECONCILER_LEASE_SECONDS": "3",  # usually half a minute; so that a takeover can be watched
+    "PAYMENT_REQUEST_RECONCILER_EVM_MIN_CONFIRMATIONS": "2",
+    "TRUEUP_LEASE_FOR": "3s",
+    "TRUEUP_LOG_FORMAT": "json",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    id: UUID
+    kind: str
+    address: str
+    token: str | None
+    amount: int
+    expires_at: datetime
+
+
+def run(seconds: int, count: int) -> int:
+    """0 when the books balance at the end, 1 when they do not."""
+    directory = Path(tempfile.mkdtemp(prefix="payments-demo-"))
+    directory.chmod(0o711)  # as root PostgreSQL runs as nobody, who has to pass through
+    try:
+        with ExitStack() as stack:
+            anvil = stack.enter_context(Anvil("--block-time", "1"))
+            return asyncio.run(Demo(anvil, directory, stack, max(10, seconds), count).play())
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if (directory / "postgres").exists():
+            stop = [sys.executable, "-m", "trueup.cli", "postgres", "stop"]
+            subprocess.run(stop, env=_environment(directory), capture_output=True, timeout=30)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Of the demo's processes: what the user has set for the application does not reach them."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PAYMENT_REQUEST_")}
+    return {**inherited, **SETTINGS, "TRUEUP_DATA_DIR": str(directory / "postgres")}
+
+
+class Demo:
+    def __init__(self, anvil: Anvil, directory: Path, stack: ExitStack, seconds: int, count: int) -> None:
+        self.anvil = anvil
+        self.directory = directory
+        self.seconds = seconds
+        self.count = count
+        self.random = random.Random(7)  # noqa: S311 - the same story each time
+        self.environment = {**_environment(directory), "PAYMENT_REQUEST_CHAINS": f"{CHAIN}={anvil.url}"}
+        self.app = App(data_dir=directory / "postgres")
+        self.replicas: list[subprocess.Popen[bytes]] = []
+        self.sent: list[tuple[Asked, int, str]] = []  # what was paid, and the transaction's hash
+        self._stack = stack
+
+    async def play(self) -> int:
+        async with self.app:
+            await asyncio.to_thread(self.app.store.migrate)
+            async with self.app.transaction() as tx:
+                await migrate.migrate(tx)
+            asked = await self.ask()
+            self.say(f"{len(asked)} payment requests of {len(KINDS)} kinds, {REPLICAS} replicas, one block a second")
+            for number in range(REPLICAS):
+                self.start(number)
+            try:
+                await self.traffic(asked)
+                found = await self.settled(asked)
+            finally:
+                for replica in self.replicas:
+                    replica.kill()
+                    replica.wait()
+            return self.tell(found, await self.statuses(asked))
+
+    # -- the cast -----------------------------------------------------------------------------------------------------
+
+    def start(self, number: int) -> None:
+        log = self._stack.enter_context((self.directory / f"replica-{number}.log").open("ab"))
+        command = [sys.executable, "-m", "apps.payments.reconciler"]
+        self.replicas.append(
+            subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        )
+
+    async def ask(self) -> list[Asked]:
+        """A request of each kind in turn. Those that are to expire do so in the middle."""
+        token = await asyncio.to_thread(deploy, self.anvil, self.anvil.accounts()[0], lambda: self.anvil.mine(1))
+        asked = []
+        async with self.app.transaction() as tx:
+            now = await requests.database_time(tx)
+            for number in range(self.count):
+                kind = KINDS[number % len(KINDS)]
+                address = f"0x{self.random.getrandbits(160):040x}"
+                expires = self.seconds * 0.5 if kind in ("underpaid", "unpaid", "late") else 3600
+                expires_at = now + timedelta(seconds=expires)
+                amount = self.random.randrange(10**6, 10**15)
+                coin = token if kind == "token" else None
+                made = await requests.create(
+                    tx, CHAIN, address, coin, None if kind == "any amount" else amount, expires_at
+                )
+                assert made is not None
+                asked.append(Asked(made["id"], kind, address, coin, amount, expires_at))
+        return asked
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    async def traffic(self, asked: list[Asked]) -> None:
+        """Payments at their moments; a reorganisation and a kill in the middle."""
+        begun = asyncio.get_running_loop().time()
+        plan = [(at, self.payment(each, amount)) for each in asked for at, amount in self.payments(each)]
+        plan += [(self.seconds * 0.4, self.kill), (self.seconds * 0.6, self.reorganise)]
+        plan += [(second, self.progress(asked)) for second in range(2, self.seconds, 2)]
+        for at, act in sorted(plan, key=lambda each: each[0]):
+            await asyncio.sleep(max(0.0, begun + at - asyncio.get_running_loop().time()))
+            await act()
+
+    def payments(self, asked: Asked) -> list[tuple[float, int]]:
+        """When, in seconds from the start, and how much. Nothing comes within moments of an expiry: that would be a toss-up."""
+        early = self.random.uniform(0.05, 0.35) * self.seconds
+        later = self.random.uniform(0.4, 0.95) * self.seconds
+        match asked.kind:
+            case "exact" | "token" | "any amount":
+                return [(self.random.choice((early, later)), asked.amount)]
+            case "two parts":
+                return [(early, asked.amount // 3), (later, asked.amount - asked.amount // 3)]
+            case "overpaid":
+                return [(later, asked.amount + 5)]
+            case "underpaid":
+                return [(early, asked.amount - 1)]
+            case "late":
+                return [(self.random.uniform(0.7, 0.95) * self.seconds, asked.amount)]
+            case _:
+                return []
+
+    def payment(self, asked: Asked, amount: int) -> Callable[[], Awaitable[None]]:
+        async def pay() -> None:
+            payer = self.random.choice(self.anvil.accounts())
+            if asked.token is not None:
+                sent = await asyncio.to_thread(transfer, self.anvil, payer, asked.token, asked.address, amount)
+            else:
+                sent = await asyncio.to_thread(self.anvil.send, payer, asked.address, amount)
+            self.sent.append((asked, amount, sent))
+
+        return pay
+
+    async def kill(self) -> None:
+        self.replicas[0].kill()
+        self.replicas[0].wait()
+        self.say(f"replica {self.replicas[0].pid} was killed; the others take over when its leases have passed")
+
+    async def reorganise(self) -> None:
+        """The chain forgets its last blocks. Two of three payers notice and pay again."""
+        await asyncio.to_thread(self.anvil.call, "anvil_reorg", REORG_DEPTH, [])
+        lost = [
+            (asked, amount)
+            for asked, amount, sent in self.sent
+            if await asyncio.to_thread(self.anvil.call, "eth_getTransactionByHash", sent) is None
+        ]
+        self.say(f"{REORG_DEPTH} blocks were replaced, and {len(lost)} payments are gone; two of three are sent again")
+        for number, (asked, amount) in enumerate(lost):
+            if number % 3:
+                await self.payment(asked, amount)()
+
+    # -- what is seen -------------------------------------------------------------------------------------------------
+
+    async def rows(self, asked: list[Asked]) -> list[dict[str, Any]]:
+        ids = [each.id for each in asked]
+        async with self.app.transaction() as tx:
+            return await requests.these(tx, ids)
+
+    async def statuses(self, asked: list[Asked]) -> Counter[str]:
+        return Counter(row["status"] for row in await self.rows(asked))
+
+    def progress(self, asked: list[Asked]) -> Callable[[], Awaitable[None]]:
+        async def tell() -> None:
+            self.say(_counted(await self.statuses(asked)))
+
+        return tell
+
+    async def settled(self, asked: list[Asked]) -> Balance:
+        """The books once they balance, or as they are when that takes too long."""
+        self.say("the last payment was made; now the books must come to balance")
+        deadline = asyncio.get_running_loop().time() + SETTLED_WITHIN
+        while True:
+            paid = await asyncio.to_thread(read_chain, self.anvil)
+            async with self.app.transaction() as tx:
+                now = await requests.database_time(tx)
+                settled = await requests.settled_amount(tx, [each.id for each in asked])
+            found = balance(await self.rows(asked), settled, paid, now)
+            if found.holds or asyncio.get_running_loop().time() > deadline:
+                return found
+            await asyncio.sleep(1)
+
+    def tell(self, found: Balance, statuses: Counter[str]) -> int:
+        for wrong in found.wrong:
+            self.say(f"wrong: {wrong}")
+        if not found.holds:
+            self.say(
+                f"THE BOOKS DO NOT BALANCE: {found.settled} settled, {found.received} received, {len(found.wrong)} wrong"
+            )
+            return 1
+        self.say(
+            f"the books balance: {statuses.total()} requests stand as the chain has them ({_counted(statuses)}),"
+            f" settlements of {found.settled} = {found.received} received on the chain"
+        )
+        return 0
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+def _counted(statuses: Counter[str]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))

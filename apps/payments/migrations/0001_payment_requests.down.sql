@@ -1,0 +1,2 @@
+drop table app.payment_request_settlements;
+drop table app.payment_requests;

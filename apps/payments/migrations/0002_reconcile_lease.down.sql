@@ -1,0 +1,10 @@
+drop index app.payment_requests_due;
+alter table app.payment_requests
+  drop column reconcile_lease_owner,
+  drop column reconcile_lease_until,
+  drop column next_observation_at,
+  drop column observed_at,
+  drop column settlement_count,
+  drop column first_block,
+  drop column scanned_block,
+  drop column scanned_hash;

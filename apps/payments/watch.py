@@ -1,0 +1,75 @@
+"""What is logged: one line for each cycle that found something, one for each request that moves."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from trueup import App
+from trueup.events import RowChanged, SweepCompleted
+
+from .judge import Status
+from .requests import Request
+
+log = logging.getLogger("payments")
+
+
+class Watch:
+    """Counts what this process does, cycle by cycle."""
+
+    def __init__(self, app: App, reconciler: str, worker_id: str) -> None:
+        self._reconciler = reconciler
+        self._worker_id = worker_id
+        self._scanned = 0
+        self._errors = 0
+        self._moved: Counter[str] = Counter()
+        self._told: set[tuple[str, str]] = set()
+        app.events.subscribe(self._if_ours(self._changed), RowChanged)
+        app.events.subscribe(self._if_ours(self._completed), SweepCompleted)
+
+    def _if_ours(self, count: Callable[[Any], None]) -> Callable[[Any], None]:
+        return lambda event: count(event) if event.reconciler == self._reconciler else None
+
+    def scanned(self) -> None:
+        """A request was seen on its chain."""
+        self._scanned += 1
+
+    def failed(self, request: Request, error: Exception) -> None:
+        """It could not be seen. When a node is away this comes for every request: each reason is told once a cycle."""
+        self._errors += 1
+        if (request.chain_id, str(error)) not in self._told:
+            self._told.add((request.chain_id, str(error)))
+            facts = {"request_id": str(request.id), "chain_id": request.chain_id, "error": str(error)}
+            log.warning("Observation failed", extra={"worker_id": self._worker_id, **facts})
+
+    def _changed(self, event: RowChanged) -> None:
+        if event.state_to is None or event.state_from == event.state_to:
+            return
+        self._moved[event.state_to] += 1
+        log.info(
+            "Payment request moved",
+            extra={
+                "worker_id": self._worker_id,
+                "request_id": event.key,
+                "from": event.state_from,
+                "to": event.state_to,
+            },
+        )
+
+    def _completed(self, event: SweepCompleted) -> None:
+        scanned, errors, moved = self._scanned, self._errors, self._moved
+        self._scanned, self._errors, self._moved, self._told = 0, 0, Counter(), set()
+        log.info(
+            "Reconciliation cycle",
+            extra={
+                "worker_id": self._worker_id,
+                "claimed": event.claimed,
+                "scanned": scanned,
+                **{status: moved[status] for status in (Status.CONFIRMED, Status.DETECTED, Status.EXPIRED)},
+                "skipped": event.conflict + event.lost,
+                "errors": errors + event.retry + event.quarantined,
+                "latency_ms": round(event.duration_ms),
+            },
+        )

@@ -1,0 +1,86 @@
+"""The job that checks projects: those that nobody has looked at for a while, five at a time, until none is left."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from trueup import Again, App, Context, Failed, Lease, Stay, Tick
+
+from . import database, projects, runs
+from .config import Config
+from .constants import (
+    CHECK_TIMEOUT,
+    HEALTH_CHECK_BATCH_SIZE,
+    HEALTH_CHECK_CONCURRENCY,
+    HEALTH_CHECK_STALE_MINUTES,
+)
+from .health import Health, judge
+from .plan import HEALTH_CHECK, last_start
+from .projects import Project
+from .retrying import retrying, told
+
+log = logging.getLogger("pulse")
+
+RECONCILER = "check-project"
+
+
+def declare(app: App, config: Config) -> None:
+    table = app.table("projects", key="id", state="status", changed_at="last_health_check")
+
+    @table.reconcile(
+        "ACTIVE",
+        stale_for=timedelta(minutes=HEALTH_CHECK_STALE_MINUTES),
+        name=RECONCILER,
+        every=None,  # only within a run, so under its lock
+        batch=HEALTH_CHECK_BATCH_SIZE,
+        concurrency=HEALTH_CHECK_CONCURRENCY,
+        lease_for=runs.row_lease(config),
+        deadline=last_start(config.schedules[HEALTH_CHECK.name]),
+        timeout=CHECK_TIMEOUT,
+        exhausted=given_up,
+    )
+    async def check_project(project: Project, *, ctx: Context) -> Again | None:
+        run = runs.current.get()
+        if run.lost is not None:
+            return runs.LEFT
+        try:
+            began_at, health = await retrying(f"Health check of project {project.id}", lambda: look(app, project))
+        except Exception as error:
+            facts = {**run.facts, "project_id": project.id, "error": told(error)}
+            log.error("Health check failed", extra=facts)
+            noted = Stay(health_error=told(error), health_failures=project.health_failures + 1)
+            return await run.write(ctx, noted, failed=project.id)
+        checked = Stay(
+            health_score=health.score,
+            health_level=health.level,
+            health_trend=health.trend,
+            health_error=None,
+            health_failures=0,
+        )
+        return await run.write(ctx, checked, lambda tx: projects.record(tx, project, health, run, began_at))
+
+    @runs.cron(app, config, HEALTH_CHECK)
+    async def health_check(tick: Tick, lease: Lease) -> None:
+        async with runs.recorded(app, config, HEALTH_CHECK, tick, lease, "health checks") as run:
+
+            async def left() -> int:
+                async with app.transaction() as tx:
+                    return await projects.waiting(tx, await database.time_of(app, tx), HEALTH_CHECK_STALE_MINUTES)
+
+            found = await left()
+            facts = {**run.facts, "projects": found}
+            log.info("Found %d active projects needing health checks", found, extra=facts)
+            await run.sweep(RECONCILER, config.schedules[HEALTH_CHECK.name], left)
+
+
+async def look(app: App, project: Project) -> tuple[datetime, Health]:
+    """How the project is doing, and when that was."""
+    async with app.transaction() as tx:
+        now = await database.time_of(app, tx)
+        return now, judge(await projects.facts(tx, project.id, now), now, project.health_score)
+
+
+def given_up(project: Project | None, failed: Failed) -> Stay:
+    """A check that took its process with it, over and over: it goes to the end of the queue like any that failed."""
+    return Stay(health_error=failed.message, health_failures=(project.health_failures if project else 0) + 1)

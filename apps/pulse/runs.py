@@ -1,0 +1,199 @@
+"""One run of a job: under which lock it is, what it has done, how it writes, and the record of it.
+
+The lock says who runs; what is written is fenced with its term. A run that lost its lock, to a Redis that forgot or because the
+process was stopped, can say nothing more in the database once somebody else runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from trueup import Again, App, Context, Lease, LostLease, Retry, Stay, Tick
+
+from . import database
+from .config import Config
+from .database import Tx
+from .plan import Job, last_start, longest_run
+
+log = logging.getLogger("pulse")
+
+RETRY = Retry(max_attempts=20, first="1s", factor=2, cap="1m")  # of a whole run: what it has done, it does not do again
+
+LEFT = Again(timedelta())  # a row that is left to whoever runs now
+LOOK_AGAIN = 1.0  # seconds, when there are rows and none of them can be had
+
+BEGIN = """
+insert into runs (job, tick, term, attempt, instance)
+values (%(job)s, %(tick)s, %(term)s, %(attempt)s, %(instance)s)
+"""
+END = """
+update runs set ended_at = clock_timestamp(), succeeded = %(succeeded)s, failed = %(failed)s
+ where job = %(job)s and tick = %(tick)s and term = %(term)s
+"""
+BOUND = "select set_config('idle_in_transaction_session_timeout', %(ms)s::text, true)"
+LATEST = "select * from runs where job = %(job)s order by began_at desc limit %(most)s"
+
+
+def cron(app: App, config: Config, job: Job) -> Callable[[Callable[..., Awaitable[None]]], Any]:
+    """Declares a function of (tick, lease) as this job: at its times, under its lock, and never beside itself."""
+    schedule = config.schedules[job.name]
+    return app.cron(
+        schedule,
+        name=job.name,
+        overlap="skip",
+        missed="latest",
+        retry=RETRY,
+        lease="redis",
+        lease_key=job.lock_key,
+        lease_ttl=longest_run(schedule),
+        lease_step=config.lock_ttl,
+    )
+
+
+def row_lease(config: Config) -> timedelta:
+    """Shorter than what is left of a lock when its holder dies: whoever has it next can have the rows at once, too."""
+    return max(config.lock_ttl / 2, timedelta(seconds=1))
+
+
+@dataclass
+class Run:
+    app: App
+    job: Job
+    tick: Tick
+    lease: Lease
+    bound: timedelta  # for how long a transaction may do nothing
+    succeeded: int = 0
+    failed_keys: set[int | str] = field(default_factory=set)  # one that fails twice is one
+    lost: LostLease | None = None  # somebody else runs: a write was refused
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def failed(self) -> int:
+        return len(self.failed_keys)
+
+    @property
+    def done(self) -> int:
+        return self.succeeded + self.failed
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the log."""
+        return {
+            "job": self.job.name,
+            "tick": self.tick.due_at.isoformat(),
+            "attempt": self.tick.attempt,
+            "term": self.lease.term,
+        }
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Tx]:
+        """Raises LostLease when somebody else runs by now; until it ends, nobody else can begin to.
+
+        A process that is stopped inside of it must not keep the others out for ever: the server ends it then.
+        """
+        async with self.app.transaction() as tx:
+            await tx.execute(BOUND, {"ms": self.bound // timedelta(milliseconds=1)})
+            await self.lease.fence(tx)
+            yield tx
+
+    async def write(
+        self,
+        ctx: Context,
+        outcome: Stay,
+        also: Callable[[Tx], Awaitable[None]] | None = None,
+        *,
+        failed: int | None = None,
+    ) -> Again | None:
+        """A row's outcome and what belongs to it, in one transaction. If somebody else runs by now, the row is left to them.
+
+        `failed` is the key of a row that failed.
+        """
+        try:
+            async with ctx.transaction(outcome) as tx:
+                await self.lease.fence(tx)
+                if also is not None:
+                    await also(tx)
+        except LostLease as lost:
+            self.lost = lost
+            return LEFT
+        if failed is None:
+            self.succeeded += 1
+        else:
+            self.failed_keys.add(failed)
+        return None
+
+    async def sweep(self, reconciler: str, schedule: str, left: Callable[[], Awaitable[int]]) -> None:
+        """Until none is `left`, or it is too late to begin with more; what is left then is for the next run.
+
+        One sweep may leave some: rows go back whose lease runs out before it is their turn, because the database is slow, and
+        rows that were in a process when it died can be had only when their lease has passed.
+        """
+        until, progress_at = self.began + last_start(schedule).total_seconds(), time.monotonic()
+        while remaining := await left():
+            if time.monotonic() > min(until, progress_at + self.bound.total_seconds()):
+                log.warning("Left for the next run", extra={**self.facts, "left": remaining})
+                return
+            done = self.done
+            await self.app.reconcilers.run(reconciler)
+            if self.lost is not None:
+                raise self.lost
+            if self.done > done:
+                progress_at = time.monotonic()
+            else:
+                await asyncio.sleep(LOOK_AGAIN)
+
+    async def note(self, statement: str) -> None:
+        async with self.transaction() as tx:
+            await tx.execute(
+                statement,
+                {
+                    "job": self.job.name,
+                    "tick": self.tick.due_at,
+                    "term": self.lease.term,
+                    "attempt": self.tick.attempt,
+                    "instance": f"{socket.gethostname()}:{os.getpid()}",
+                    "succeeded": self.succeeded,
+                    "failed": self.failed,
+                },
+            )
+
+
+# Which run a reconciler's handler works for: it is called within it, but by the sweep and not by us.
+current: ContextVar[Run] = ContextVar("current")
+
+
+@asynccontextmanager
+async def recorded(app: App, config: Config, job: Job, tick: Tick, lease: Lease, what: str) -> AsyncIterator[Run]:
+    """Logged as `Starting scheduled {what}` and `Scheduled {what} completed: …`, and kept in `runs`."""
+    run = Run(app, job, tick, lease, config.lock_ttl)
+    log.info("[%s] Starting scheduled %s", job.title, what, extra=run.facts)
+    await run.note(BEGIN)
+    token = current.set(run)
+    try:
+        yield run
+    finally:
+        current.reset(token)
+    await run.note(END)
+    duration_ms = round((time.monotonic() - run.began) * 1000)
+    log.info(
+        "Scheduled %s completed: %d succeeded, %d failed, duration=%dms",
+        what,
+        run.succeeded,
+        run.failed,
+        duration_ms,
+        extra={**run.facts, "succeeded": run.succeeded, "failed": run.failed, "duration_ms": duration_ms},
+    )
+
+
+async def latest(tx: Tx, job: str, most: int) -> list[dict[str, Any]]:
+    return await database.rows(tx, LATEST, {"job": job, "most": most})

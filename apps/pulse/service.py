@@ -1,0 +1,52 @@
+"""The application: five schedules, each of whose runs takes its lock in Redis, and two reconcilers that they call.
+
+A tick is fired once for the whole fleet, which is PostgreSQL's business. The lock keeps runs of one job apart, and its term
+fences what a run writes: whoever was stopped for a while, or whose lock Redis forgot, is refused when somebody else runs by
+then. What is done stays done: a project that was checked is not stale any more, a report that was made is not due, so a run
+that is begun anew after a crash goes on where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from trueup import App
+from trueup.events import Event, RunHandledElsewhere
+
+from . import checking, database, notices, reporting
+from .config import Config
+
+log = logging.getLogger("pulse")
+
+
+@dataclass(frozen=True)
+class Service:
+    app: App
+    config: Config
+
+    async def prepare(self) -> None:
+        """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
+        store = await self.app.open()
+        await asyncio.to_thread(store.check_schema)
+        async with self.app.transaction() as tx:
+            await database.make_tables(tx)
+
+    async def close(self) -> None:
+        await self.app.close()
+
+
+def build(config: Config, app: App | None = None) -> Service:
+    """Raises ConfigError when it cannot be configured so."""
+    app = app or App(**config.settings)
+    app.events.subscribe(tell_of_another, RunHandledElsewhere)
+    for part in (checking, reporting, notices):
+        part.declare(app, config)
+    return Service(app, config)
+
+
+def tell_of_another(event: Event) -> None:
+    assert isinstance(event, RunHandledElsewhere)
+    facts = {"job": event.schedule, "tick": event.due_at, "reason": event.reason}
+    log.debug("already running on another instance, skipping", extra=facts)

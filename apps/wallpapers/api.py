@@ -1,0 +1,162 @@
+"""The HTTP API: an intent to upload a wallpaper, the upload, and how it is with it."""
+
+from __future__ import annotations
+
+import asyncio
+import unicodedata
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from html import escape
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.requests import ClientDisconnect
+
+from trueup.errors import DatabaseUnavailable
+
+from . import rows
+from .content import TooLarge
+from .ids import PATTERN
+from .images import MOST_IMAGE_BYTES, MOST_VIDEO_BYTES, Rejected, UnsupportedType
+from .intake import Refused
+from .rows import Wallpaper
+from .service import Service
+from .storage import StorageUnavailable
+
+UPLOAD_WITHIN = 300  # seconds for the bytes to come: a client that drips must not hold on to us for ever
+
+
+def _storable(text: str) -> str:
+    if not text.strip() or any(unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp") for each in text):
+        raise ValueError("text is needed, without control characters")
+    return text
+
+
+Text = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]
+Id = Annotated[str, Path(pattern=f"^{PATTERN.pattern}$")]
+
+
+class Intent(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    user_id: Text
+    original_filename: Text | None = None
+
+
+class WallpaperOut(BaseModel):
+    """As it is stored: whatever got there is shown."""
+
+    model_config = ConfigDict(from_attributes=True)
+    id: str
+    user_id: str
+    upload_state: str
+    state_changed_at: datetime
+    upload_attempts: int
+    processing_error: str | None
+    duplicate_of: str | None
+    original_filename: str | None
+    content_hash: str | None
+    mime_type: str | None
+    file_size_bytes: int | None
+    width: int | None
+    height: int | None
+    uploaded_at: datetime | None
+
+
+def make_api(service: Service) -> FastAPI:
+    """Without the sweeps: those are started once it listens."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await service.close()
+
+    # The usual pages load their scripts from elsewhere; ours is plain, and the description itself is at /openapi.json.
+    api = FastAPI(title="Wallpapers", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    api.add_api_route("/docs", lambda: HTMLResponse(described(api)), include_in_schema=False)
+    app = service.app
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        # Without what was given: it may be what JSON cannot say (NaN, half a surrogate pair), and need not be repeated.
+        told = [{"loc": each["loc"], "msg": each["msg"], "type": each["type"]} for each in error.errors()]
+        return JSONResponse({"detail": told}, status_code=422)
+
+    @api.exception_handler(DatabaseUnavailable)
+    async def no_database(_: Request, error: DatabaseUnavailable) -> JSONResponse:
+        return JSONResponse({"detail": "the database cannot be reached"}, status_code=503)
+
+    @api.exception_handler(StorageUnavailable)
+    async def no_storage(_: Request, error: StorageUnavailable) -> JSONResponse:
+        detail = {"detail": "the storage cannot be reached; send the picture again"}
+        return JSONResponse(detail, status_code=503, headers={"Retry-After": "30"})
+
+    @api.exception_handler(Rejected)
+    async def rejected(_: Request, error: Rejected) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, status_code=415 if isinstance(error, UnsupportedType) else 422)
+
+    @api.exception_handler(TooLarge)
+    async def too_large(_: Request, error: TooLarge) -> JSONResponse:
+        return JSONResponse({"detail": f"an image has at most {MOST_IMAGE_BYTES:,} bytes"}, status_code=413)
+
+    @api.exception_handler(Refused)
+    async def refused(_: Request, error: Refused) -> JSONResponse:
+        return JSONResponse({"detail": str(error), "duplicate_of": error.row.duplicate_of}, status_code=409)
+
+    @api.post("/wallpapers", status_code=201, response_model=WallpaperOut)
+    async def create_intent(intent: Intent) -> Wallpaper:
+        async with app.transaction() as tx:
+            return await rows.create(tx, intent.user_id, intent.original_filename, now=app.clock.now())
+
+    @api.put("/wallpapers/{wallpaper_id}/content", response_model=WallpaperOut)
+    async def upload(wallpaper_id: Id, request: Request) -> Wallpaper:
+        if _declared_size(request) > MOST_VIDEO_BYTES:
+            raise TooLarge
+        try:
+            async with asyncio.timeout(UPLOAD_WITHIN):
+                return _found(await service.intake.take(wallpaper_id, request.stream()), wallpaper_id)
+        except TimeoutError:
+            raise HTTPException(408, f"the picture has not come within {UPLOAD_WITHIN} s") from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the picture broke off") from None
+
+    @api.get("/wallpapers/{wallpaper_id}", response_model=WallpaperOut)
+    async def read(wallpaper_id: Id) -> Wallpaper:
+        async with app.transaction() as tx:
+            return _found(await rows.get(tx, wallpaper_id), wallpaper_id)
+
+    @api.get("/health")
+    async def health(response: Response) -> dict[str, Any]:
+        return {"reconciling": service.reconciliation.running}
+
+    return api
+
+
+def _declared_size(request: Request) -> int:
+    declared = request.headers.get("content-length", "")
+    return int(declared) if declared.isdecimal() and len(declared) < 20 else 0
+
+
+def _found(wallpaper: Wallpaper | None, wallpaper_id: str) -> Wallpaper:
+    if wallpaper is None:
+        raise HTTPException(404, f"there is no wallpaper {wallpaper_id}")
+    return wallpaper
+
+
+def described(api: FastAPI) -> str:
+    """What can be asked for, as a page."""
+    rows = "".join(
+        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(operation['summary'])}</td></tr>"
+        for path, operations in api.openapi()["paths"].items()
+        for method, operation in operations.items()
+    )
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(api.title)}</title>"
+        "<style>body{font:16px system-ui;margin:2rem}td{padding:.3rem 1rem .3rem 0;border-top:1px solid #ddd}</style>"
+        f'<h1>{escape(api.title)}</h1><table>{rows}</table><p>In full: <a href="/openapi.json">/openapi.json</a></p></html>'
+    )

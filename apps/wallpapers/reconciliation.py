@@ -1,0 +1,71 @@
+"""The sweeps of one process: started, stopped, or made once by hand, whether they are started or not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from trueup import App, Worker
+
+from .sweeps import CYCLE
+from .watch import Watch
+
+log = logging.getLogger("wallpapers")
+
+Outcomes = Mapping[str, int]
+
+
+class Reconciliation:
+    """Errors of a sweep are trueup's to tell of and to try again: they end neither the process nor the other sweeps."""
+
+    def __init__(self, app: App, watch: Watch) -> None:
+        self._app = app
+        self._watch = watch
+        self._running: AsyncExitStack | None = None
+        self._worker: Worker | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    async def start(self) -> None:
+        """Raises ConfigError when a table cannot be worked on. Twice is once."""
+        if self._running is not None:
+            log.warning("Reconciliation is already running")
+            return
+        running = self._running = AsyncExitStack()
+        try:
+            self._worker = await running.enter_async_context(self._app.worker())
+        except BaseException:
+            self._running = None
+            raise
+        running.callback(asyncio.create_task(self._watch.keep_looking()).cancel)
+        log.info("Reconciliation started")
+
+    async def stop(self) -> None:
+        """Nothing more is claimed; what runs is seen through or handed back. Harmless when stopped."""
+        running, self._running = self._running, None
+        if running is not None:
+            await running.aclose()
+            log.info("Reconciliation stopped")
+
+    def hurry(self) -> None:
+        """A stop that is under way waits for nothing more. Safe in a signal handler of the loop."""
+        if self._worker is not None:
+            self._worker.request_stop()
+
+    async def run_reconciliation_now(self) -> dict[str, Outcomes | None]:
+        """One whole cycle in this process, also while it is stopped. By sweep: rows by what became of them; None when it failed."""
+        return {name: await self._sweep(name) for name in CYCLE}
+
+    async def _sweep(self, name: str) -> Outcomes | None:
+        try:
+            run = await self._app.reconcilers.run(name)
+        except Exception as error:
+            log.error("Sweep failed", extra={"sweep": name, "error": f"{type(error).__name__}: {error}"})
+            return None
+        facts = {"sweep": name, "duration_ms": round(run.seconds * 1000), **run.outcomes}
+        log.info("Sweep completed", extra=facts)
+        return run.outcomes

@@ -1,0 +1,178 @@
+"""The bucket. Only what S3 says is not there is absent; whatever else goes wrong is StorageUnavailable, and decides nothing.
+
+Looking for objects is always done by listing: an object that a HEAD does not find may be in a bucket that is not there, and
+the answer does not say which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from aiohttp import ClientError as HttpError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+from .content import Content, received
+
+if TYPE_CHECKING:
+    from types_aiobotocore_s3.client import S3Client
+
+PAGE = 1000  # the most that S3 lists, or deletes, at a time
+CHUNK = 1 << 16
+SESSION = get_session()  # it keeps the description of S3, once that is read
+
+
+class StorageUnavailable(Exception):
+    """The storage is down, slow, refuses us, or has no such bucket: nothing can be said about any object."""
+
+
+class NotThere(Exception):
+    """The object was there a moment ago, and is not any more."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which storage, and who we are there."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    bucket: str
+    region: str
+    timeout: timedelta
+
+    def __repr__(self) -> str:
+        return f"<Place {self.bucket}>"
+
+
+@dataclass(frozen=True)
+class Stored:
+    key: str
+    size: int
+    etag: str
+    modified_at: datetime
+
+
+class Storage:
+    """Connects when it is first used."""
+
+    def __init__(self, place: Place) -> None:
+        self.bucket = place.bucket
+        self._place = place
+        self._client: S3Client | None = None
+        self._opened = AsyncExitStack()
+        self._opening = asyncio.Lock()
+
+    async def aclose(self) -> None:
+        self._client = None
+        await self._opened.aclose()
+
+    async def find(self, prefix: str, after: str = "") -> list[Stored]:
+        """A page of the objects whose keys begin so, in the order of their keys, from after this key on.
+
+        Empty only when the storage says that there is none.
+        """
+        with _explained("list"):
+            s3 = await self._s3()
+            answer = await s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=after, MaxKeys=PAGE)
+        return [
+            Stored(each["Key"], each["Size"], each["ETag"], each["LastModified"]) for each in answer.get("Contents", [])
+        ]
+
+    async def pages(self, prefix: str, after: str = "") -> AsyncGenerator[list[Stored], None]:
+        """All of them, page by page."""
+        while listed := await self.find(prefix, after):
+            yield listed
+            after = listed[-1].key
+
+    @asynccontextmanager
+    async def get(self, stored: Stored, most: int) -> AsyncIterator[Content]:
+        """Its bytes, for as long as the block lasts. Raises NotThere, TooLarge, StorageUnavailable."""
+        with _explained("get"):
+            answer = await (await self._s3()).get_object(Bucket=self.bucket, Key=stored.key)
+        async with aclosing(_chunks(answer["Body"])) as chunks, received(chunks, most) as content:
+            yield content
+
+    async def put(self, key: str, content: Content, mime_type: str) -> None:
+        """Whole or not at all: the storage compares the checksum. The same again is harmless."""
+        content.file.seek(0)
+        with _explained("put"):
+            await (await self._s3()).put_object(
+                Bucket=self.bucket,
+                Key=key,
+                Body=content.file,
+                ContentLength=content.size,
+                ContentType=mime_type,
+                ChecksumSHA256=content.checksum,
+            )
+
+    async def remove(self, objects: Sequence[Stored]) -> list[str]:
+        """Delete at most a page of them, each only if it still is what was listed; the keys that are gone now.
+
+        The storage compares the ETag itself. Where one ignores it, what is left is the moment since they were listed.
+        """
+        if not objects:
+            return []
+        wanted: Any = [{"Key": each.key, "ETag": each.etag} for each in objects]
+        with _explained("delete"):
+            answer = await (await self._s3()).delete_objects(Bucket=self.bucket, Delete={"Objects": wanted})
+        failed = answer.get("Errors", [])
+        unexpected = [each for each in failed if each.get("Code") not in ("PreconditionFailed", "NoSuchKey")]
+        if unexpected:
+            raise StorageUnavailable(f"delete: {unexpected[0].get('Code')}: {unexpected[0].get('Key')}")
+        return [each["Key"] for each in answer.get("Deleted", []) if "Key" in each]
+
+    async def _s3(self) -> S3Client:
+        async with self._opening:
+            client = self._client
+            if client is None:
+                client = self._client = await self._opened.enter_async_context(await _client(self._place))
+            return client
+
+
+async def _client(place: Place) -> AbstractAsyncContextManager[S3Client]:
+    # Otherwise it would be read on the event loop, and it is large.
+    await asyncio.to_thread(SESSION.get_component("data_loader").load_service_model, "s3", "service-2")
+    seconds = place.timeout.total_seconds()
+    made: AbstractAsyncContextManager[S3Client] = SESSION.create_client(
+        "s3",
+        region_name=place.region,
+        endpoint_url=place.endpoint,
+        aws_access_key_id=place.access_key,
+        aws_secret_access_key=place.secret_key,
+        config=AioConfig(
+            connect_timeout=seconds,
+            read_timeout=seconds,
+            retries={"total_max_attempts": 1},  # trying again is for sweeps, which know for how long
+            s3={"addressing_style": "path"},
+            max_pool_connections=50,
+        ),
+    )
+    return made
+
+
+async def _chunks(body: Any) -> AsyncGenerator[bytes, None]:
+    with _explained("get"):
+        async with body:
+            while chunk := await body.read(CHUNK):
+                yield chunk
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        response: Mapping[str, Any] = error.response
+        code = str(response.get("Error", {}).get("Code"))
+        if code == "NoSuchKey":
+            raise NotThere(what) from None
+        raise StorageUnavailable(f"{what}: {code}") from None
+    except (BotoCoreError, HTTPClientError, HttpError, OSError, TimeoutError) as error:
+        raise StorageUnavailable(f"{what}: {type(error).__name__}: {error}"[:300]) from None

@@ -1,0 +1,46 @@
+"""What is counted about wallpapers, and when somebody is told. Served with trueup's own metrics, by every process that sweeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from prometheus_client import Gauge
+
+from trueup import App
+
+from . import rows
+
+log = logging.getLogger("wallpapers")
+
+LOOK_EVERY = 30.0  # seconds
+
+STUCK = Gauge("wallpapers_stuck_in_processing", "Wallpapers that have been processing for longer than they should.")
+OLDEST = Gauge("wallpapers_oldest_in_processing_seconds", "For how long the first of those has been.")
+
+
+class Watch:
+    def __init__(self, app: App, processing_for: timedelta) -> None:
+        self._app = app
+        self._processing_for = processing_for
+
+    async def look(self) -> int:
+        """How many are stuck in `processing`. They are reported and left alone: whoever processes them may be at it."""
+        async with self._app.transaction() as tx:
+            stuck, oldest = await rows.stuck_in_processing(tx, self._processing_for, now=self._app.clock.now())
+        STUCK.set(stuck)
+        OLDEST.set(oldest.total_seconds())
+        if stuck:
+            facts = {"stuck": stuck, "oldest_age_seconds": round(oldest.total_seconds())}
+            log.warning("Wallpapers stuck in processing", extra=facts)
+        return stuck
+
+    async def keep_looking(self) -> None:
+        """Again and again, whatever happens."""
+        while True:
+            try:
+                await self.look()
+            except Exception as error:  # the database is away, say
+                log.warning("Look failed", extra={"error": f"{type(error).__name__}: {error}"})
+            await asyncio.sleep(LOOK_EVERY)

@@ -1,0 +1,116 @@
+"""The API, with the application behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from apps.pulse.api import make_api
+from apps.pulse.plan import HEALTH_CHECK, JOBS
+from tests.apps.pulse.office import Office
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def client(office: Office) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(make_api(office.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://pulse") as client:
+        yield client
+
+
+async def got(client: httpx.AsyncClient, path: str) -> Any:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_a_run_by_hand_goes_through_the_schedule_and_is_seen(office: Office, client: httpx.AsyncClient) -> None:
+    bad, good = await office.projects(2)
+    await office.spoil(bad)
+    assert await got(client, "/projects?level=GOOD") == []
+    answer = await client.post("/jobs/health-check/run")
+    assert answer.status_code == 202
+    await office.worker.run_pending()
+    shown = await got(client, "/jobs/health-check/runs")
+    assert [(run["succeeded"], run["failed"]) for run in shown["runs"]] == [(1, 1)]
+    assert [tick["outcome"] for tick in shown["ticks"]] == ["fired"]
+    assert [project["id"] for project in await got(client, "/projects?level=GOOD")] == [good]
+    assert (await got(client, f"/projects/{bad}"))["health_error"].startswith("UnusableFacts")
+    (check,) = await got(client, f"/projects/{good}/checks")
+    assert (check["level"], check["score"]) == ("GOOD", 75.0)
+    assert await got(client, f"/projects/{bad}/checks") == []
+
+
+async def test_a_second_click_at_the_same_moment_is_told_so(office: Office, client: httpx.AsyncClient) -> None:
+    assert (await client.post("/jobs/health-check/run")).status_code == 202
+    assert (await client.post("/jobs/health-check/run")).status_code == 409
+
+
+async def test_what_was_made_for_people_is_shown(office: Office, client: httpx.AsyncClient) -> None:
+    for path in ("/alerts", "/reports", "/reminders", "/users/1/briefings"):
+        assert await got(client, path) == []
+    (project,) = await office.projects(1)
+    await office.report("DAILY", office.clock.now(), project)
+    await office.do(
+        "insert into checkpoints (project_id, title, due_on) values (%(p)s, 'naïve 🎂', %(d)s)",
+        p=project,
+        d=office.clock.now().date(),
+    )
+    await office.do("insert into users (name) values ('<script>')")
+    for job in JOBS:
+        await office.run(job)
+    assert [report["frequency"] for report in await got(client, "/reports")] == ["DAILY"]
+    assert len(await got(client, f"/projects/{project}/reports")) == 1
+    assert [reminder["title"] for reminder in await got(client, "/reminders")] == ["naïve 🎂"]
+    assert len(await got(client, "/users/1/briefings")) == 1
+
+
+async def test_the_jobs_are_listed_with_their_locks_and_times(office: Office, client: httpx.AsyncClient) -> None:
+    jobs = await got(client, "/jobs")
+    assert [job["lock_key"] for job in jobs] == [job.lock_key for job in JOBS]
+    assert {job["state"] for job in jobs} == {"active"}
+    assert all(job["next_due_at"] for job in jobs)
+
+
+WRONG = {
+    "/projects/1": 404,
+    "/projects/0": 422,
+    "/projects/abc": 422,
+    "/projects/9223372036854775808": 422,
+    "/projects/1/checks": 404,
+    "/projects/1/reports": 404,
+    "/projects?level=BAD": 422,
+    "/projects?most=0": 422,
+    "/projects?after=-1": 422,
+    "/projects?after=1e18": 422,
+    "/jobs/nothing/runs": 404,
+    "/jobs/%27%3B/runs": 404,
+    "/jobs/health-check/runs?most=1001": 422,
+    "/jobs/health-check/run": 405,
+    "/users/-1/briefings": 422,
+}
+
+
+async def test_what_is_not_there_or_cannot_be_is_an_answer_and_no_error(client: httpx.AsyncClient) -> None:
+    assert {path: (await client.get(path)).status_code for path in WRONG} == WRONG
+    assert (await client.post("/jobs/nothing/run")).status_code == 404
+
+
+async def test_before_any_worker_has_started_a_run_by_hand_is_refused(
+    office: Office, client: httpx.AsyncClient
+) -> None:
+    await office.do("delete from trueup.schedules")
+    assert (await client.post("/jobs/health-check/run")).status_code == 409
+    assert {job["state"] for job in await got(client, "/jobs")} == {"not started"}
+    assert await got(client, f"/jobs/{HEALTH_CHECK.name}/runs") == {"ticks": [], "runs": []}
+
+
+async def test_the_page_that_describes_it_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    assert "/jobs/{name}/run" in page
+    assert "http" not in page

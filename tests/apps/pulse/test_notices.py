@@ -1,0 +1,201 @@
+"""Reminders, briefings and the cleanup: each once, in each zone by its own clocks, in batches."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+import pytest
+
+from apps.pulse.constants import DEFAULT_BRIEFING_HOUR
+from apps.pulse.plan import BRIEFING_GENERATION, CHECKPOINT_REMINDER, CONVERSATION_CLEANUP
+from tests.apps.pulse.office import Office
+
+pytestmark = pytest.mark.asyncio
+
+
+async def checkpoint(office: Office, days: int) -> None:
+    (project,) = await office.projects(1)
+    await office.do(
+        "insert into checkpoints (project_id, title, due_on) values (%(p)s, 'c', %(day)s)",
+        p=project,
+        day=office.clock.now().date() + timedelta(days=days),
+    )
+
+
+async def kinds(office: Office) -> list[tuple[str, int]]:
+    found = await office.all("select kind, days_left from reminders order by created_at, checkpoint_id, days_left desc")
+    return [tuple(row.values()) for row in found]
+
+
+async def user(office: Office, timezone: str, hour: int | None = None) -> int:
+    return int(
+        await office.one(
+            "insert into users (name, timezone, briefing_hour) values ('Zoë', %(zone)s, coalesce(%(hour)s, 8)) returning id",
+            zone=timezone,
+            hour=hour,
+        )
+    )
+
+
+async def briefed(office: Office) -> list[tuple[int, str]]:
+    found = await office.all("select user_id, day::text from briefings order by user_id, day")
+    return [tuple(row.values()) for row in found]
+
+
+# -- reminders --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_checkpoint_is_reminded_of_three_times_and_each_time_once(office: Office) -> None:
+    await checkpoint(office, 5)
+    for _ in range(8):
+        await office.run(CHECKPOINT_REMINDER)
+        await office.run(CHECKPOINT_REMINDER)
+        office.clock.advance(days=1)
+    assert await kinds(office) == [("THREE_DAYS", 3), ("ONE_DAY", 1), ("DAY_OF", 0)]
+
+
+async def test_after_a_downtime_the_reminder_is_the_one_that_fits(office: Office) -> None:
+    for days in range(-1, 5):
+        await checkpoint(office, days)
+    await office.run(CHECKPOINT_REMINDER)
+    assert sorted(await kinds(office)) == [("DAY_OF", 0), ("ONE_DAY", 1), ("THREE_DAYS", 2), ("THREE_DAYS", 3)]
+
+
+async def test_what_is_done_or_whose_project_is_not_active_is_not_reminded_of(office: Office) -> None:
+    await checkpoint(office, 1)
+    await office.do("update checkpoints set done = true")
+    await checkpoint(office, 1)
+    await office.do("update projects set status = 'PAUSED'")
+    await office.run(CHECKPOINT_REMINDER)
+    assert await kinds(office) == []
+
+
+async def test_a_checkpoint_that_is_put_off_is_reminded_of_anew(office: Office) -> None:
+    await checkpoint(office, 1)
+    await office.run(CHECKPOINT_REMINDER)
+    await office.do("update checkpoints set due_on = due_on + 2")
+    await office.run(CHECKPOINT_REMINDER)
+    assert await kinds(office) == [("ONE_DAY", 1), ("THREE_DAYS", 3)]
+
+
+# -- briefings --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_hour_counts_that_the_users_own_clocks_show(office: Office) -> None:
+    """On the day on which clocks in Berlin go from 02:00 to 03:00, so that there is no two o'clock."""
+    kathmandu, berlin = await user(office, "Asia/Kathmandu"), await user(office, "Europe/Berlin", 2)
+    utc, early, los_angeles = (
+        await user(office, "UTC"),
+        await user(office, "UTC", 5),
+        await user(office, "America/Los_Angeles"),
+    )
+    served: dict[str, list[int]] = {}
+    for moment in ("00:45", "01:00", "02:00", "02:15", "04:45", "05:00", "07:45", "08:00", "14:45", "15:00", "23:45"):
+        await until_it_is(office, f"2026-03-29T{moment}")
+        before = set(await briefed(office))
+        await office.run(BRIEFING_GENERATION)
+        served[moment] = sorted(user for user, _ in set(await briefed(office)) - before)
+    assert {moment: users for moment, users in served.items() if users} == {
+        "00:45": [los_angeles],  # it is still yesterday there, and long past eight
+        "01:00": [berlin],
+        "02:15": [kathmandu],
+        "05:00": [early],
+        "08:00": [utc],
+        "15:00": [los_angeles],
+    }
+
+
+async def until_it_is(office: Office, moment: str) -> None:
+    """Set the clock."""
+    office.clock.advance(seconds=(datetime.fromisoformat(f"{moment}+00:00") - office.clock.now()).total_seconds())
+
+
+async def test_a_user_is_briefed_once_a_day(office: Office) -> None:
+    for zone in ("Asia/Kathmandu", "America/New_York", "Pacific/Marquesas"):
+        await user(office, zone)
+    for _ in range(12):
+        await office.run(BRIEFING_GENERATION)
+        office.clock.advance(hours=6)
+    days = await briefed(office)
+    assert len(days) == len(set(days))
+    assert len(days) in (9, 10), "three days; where it was past eight at the beginning, a fourth"
+
+
+async def test_the_usual_hour_is_that_of_the_constants(office: Office) -> None:
+    hour = await office.one("insert into users (name) values ('u') returning briefing_hour")
+    assert hour == DEFAULT_BRIEFING_HOUR
+
+
+async def test_an_hour_that_comes_twice_is_one_briefing(office: Office) -> None:
+    ada = await user(office, "Europe/Berlin", 2)
+    await until_it_is(office, "2026-10-25T00:00")
+    for _ in range(12):
+        await office.run(BRIEFING_GENERATION)
+        office.clock.advance(minutes=15)
+    assert await briefed(office) == [(ada, "2026-10-25")]
+
+
+async def test_more_users_than_a_batch_are_all_briefed_in_one_run(office: Office) -> None:
+    await office.do("insert into users (name) select 'u' || n from generate_series(1, 250) as n")
+    await office.run(BRIEFING_GENERATION)
+    assert len(await briefed(office)) == 250
+    assert await office.one("select succeeded from runs") == 250
+
+
+async def test_a_zone_that_is_none_costs_nobody_else_their_briefing(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    await user(office, "Mars/Olympus")
+    ada = await user(office, "UTC")
+    with caplog.at_level(logging.ERROR, "pulse"):
+        await office.run(BRIEFING_GENERATION)
+    assert await briefed(office) == [(ada, "2026-06-01")]
+    (record,) = caplog.records
+    assert (record.getMessage(), record.__dict__["timezones"]) == ("Unknown time zones", ["Mars/Olympus"])
+    assert await office.one("select failed from runs") == 1
+
+
+async def test_a_briefing_says_how_the_users_own_projects_are(office: Office) -> None:
+    ada = await user(office, "UTC")
+    mine, _ = await office.projects(2)
+    await office.do("insert into members (project_id, user_id) values (%(p)s, %(u)s)", p=mine, u=ada)
+    await office.do("update projects set health_level = 'CRITICAL'")
+    await office.do(
+        "insert into tasks (project_id, title, status) select id, 't', 'BLOCKED' from projects, generate_series(1, 3)"
+    )
+    await office.run(BRIEFING_GENERATION)
+    assert await office.one("select text from briefings") == (
+        "Good morning, Zoë. Monday 01 June: 1 active projects, 1 of them not well; 3 open tasks, 3 of them blocked."
+    )
+
+
+# -- cleanup ----------------------------------------------------------------------------------------------------------
+
+
+async def test_messages_older_than_thirty_days_are_deleted_in_batches_and_no_others(office: Office) -> None:
+    ada = await user(office, "UTC")
+    await office.do(
+        "with c as (insert into conversations (user_id) values (%(u)s) returning id)"
+        " insert into messages (conversation_id, body, created_at)"
+        " select c.id, 'm', %(now)s - interval '30 days' - n * interval '1 us' from c, generate_series(0, 2500) as n",
+        u=ada,
+        now=office.clock.now(),
+    )
+    await office.run(CONVERSATION_CLEANUP)
+    assert await office.one("select count(*)::int from messages") == 1, "the one that is exactly thirty days old"
+    assert await office.one("select succeeded from runs") == 2500
+    assert await office.one("select count(*)::int from conversations") == 1
+
+
+async def test_a_message_that_somebody_has_in_hand_is_left_for_the_next_time(office: Office) -> None:
+    ada = await user(office, "UTC")
+    await office.do(
+        "with c as (insert into conversations (user_id) values (%(u)s) returning id)"
+        " insert into messages (conversation_id, body, created_at) select c.id, 'm', '2020-01-01' from c, generate_series(1, 3)",
+        u=ada,
+    )
+    async with office.app.transaction() as tx:
+        await tx.execute("select from messages order by id limit 1 for update")
+        await office.run(CONVERSATION_CLEANUP)
+    assert await office.one("select count(*)::int from messages") == 1
