@@ -98,8 +98,8 @@ class _Reader:
 
     def name(self, name: str, default: str) -> str:
         text = self._text(name, default)
-        if not re.fullmatch(r"[!-~]{1,200}", text):
-            raise _invalid(name, f"{text!r}: a name of up to 200 letters, digits and signs is needed")
+        if not re.fullmatch(r"[!-~]{1,100}", text):
+            raise _invalid(name, f"{text!r}: a name of up to 100 letters, digits and signs is needed")
         return text
 
     def nodes(self) -> Mapping[str, str]:

@@ -69,7 +69,7 @@ class Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    app = app or App()
+    app = app or App(worker_name=config.worker_id)
     pace = Pace(config.observer_timeout, min(FRESH_FOR, config.poll_interval), app.clock.elapsed)
     observers = make_observers(config.nodes, pace)
     watch = Watch(app, RECONCILER, config.worker_id)

@@ -281,6 +281,9 @@ class Settings:
         "127.0.0.1", _HOST, "the address it serves them at; anybody who reaches it can read them"
     )
     release: str | None = setting(None, _RELEASE, "the release of your application, shown to people")
+    worker_name: str | None = setting(
+        None, _RELEASE, "how a worker is called in lease columns of your tables; none: its host and process id"
+    )
 
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 

@@ -477,7 +477,7 @@ async def looking(store: Store, settings: Settings, declared: Reconciler | Purge
             store.enqueue,
             declared,
             found,
-            owner=owner(),
+            owner=owner(settings),
             timeout=timeout,
         )
     finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
 import threading
 import time
@@ -14,7 +16,7 @@ import pytest
 
 from tests.support.watching import until
 from tests.worker.rows.field import NAME, Field
-from trueup import Again, Context, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
+from trueup import Again, App, Context, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.events import RowChanged, RowConflict, RowProposed, RowQuarantined, RowRetried, ServiceFailed
 from trueup.testing.clock import ManualClock
 
@@ -717,6 +719,27 @@ async def test_in_shadow_a_transaction_is_rolled_back_and_its_outcome_is_the_pro
     assert field.events.of(RowProposed)[0].outcome == "To('done')"
     assert await field.checksum() == before
     assert await field.value("select count(*) from log") == 0
+
+
+@pytest.mark.parametrize("name", ["blue 3", None])
+async def test_lease_columns_call_a_worker_by_its_name_and_its_term(database_url: str, name: str | None) -> None:
+    called = name or f"{socket.gethostname()[:24]}:{os.getpid()}"
+    field = Field(App(database_url, worker_name=name))
+    await field.prepare()
+    await field.do("alter table things add owner text, add until timestamptz")
+    table = field.app.table("things", key="id", state="state", lease_columns=("owner", "until"))
+    owners = []
+
+    async def handler(row: Any, *, ctx: Context) -> Any:
+        owners.append((await field.value("select owner from things"), f"{called}/{ctx.term}"))
+        return To("done")
+
+    await field.put(1)
+    field.fix(handler, table=table, due_at="due_at")
+    assert (await field.sweep()).changed == 1
+    assert [owner for owner, _ in owners] == [expected for _, expected in owners] != []
+    await field.close()
+    await field.app.close()
 
 
 async def test_in_shadow_claimed_as_and_lease_columns_are_not_written(field: Field) -> None:

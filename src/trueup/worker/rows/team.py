@@ -115,7 +115,7 @@ class Team:
             store.enqueue,
             reconciler,
             found,
-            owner=owner(),
+            owner=owner(self._settings),
             timeout=self._timeout,
         )
         try:
@@ -223,9 +223,9 @@ def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
     )
 
 
-def owner() -> str:
+def owner(settings: Settings) -> str:
     """Who is written into the user's own lease column, before the term; for people."""
-    return f"{socket.gethostname()[:24]}:{os.getpid()}"
+    return settings.worker_name or f"{socket.gethostname()[:24]}:{os.getpid()}"
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
