@@ -241,6 +241,20 @@ async def test_lateness_falls_between_the_same_bounds_as_that_of_claims(desk: Ro
     assert counts.lateness == expected.lateness
 
 
+@pytest.mark.parametrize("verb", ["delete", "move"])
+@pytest.mark.parametrize("span", [5, 3_000])
+async def test_many_at_once_are_as_late_in_all_as_each_of_them(desk: RowsDesk, verb: str, span: int) -> None:
+    """Alike, of which only the ends are looked at; and not alike, between different bounds."""
+    late = [2_000 + span * n / 99 for n in range(100)]
+    for n, each in enumerate(late):
+        await put(desk, (n, "open", NOON - HOUR - timedelta(seconds=each)))
+    counts = await finish(await desk.purges(verb, "open", **STALE, **TO[verb]))
+    assert counts.lateness.count == counts.changed == 100
+    assert counts.lateness.worst_s == pytest.approx(max(late))
+    assert counts.lateness.average_s == pytest.approx(sum(late) / 100, rel=0.001)
+    assert sum(1 for bucket in counts.lateness.counts if bucket) == (1 if span < 1_000 else 2)
+
+
 async def test_a_rate_holds_for_the_whole_fleet(desk: RowsDesk, clock: ManualClock) -> None:
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 101)))
     one, other = [await desk.purges("delete", "open", rate="40/s", **STALE) for _ in range(2)]

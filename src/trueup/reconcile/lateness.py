@@ -25,13 +25,13 @@ class Lateness:
         self.worst_s = max(self.worst_s, seconds)
         self.total_s += seconds
 
-    def add_alike(self, count: int, worst: float, total: float) -> None:
-        """So many at once, all of which fall between the bounds that the worst falls between."""
-        worst = max(0.0, worst)
-        self.counts[bisect_left(BOUNDS_S, worst)] += count
-        self.late += count if worst > GRACE.total_seconds() else 0
-        self.worst_s = max(self.worst_s, worst)
-        self.total_s += max(0.0, total)
+    def add_alike(self, count: int, latest: float, earliest: float) -> None:
+        """So many at once, all between the same two bounds, and so near to one another that they may be taken for evenly spread."""
+        latest, earliest = max(0.0, latest), max(0.0, earliest)
+        self.counts[bisect_left(BOUNDS_S, latest)] += count
+        self.late += count if latest > GRACE.total_seconds() else 0
+        self.worst_s = max(self.worst_s, latest)
+        self.total_s += count * (latest + earliest) / 2
 
     def include(self, other: Lateness) -> None:
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]

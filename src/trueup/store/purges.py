@@ -20,6 +20,7 @@ from trueup.store.load import Statements
 from trueup.store.tables import Found
 from trueup.store.texts import text_of
 
+ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
 COUNTED = 100_000  # rows up to which a table is counted; larger ones are judged by their statistics
 
 
@@ -139,17 +140,18 @@ class Purges:
         }
         return {
             "now": self._clock.now(),
+            "alike": ALIKE,
             "bounds": [-bound for bound in reversed(BOUNDS_S)],
             **values,
         }
 
 
 def _taken(asked: int, rows: Rows) -> Taken:
-    ((count, worst, total, each),) = rows
+    ((count, latest, earliest, each),) = rows
     lateness = Lateness()
-    if each is None:
-        lateness.add_alike(count, worst or 0.0, total or 0.0)
-    else:
+    if each is not None:
         for seconds in each:
             lateness.add(seconds)
+    elif count:
+        lateness.add_alike(count, latest, earliest)
     return Taken(asked, count, lateness)

@@ -8,19 +8,18 @@ from trueup.store.compose.pieces import AND, SQL, Composable, Pieces, quoted, se
 from trueup.store.load import NOW
 
 # How late rows that became due at `due` are, in seconds. There is no time since -infinity, and one such row must not stop all others.
-SINCE = "greatest({}, timestamptz '0001-01-01 00:00+00')"
-LATE = f"date_part('epoch', {{now}} - {SINCE})"
+LATE = SQL("date_part('epoch', {now} - greatest({due}, timestamptz '0001-01-01 00:00+00'))")
+OLDEST, NEWEST = (LATE.format(now=NOW, due=SQL(due)) for due in ("min(due)", "max(due)"))
 LATENESS: Mapping[str, Composable] = {
-    "late": SQL(LATE.format("due", now="{}")).format(NOW),
-    "late_of_min": SQL(LATE.format("min(due)", now="{}")).format(NOW),
-    "late_of_max": SQL(LATE.format("max(due)", now="{}")).format(NOW),
-    # Faster than the sum of the differences, and as exact as is of use.
-    "late_in_all": SQL("count(*) * date_part('epoch', {}) - sum(date_part('epoch', {}))").format(
-        NOW, SQL(SINCE.format("due"))
-    ),
-    "between_different_bounds": SQL(
-        "width_bucket(-worst_s, %(bounds)s::float8[]) <> width_bucket(-least_s, %(bounds)s::float8[])"
-    ),
+    "late": LATE.format(now=NOW, due=SQL("due")),
+    "late_of_min": OLDEST,
+    "late_of_max": NEWEST,
+    # Between the same bounds, and so near to one another that what lies between them need not be looked at. The bounds come
+    # negated, last first: what is exactly at one then counts as below it.
+    "alike": SQL(
+        "({oldest} - {newest} <= {newest} * %(alike)s::float8 and"
+        " width_bucket(-{oldest}, %(bounds)s::float8[]) = width_bucket(-{newest}, %(bounds)s::float8[]))"
+    ).format(oldest=OLDEST, newest=NEWEST),
 }
 
 
