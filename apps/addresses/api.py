@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
-from html import escape
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, HTTPException, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import FastAPI, HTTPException, Path, Query
 from psycopg.errors import UniqueViolation
 from pydantic import BaseModel, ConfigDict
 
-from trueup.errors import DatabaseUnavailable
+from apps.plain_api import plain_api
 
 from . import books, jobs
 from .chains import Mode, well_formed
@@ -80,19 +77,8 @@ def make_api(service: Service) -> FastAPI:
         finally:
             await service.close()
 
-    api = FastAPI(title="Addresses", version="2", lifespan=lifespan, docs_url=None, redoc_url=None)
-    api.add_api_route("/docs", lambda: HTMLResponse(described(api)), include_in_schema=False)
+    api = plain_api("Addresses", lifespan, version="2", invalid=400)
     app = service.app
-
-    @api.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        # Without what was given: it may be what JSON cannot say, and need not be repeated.
-        told = [{"loc": each["loc"], "msg": each["msg"], "type": each["type"]} for each in error.errors()]
-        return JSONResponse({"detail": told}, status_code=400)
-
-    @api.exception_handler(DatabaseUnavailable)
-    async def unavailable(_: Request, error: DatabaseUnavailable) -> JSONResponse:
-        return JSONResponse({"detail": "the database cannot be reached"}, status_code=503)
 
     @api.post("/v2/addresses/{address}/chains/{chain}/reconcile", status_code=202, response_model=JobOut)
     async def reconcile(address: Address, chain: ChainName, wish: Wish | None = None) -> dict[str, Any]:
@@ -147,17 +133,3 @@ async def _request(service: Service, address: str, chain: str, mode: Mode) -> di
             if not left:
                 raise HTTPException(409, "a job for this address is being made") from None
     raise AssertionError("the last try raises")
-
-
-def described(api: FastAPI) -> str:
-    """What can be asked for, as a page that loads nothing from elsewhere."""
-    rows = "".join(
-        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(operation['summary'])}</td></tr>"
-        for path, operations in api.openapi()["paths"].items()
-        for method, operation in operations.items()
-    )
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(api.title)}</title>"
-        "<style>body{font:16px system-ui;margin:2rem}td{padding:.3rem 1rem .3rem 0;border-top:1px solid #ddd}</style>"
-        f'<h1>{escape(api.title)}</h1><table>{rows}</table><p>In full: <a href="/openapi.json">/openapi.json</a></p></html>'
-    )

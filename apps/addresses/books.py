@@ -11,6 +11,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from apps.schema import apply_schema
+
 from .compare import Differences, Local, Transaction
 
 Tx = AsyncConnection[Any]
@@ -83,9 +85,7 @@ class Counts:
 
 
 async def make_tables(tx: Tx) -> None:
-    """Several processes may start at once: one makes them, the others find them."""
-    await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.addresses schema', 0))")
-    await tx.execute(SCHEMA)
+    await apply_schema(tx, SCHEMA, marked="reconciliation_jobs")
 
 
 async def local(tx: Tx, chain: str, hashes: Sequence[str]) -> dict[str, Local]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.chain.anvil import Anvil, AnvilError
+from apps.chain.anvil import Anvil
+from apps.servers.server import ServerError
 from trueup import App, ConfigError
 
 from . import books
@@ -62,7 +63,7 @@ def run(*, seconds: float) -> int:
     except KeyboardInterrupt:
         print("interrupted")
         status = 130
-    except (AnvilError, StepFailed) as error:
+    except (ServerError, StepFailed) as error:
         print(f"failed: {error}")
     except ConfigError:
         status = 2

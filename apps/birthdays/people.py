@@ -5,12 +5,13 @@ Where it matters what time it is, `now` may be given; without it the database's 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row, dict_row
 
 from .planning import Planned, Rules, first_after, following, planned_for
@@ -18,6 +19,7 @@ from .planning import Planned, Rules, first_after, following, planned_for
 Tx = AsyncConnection[Any]
 
 SCHEMA = (files(__package__) / "schema.sql").read_text("utf-8")
+VERSION = f"schema {hashlib.sha256(SCHEMA.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,16 @@ class User:
 
 
 async def make_tables(tx: Tx) -> None:
-    """Several processes may start at once: one makes them, the others find them."""
+    """Several processes may start at once: one makes them, the others find them.
+
+    Nothing is touched when they are as they should be: to look whether an index is there takes a lock that those who write
+    stand in the way of, and those who come after it wait as well.
+    """
     await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.birthdays schema', 0))")
-    await tx.execute(SCHEMA)
+    cursor = await tx.execute("select obj_description(to_regclass('events'), 'pg_class')")
+    if await cursor.fetchone() != (VERSION,):
+        await tx.execute(SCHEMA)
+        await tx.execute(sql.SQL("comment on table events is {}").format(VERSION))
 
 
 # -- users ------------------------------------------------------------------------------------------------------------

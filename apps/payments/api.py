@@ -6,16 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from decimal import Decimal
-from html import escape
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from trueup.errors import DatabaseUnavailable
+from apps.plain_api import plain_api
 
 from . import requests
 from .judge import Settlement, Status
@@ -86,20 +84,8 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
         finally:
             await service.close()
 
-    # The usual pages load their scripts from elsewhere; ours is plain, and the description itself is at /openapi.json.
-    api = FastAPI(title="Payment requests", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
-    api.add_api_route("/docs", lambda: HTMLResponse(described(api)), include_in_schema=False)
+    api = plain_api("Payment requests", lifespan)
     app = service.app
-
-    @api.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        # Without what was given: it may be what JSON cannot say (NaN, half a surrogate pair), and need not be repeated.
-        told = [{"loc": each["loc"], "msg": each["msg"], "type": each["type"]} for each in error.errors()]
-        return JSONResponse({"detail": told}, status_code=422)
-
-    @api.exception_handler(DatabaseUnavailable)
-    async def unavailable(_: Request, error: DatabaseUnavailable) -> JSONResponse:
-        return JSONResponse({"detail": "the database cannot be reached"}, status_code=503)
 
     @api.exception_handler(ObserverError)
     async def unseen(_: Request, error: ObserverError) -> JSONResponse:
@@ -174,17 +160,3 @@ def _settlement(settlement: Settlement) -> dict[str, Any]:
         "first_seen_at": settlement.first_seen_at,
         "late": settlement.late,
     }
-
-
-def described(api: FastAPI) -> str:
-    """What can be asked for, as a page."""
-    rows = "".join(
-        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(operation['summary'])}</td></tr>"
-        for path, operations in api.openapi()["paths"].items()
-        for method, operation in operations.items()
-    )
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(api.title)}</title>"
-        "<style>body{font:16px system-ui;margin:2rem}td{padding:.3rem 1rem .3rem 0;border-top:1px solid #ddd}</style>"
-        f'<h1>{escape(api.title)}</h1><table>{rows}</table><p>In full: <a href="/openapi.json">/openapi.json</a></p></html>'
-    )

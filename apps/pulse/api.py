@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from html import escape
 from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, HTTPException, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import FastAPI, HTTPException, Path, Query
 
+from apps.plain_api import plain_api
 from trueup import ConfigError, NotFound
-from trueup.errors import DatabaseUnavailable
 
 from . import briefings, projects, reminders, reports, runs
 from .health import Level
@@ -43,20 +40,8 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
         finally:
             await service.close()
 
-    # The usual pages load their scripts from elsewhere; ours is plain, and the description itself is at /openapi.json.
-    api = FastAPI(title="Pulse", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
-    api.add_api_route("/docs", lambda: HTMLResponse(described(api)), include_in_schema=False)
+    api = plain_api("Pulse", lifespan)
     app = service.app
-
-    @api.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        # Without what was given: it need not be repeated.
-        told = [{"loc": each["loc"], "msg": each["msg"], "type": each["type"]} for each in error.errors()]
-        return JSONResponse({"detail": told}, status_code=422)
-
-    @api.exception_handler(DatabaseUnavailable)
-    async def unavailable(_: Request, error: DatabaseUnavailable) -> JSONResponse:
-        return JSONResponse({"detail": "the database cannot be reached"}, status_code=503)
 
     @api.get("/projects")
     async def list_projects(level: Level | None = None, after: After = 0, most: Most = 100) -> list[dict[str, Any]]:
@@ -148,17 +133,3 @@ def _found(thing: T | None, what: str, key: object) -> T:
     if thing is None:
         raise HTTPException(404, f"there is no {what} {key}")
     return thing
-
-
-def described(api: FastAPI) -> str:
-    """What can be asked for, as a page."""
-    rows = "".join(
-        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(operation['summary'])}</td></tr>"
-        for path, operations in api.openapi()["paths"].items()
-        for method, operation in operations.items()
-    )
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(api.title)}</title>"
-        "<style>body{font:16px system-ui;margin:2rem}td{padding:.3rem 1rem .3rem 0;border-top:1px solid #ddd}</style>"
-        f'<h1>{escape(api.title)}</h1><table>{rows}</table><p>In full: <a href="/openapi.json">/openapi.json</a></p></html>'
-    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from apps.schema import apply_schema
 from trueup import App
 
 Tx = AsyncConnection[Any]
@@ -18,20 +18,8 @@ Tx = AsyncConnection[Any]
 SCHEMA = (files(__package__) / "schema.sql").read_text("utf-8")
 
 
-VERSION = f"apps.pulse {hashlib.sha256(SCHEMA.encode()).hexdigest()}"
-
-
 async def make_tables(tx: Tx) -> None:
-    """Several processes may start at once: one makes them, the others find them.
-
-    Nothing is touched when they are there: to look whether an index is there needs a lock that those who write do not let go
-    of, and a start in the middle of a run would wait for it, and it for the start.
-    """
-    await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.pulse schema', 0))")
-    found = await one(tx, "select obj_description(to_regclass('runs'), 'pg_class') as version")
-    if found != {"version": VERSION}:
-        await tx.execute(SCHEMA)
-        await tx.execute(sql.SQL("comment on table runs is {}").format(VERSION))
+    await apply_schema(tx, SCHEMA, marked="runs")
 
 
 async def rows(tx: Tx, statement: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
+from apps.schema import apply_schema
+
 from .ids import new_id
 
 Tx = AsyncConnection[Any]
@@ -77,9 +79,7 @@ COLUMNS = ", ".join(field.name for field in fields(Wallpaper))
 
 
 async def make_tables(tx: Tx) -> None:
-    """Several processes may start at once: one makes them, the others find them."""
-    await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.wallpapers schema', 0))")
-    await tx.execute(SCHEMA)
+    await apply_schema(tx, SCHEMA, marked="wallpapers")
 
 
 async def create(tx: Tx, user_id: str, filename: str | None, *, now: datetime | None = None) -> Wallpaper:

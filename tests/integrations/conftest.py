@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.valkey import Valkey
+from apps.servers.valkey import Valkey
 
 
 @pytest.fixture

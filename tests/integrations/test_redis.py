@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from tests.support.valkey import Valkey
+from apps.servers.valkey import Valkey
 from tests.support.watching import Watched
 from trueup import App, ConfigError, LostLease, NotAcquired
 from trueup.clock import elapsed

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from apps.servers.valkey import Valkey
 from tests.leases.keepers import Advisory, Keeper, Rows, Servers
-from tests.support.valkey import Valkey
 
 
 @pytest.fixture(scope="session")

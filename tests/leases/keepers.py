@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from tests.support.valkey import Valkey
+from apps.servers.valkey import Valkey
 from trueup import App
 from trueup.leases.backend import LeaseBackend
 from trueup.store.leases import AdvisoryLeases

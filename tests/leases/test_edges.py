@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from apps.servers.valkey import Valkey
 from tests.support.database import TestServer
 from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
-from tests.support.valkey import Valkey
 from tests.support.watching import Watched, until
 from trueup import App, ConfigError, DatabaseUnavailable, LostLease, NotAcquired
 from trueup.clock import elapsed

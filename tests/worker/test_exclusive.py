@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.valkey import Valkey
+from apps.servers.valkey import Valkey
 from tests.support.watching import Watched, until
 from trueup import App, ConfigError, Context, Lease, LostLease, Tick
 from trueup.events import JobDropped, JobRetried, LeaseAcquired, RunHandledElsewhere, RunPostponed

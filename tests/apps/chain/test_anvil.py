@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from apps.chain import anvil
-from apps.chain.anvil import Anvil, AnvilError
+from apps.chain.anvil import Anvil
+from apps.servers.server import ServerError
 from tests.support.waiting import wait_until
 
 
@@ -61,12 +62,12 @@ def test_a_node_that_hangs_goes_on_afterwards() -> None:
 
 
 def test_what_it_refuses_is_told() -> None:
-    with Anvil() as node, pytest.raises(AnvilError, match="eth_nonsense: Method not found"):
+    with Anvil() as node, pytest.raises(ServerError, match="eth_nonsense: Method not found"):
         node.call("eth_nonsense")
 
 
 def test_options_that_it_does_not_know_are_told_of() -> None:
-    with pytest.raises(AnvilError, match="did not start"), Anvil("--nonsense"):
+    with pytest.raises(ServerError, match="did not start"), Anvil("--nonsense"):
         pass
 
 
@@ -79,5 +80,5 @@ def test_a_machine_without_a_package_is_told_what_to_do(monkeypatch: pytest.Monk
     monkeypatch.delenv("ANVIL", raising=False)
     monkeypatch.setattr(anvil, "CACHE", tmp_path)
     monkeypatch.setattr(anvil.platform, "machine", lambda: "abacus")
-    with pytest.raises(AnvilError, match="-abacus: install Foundry and set ANVIL"):
+    with pytest.raises(ServerError, match="-abacus: install Foundry and set ANVIL"):
         anvil.program()

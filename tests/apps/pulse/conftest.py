@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
-from tests.support.valkey import Valkey
 from trueup.testing.clock import ManualClock
 
 

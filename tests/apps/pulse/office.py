@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 from apps.pulse.config import Config
 from apps.pulse.plan import Job
 from apps.pulse.service import build
-from tests.support.valkey import Valkey
+from apps.servers.valkey import Valkey
 from trueup import App
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker

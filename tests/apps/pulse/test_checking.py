@@ -13,8 +13,8 @@ import pytest
 from apps.pulse.checking import RECONCILER, given_up
 from apps.pulse.plan import HEALTH_CHECK
 from apps.pulse.projects import Project
+from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
-from tests.support.valkey import Valkey
 from trueup import Failed, Stay
 from trueup.testing.clock import ManualClock
 

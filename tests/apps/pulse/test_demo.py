@@ -11,9 +11,9 @@ import pytest
 from apps.pulse.books import balance
 from apps.pulse.plan import JOBS
 from apps.pulse.seed import Size, fill
+from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
 from tests.support.processes import ROOT
-from tests.support.valkey import Valkey
 from trueup.testing.clock import ManualClock
 
 

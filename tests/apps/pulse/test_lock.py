@@ -13,9 +13,9 @@ from redis import Redis
 
 from apps.pulse.plan import BRIEFING_GENERATION, HEALTH_CHECK, JOBS
 from apps.pulse.runs import Run
+from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
 from tests.apps.pulse.test_checking import checked, waiting_for
-from tests.support.valkey import Valkey
 from tests.support.watching import Watched
 from trueup import NotAcquired, Tick
 from trueup.events import RunPostponed

@@ -16,10 +16,10 @@ from psycopg.rows import dict_row
 
 from apps.pulse import database as tables
 from apps.pulse.plan import JOBS
+from apps.servers.valkey import Valkey
 from tests.apps.processes import Process, Town, ask, town
 from tests.support import ports
 from tests.support.faketime import faketime_env
-from tests.support.valkey import Valkey
 from tests.support.waiting import wait_until
 from trueup import App
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.servers.nats import NatsServer, NatsServerError
+from apps.servers.nats import NatsServer
+from apps.servers.server import ServerError
 from tests.integrations.broker import asking
 
 
@@ -71,5 +72,5 @@ def test_two_have_ports_and_streams_of_their_own() -> None:
 
 
 def test_settings_that_it_does_not_understand_are_told() -> None:
-    with pytest.raises(NatsServerError, match="no_such_setting"), NatsServer("no_such_setting: 1"):
+    with pytest.raises(ServerError, match="no_such_setting"), NatsServer("no_such_setting: 1"):
         pass
