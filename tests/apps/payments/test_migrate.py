@@ -99,3 +99,26 @@ async def test_the_claim_is_served_by_its_index(app: App) -> None:
             assert "payment_requests_due" in plan
             assert "Seq Scan" not in plan
             assert "Sort" not in plan
+
+
+DESCRIBED = """
+select table_name, column_name, data_type, numeric_precision, is_nullable, column_default, ordinal_position
+  from information_schema.columns where table_schema = 'app' and table_name like 'payment_request%'
+ union all
+select tablename, indexname, indexdef, null, null, null, 0 from pg_indexes where schemaname = 'app' and tablename <> 'payment_migrations'
+ union all
+select conrelid::regclass::text, conname, pg_get_constraintdef(oid), null, null, null, 0 from pg_constraint
+ where connamespace = 'app'::regnamespace and conrelid::regclass::text <> 'app.payment_migrations'
+ order by 1, 2, 7
+"""
+
+
+async def test_the_schema_that_people_read_is_what_the_migrations_make(app: App) -> None:
+    found = []
+    for make in (migrate.migrate, lambda tx: tx.execute((migrate.MIGRATIONS.joinpath("../schema.sql")).read_bytes())):
+        async with app.transaction() as tx:
+            await tx.execute("drop schema if exists app cascade")
+            await make(tx)
+            found.append(await (await tx.execute(DESCRIBED)).fetchall())
+    assert found[0] == found[1]
+    assert len(found[0]) > 40
