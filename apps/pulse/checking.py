@@ -61,8 +61,8 @@ def declare(app: App, config: Config) -> None:
         return await run.write(ctx, checked, lambda tx: projects.record(tx, project, health, run, began_at))
 
     @runs.cron(app, config, HEALTH_CHECK)
-    async def health_check(tick: Tick, lease: Lease) -> None:
-        async with runs.recorded(app, config, HEALTH_CHECK, tick, lease, "health checks") as run:
+    async def health_check(tick: Tick, lease: Lease, ctx: Context) -> None:
+        async with runs.recorded(app, config, HEALTH_CHECK, tick, lease, ctx, "health checks") as run:
 
             async def left() -> int:
                 async with app.transaction() as tx:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from trueup import App, Lease, Tick
+from trueup import App, Context, Lease, Tick
 
 from . import briefings, cleanup, database, reminders, runs
 from .config import Config
@@ -19,8 +19,8 @@ log = logging.getLogger("pulse")
 
 def declare(app: App, config: Config) -> None:
     @runs.cron(app, config, CHECKPOINT_REMINDER)
-    async def checkpoint_reminder(tick: Tick, lease: Lease) -> None:
-        async with runs.recorded(app, config, CHECKPOINT_REMINDER, tick, lease, "checkpoint reminders") as run:
+    async def checkpoint_reminder(tick: Tick, lease: Lease, ctx: Context) -> None:
+        async with runs.recorded(app, config, CHECKPOINT_REMINDER, tick, lease, ctx, "checkpoint reminders") as run:
 
             async def remind() -> int:
                 async with run.transaction() as tx:
@@ -29,8 +29,8 @@ def declare(app: App, config: Config) -> None:
             run.succeeded = await retrying("Checkpoint reminders", remind)
 
     @runs.cron(app, config, BRIEFING_GENERATION)
-    async def briefing_generation(tick: Tick, lease: Lease) -> None:
-        async with runs.recorded(app, config, BRIEFING_GENERATION, tick, lease, "briefings") as run:
+    async def briefing_generation(tick: Tick, lease: Lease, ctx: Context) -> None:
+        async with runs.recorded(app, config, BRIEFING_GENERATION, tick, lease, ctx, "briefings") as run:
 
             async def make_some() -> int:
                 async with run.transaction() as tx:
@@ -46,8 +46,8 @@ def declare(app: App, config: Config) -> None:
                 run.succeeded += made
 
     @runs.cron(app, config, CONVERSATION_CLEANUP)
-    async def conversation_cleanup(tick: Tick, lease: Lease) -> None:
-        async with runs.recorded(app, config, CONVERSATION_CLEANUP, tick, lease, "conversation cleanup") as run:
+    async def conversation_cleanup(tick: Tick, lease: Lease, ctx: Context) -> None:
+        async with runs.recorded(app, config, CONVERSATION_CLEANUP, tick, lease, ctx, "conversation cleanup") as run:
 
             async def delete_some() -> int:
                 async with run.transaction() as tx:

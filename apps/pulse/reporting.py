@@ -64,8 +64,8 @@ def declare(app: App, config: Config) -> None:
         )
 
     @runs.cron(app, config, SCHEDULED_REPORT)
-    async def scheduled_report(tick: Tick, lease: Lease) -> None:
-        async with runs.recorded(app, config, SCHEDULED_REPORT, tick, lease, "reports") as run:
+    async def scheduled_report(tick: Tick, lease: Lease, ctx: Context) -> None:
+        async with runs.recorded(app, config, SCHEDULED_REPORT, tick, lease, ctx, "reports") as run:
 
             async def left() -> int:
                 async with app.transaction() as tx:

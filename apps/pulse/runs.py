@@ -45,7 +45,7 @@ LATEST = "select * from runs where job = %(job)s order by began_at desc limit %(
 
 
 def cron(app: App, config: Config, job: Job) -> Callable[[Callable[..., Awaitable[None]]], Any]:
-    """Declares a function of (tick, lease) as this job: at its times, under its lock, and never beside itself."""
+    """Declares a function of (tick, lease, ctx) as this job: at its times, under its lock, and never beside itself."""
     schedule = config.schedules[job.name]
     return app.cron(
         schedule,
@@ -152,20 +152,29 @@ class Run:
             else:
                 await asyncio.sleep(LOOK_AGAIN)
 
-    async def note(self, statement: str) -> None:
+    async def begin(self) -> None:
         async with self.transaction() as tx:
-            await tx.execute(
-                statement,
-                {
-                    "job": self.job.name,
-                    "tick": self.tick.due_at,
-                    "term": self.lease.term,
-                    "attempt": self.tick.attempt,
-                    "instance": f"{socket.gethostname()}:{os.getpid()}",
-                    "succeeded": self.succeeded,
-                    "failed": self.failed,
-                },
-            )
+            await self._note(tx, BEGIN)
+
+    async def end(self, ctx: Context) -> None:
+        """One commit with the end of the job: a tick that has run to its end does not run again."""
+        async with ctx.transaction() as tx:
+            await self.lease.fence(tx)
+            await self._note(tx, END)
+
+    async def _note(self, tx: Tx, statement: str) -> None:
+        await tx.execute(
+            statement,
+            {
+                "job": self.job.name,
+                "tick": self.tick.due_at,
+                "term": self.lease.term,
+                "attempt": self.tick.attempt,
+                "instance": f"{socket.gethostname()}:{os.getpid()}",
+                "succeeded": self.succeeded,
+                "failed": self.failed,
+            },
+        )
 
 
 # Which run a reconciler's handler works for: it is called within it, but by the sweep and not by us.
@@ -173,17 +182,19 @@ current: ContextVar[Run] = ContextVar("current")
 
 
 @asynccontextmanager
-async def recorded(app: App, config: Config, job: Job, tick: Tick, lease: Lease, what: str) -> AsyncIterator[Run]:
-    """Logged as `Starting scheduled {what}` and `Scheduled {what} completed: …`, and kept in `runs`."""
+async def recorded(
+    app: App, config: Config, job: Job, tick: Tick, lease: Lease, ctx: Context, what: str
+) -> AsyncIterator[Run]:
+    """Logged as `Starting scheduled {what}` and `Scheduled {what} completed: …`, and kept in `runs`. Ends the job."""
     run = Run(app, job, tick, lease, config.lock_ttl)
     log.info("[%s] Starting scheduled %s", job.title, what, extra=run.facts)
-    await run.note(BEGIN)
+    await run.begin()
     token = current.set(run)
     try:
         yield run
     finally:
         current.reset(token)
-    await run.note(END)
+    await run.end(ctx)
     duration_ms = round((time.monotonic() - run.began) * 1000)
     log.info(
         "Scheduled %s completed: %d succeeded, %d failed, duration=%dms",

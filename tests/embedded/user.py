@@ -5,6 +5,7 @@ It prints the URL once it has the server, and leaves in order when its input end
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from datetime import timedelta
@@ -58,6 +59,7 @@ class User:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have their background jobs ignore it
     with EmbeddedPostgres(Path(sys.argv[1]), settings=FAST, linger=timedelta(0)) as url:
         print(url, flush=True)
         sys.stdin.read()

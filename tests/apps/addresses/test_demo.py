@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from apps.addresses.demo import Proof
+from apps.chain.anvil import program
 from tests.support.processes import ROOT
 
 BALANCED = Proof(
@@ -60,7 +61,7 @@ def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(place: Path) -> 
     demo = subprocess.Popen(
         [sys.executable, "-m", "apps.addresses", "demo", "--seconds", "5"],
         cwd=ROOT,
-        env={**inherited, "TMPDIR": str(place)},
+        env={**inherited, "TMPDIR": str(place), "ANVIL": str(program())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

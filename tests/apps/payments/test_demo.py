@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from apps.chain.anvil import program
 from apps.payments.books import Paid, balance
 from tests.support.processes import ROOT
 
@@ -56,7 +57,12 @@ def test_the_books(found: dict[str, Any], settled: int, paid: Paid, hours: int, 
 
 @pytest.mark.slow
 def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(database_url: str, tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "TRUEUP_DATABASE_URL": database_url, "TMPDIR": str(tmp_path)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TRUEUP_DATABASE_URL": database_url,
+        "TMPDIR": str(tmp_path),
+        "ANVIL": str(program()),
+    }
     ended = subprocess.run(
         [sys.executable, "-m", "apps.payments", "demo", "--seconds", "10", "--requests", "40"],
         cwd=ROOT,
