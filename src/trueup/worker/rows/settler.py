@@ -53,6 +53,7 @@ from trueup.worker.rows.held import Held
 from trueup.worker.service import Service
 
 MOST_AT_ONCE = 500
+LONGER, FEW = 8, 10  # while at least so many more come each time, it gathers on, for up to so many times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
 
@@ -133,7 +134,11 @@ class Settler(Service):
             return
         if self.pending or self._hurried:
             self._hurried = False
-            await asyncio.sleep(self._gather_for)
+            for _ in range(LONGER):
+                before = len(self._pending)
+                await asyncio.sleep(self._gather_for)
+                if not before + FEW <= len(self._pending) < MOST_AT_ONCE or self._hurried or self._stop.is_set():
+                    return
             return
         try:
             async with asyncio.timeout(UNHURRIED):
