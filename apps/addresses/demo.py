@@ -189,6 +189,7 @@ class Story:
 
     async def settle(self) -> None:
         """Until every address has been compared with the chain as it is now; then the fleet stops in order."""
+        self._node.mine()  # a height that nobody has been at: the last one may have been reached before the blocks were replaced
         await self._reconciled()
         for worker in self._workers[1:]:
             worker.terminate()
