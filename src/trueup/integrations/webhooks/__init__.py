@@ -22,6 +22,7 @@ from trueup.integrations.webhooks.errors import (
     DeliveryRefused,
     TargetRefused,
 )
+from trueup.integrations.webhooks.job import Receipt, delivery_job
 from trueup.integrations.webhooks.signing import verify
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "DeliveryFailed",
     "DeliveryPostponed",
     "DeliveryRefused",
+    "Receipt",
     "TargetRefused",
     "Webhook",
+    "delivery_job",
     "verify",
 ]

@@ -1,0 +1,52 @@
+"""Delivering as a durable job: enqueued together with what happened, and tried until the receiver takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypedDict
+
+from trueup.app import App
+from trueup.backoff import Retry
+from trueup.errors import ConfigError, InvalidArguments
+from trueup.integrations.webhooks.delivery import Webhook
+from trueup.integrations.webhooks.errors import DeliveryPostponed, DeliveryRefused
+from trueup.jobs.context import Context
+from trueup.jobs.definition import Job
+from trueup.jobs.outcome import Snooze
+
+# For most of a day: receivers are down for hours, and come back.
+RETRY = Retry(max_attempts=20, first="5s", factor=2, cap="1h")
+MOST_ANSWER = 500  # characters of it that are kept with the job
+HOPELESS = (DeliveryRefused, ConfigError, InvalidArguments)
+
+
+class Receipt(TypedDict):
+    """What a delivery job returns: the receiver's status, and the beginning of its answer."""
+
+    status: int
+    answer: str
+
+
+def delivery_job(
+    app: App, webhook: Webhook, *, name: str = "deliver", queue: str = "default", retry: Retry = RETRY
+) -> Job[..., Receipt]:
+    """A job of (payload, key=None, headers=None) that delivers to this webhook.
+
+    Without a `key` its idempotency key is that of the job; in either case every attempt has the same, and the same bytes. A
+    receiver that says when to come back is heeded, without an attempt being spent; one that refuses, or may not be connected
+    to, ends the job. `app.close` closes the webhook's connections.
+    """
+    retry = replace(retry, give_up_on=(*retry.give_up_on, *HOPELESS))
+
+    @app.job(name=name, queue=queue, retry=retry)
+    async def deliver(
+        ctx: Context, payload: dict[str, Any], *, key: str | None = None, headers: dict[str, str] | None = None
+    ) -> Receipt:
+        try:
+            delivered = await webhook.deliver(payload, key=key or ctx.idempotency_key, headers=headers, sent_at=ctx.now)
+        except DeliveryPostponed as postponed:
+            raise Snooze(postponed.after) from postponed
+        return Receipt(status=delivered.status, answer=delivered.body_excerpt[:MOST_ANSWER])
+
+    app.on_close(webhook.aclose)
+    return deliver
