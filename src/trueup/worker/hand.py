@@ -52,6 +52,7 @@ class Hand:
     _isolated_runs: set[int] = field(default_factory=set)
     _turn: deque[str] = field(default_factory=deque)
     _expected: dict[int, ClaimedJob] = field(default_factory=dict)
+    closed: bool = False  # the worker stops: nothing is started any more, also not what a claim under way still brings
     waiting: int = 0  # how many are in hand and not started
     _limited: int = 0  # those of them that came through a lane of their own
     idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while nothing runs
@@ -91,6 +92,8 @@ class Hand:
 
     def take(self) -> ClaimedJob | None:
         """The next job that may run now; queues take turns."""
+        if self.closed:
+            return None
         if self._isolated and not self._isolated_runs and self._may_run(self._isolated[0].queue):
             return self._went(self._isolated.popleft())
         for _ in range(len(self._turn)):

@@ -407,6 +407,7 @@ class Worker:
         if life is None:
             await self._close()
             return Stopped(0, 0)
+        self.hand.closed = True
         unstarted = self.hand.take_all()
         self.events.emit(
             WorkerStopping(str(life.holder), len(self.hand.running), len(unstarted), drain.total_seconds())
