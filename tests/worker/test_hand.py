@@ -36,6 +36,15 @@ def test_jobs_of_a_queue_run_in_the_order_they_came() -> None:
     assert hand.waiting == 0
 
 
+def test_a_closed_hand_starts_nothing_and_gives_back_what_still_comes() -> None:
+    hand = Hand(10, {"default": None})
+    hand.put([job(1)])
+    hand.closed = True
+    hand.put([job(2), job(3, crashes=CRASHES_TO_ISOLATE)])
+    assert taken(hand) == []
+    assert [claimed.id for claimed in hand.take_all()] == [1, 2, 3]
+
+
 def test_queues_take_turns() -> None:
     hand = Hand(10, {"default": None, "mail": None})
     hand.put([job(1), job(2), job(11, "mail"), job(12, "mail")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from psycopg import errors
 
 from tests.worker.rows.field import Field
 from trueup.events import ServiceFailed, SweepCompleted, SweepRefused
@@ -85,6 +86,42 @@ async def test_a_pause_ends_a_sweep_that_is_under_way(live: Field, monkeypatch: 
 
     monkeypatch.setattr(sweeping.purges, "take", pausing)
     assert (await live.sweep("age")).changed == 10
+
+
+@pytest.mark.parametrize("deadlocks", [False, True])
+async def test_two_batches_are_under_way_at_a_time_unless_they_deadlock(
+    live: Field, monkeypatch: pytest.MonkeyPatch, deadlocks: bool
+) -> None:
+    await live.put(45)
+    age(live, batch=10)
+    sweeping = await gathered(live)
+    take, lines = sweeping.purges.take, []
+
+    async def taking(state: str | None, line: int = 0) -> Any:
+        lines.append(line)
+        if line and deadlocks:
+            raise errors.DeadlockDetected("deadlock detected")
+        return await take(state, line)
+
+    monkeypatch.setattr(sweeping.purges, "take", taking)
+    counts = await live.sweep("age")
+    assert (counts.changed, counts.lateness.count) == (45, 45)
+    assert await live.states() == {"old": 45}
+    # One alone, to see whether there is a second; then pairs; after a deadlock one by one.
+    assert lines == ([0, 0, 1, 0, 0, 0] if deadlocks else [0, 0, 1, 0, 1])
+
+
+async def test_a_deadlock_of_a_batch_alone_is_an_error(live: Field, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live.put(3)
+    age(live)
+    sweeping = await gathered(live)
+
+    async def taking(state: str | None, line: int = 0) -> Any:
+        raise errors.DeadlockDetected("deadlock detected")
+
+    monkeypatch.setattr(sweeping.purges, "take", taking)
+    with pytest.raises(errors.DeadlockDetected):
+        await live.sweep("age")
 
 
 async def test_it_starts_at_once_when_asked_to_and_stops(live: Field) -> None:
