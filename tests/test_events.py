@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import logging
+import pickle
+import pkgutil
 
 import pytest
 
@@ -59,9 +62,29 @@ def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(caplog: py
     assert "no disk" in caplog.text
 
 
+def classes_in(module: object) -> list[type[Event]]:
+    return [
+        cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, Event) and cls is not Event
+    ]
+
+
+def test_every_event_that_is_written_can_be_imported_from_one_place() -> None:
+    files = [importlib.import_module(f"trueup.events.{file.name}") for file in pkgutil.iter_modules(events.__path__)]
+    written = [cls for file in files for cls in classes_in(file)]
+    assert sorted(cls.__name__ for cls in written) == sorted(cls.__name__ for cls in classes_in(events))
+    assert {cls.__name__ for cls in written} == {*events.__all__} - {"Event", "Events", "Subscriber"}
+
+
+@pytest.mark.parametrize("cls", classes_in(events), ids=lambda cls: cls.name)
+def test_a_pickled_event_does_not_name_the_file_its_class_is_written_in(cls: type[Event]) -> None:
+    event = cls(*(1 for _ in dataclasses.fields(cls)))
+    pickled = pickle.dumps(event, protocol=0)
+    assert f"ctrueup.events\n{cls.__name__}\n".encode() in pickled
+    assert pickle.loads(pickled) == event
+
+
 def test_every_event_has_a_name_of_its_own_and_cannot_be_changed() -> None:
-    classes = [cls for cls in vars(events).values() if isinstance(cls, type) and issubclass(cls, Event)]
-    concrete = [cls for cls in classes if cls is not Event]
+    concrete = classes_in(events)
     names = [cls.name for cls in concrete]
     assert len(set(names)) == len(names)
     assert all(dataclasses.is_dataclass(cls) and "__slots__" in vars(cls) for cls in concrete)

@@ -16,11 +16,11 @@ from typing import Any
 
 import typer
 
-from trueup import errors, events
+from trueup import errors
 from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
 from trueup.events import Event
-from trueup.observe.logs import ENTRIES
+from trueup.observe.logs import ENTRIES, Entry
 from trueup.store import load
 from trueup.store.migrate import DIRECTORY
 
@@ -44,20 +44,10 @@ def configuration() -> str:
 
 
 def event_list() -> str:
-    return "\n\n".join(_event(cls) for cls in _event_classes())
+    return "\n\n".join(_event(cls, entry) for cls, entry in ENTRIES.items())
 
 
-def _event_classes() -> list[type[Event]]:
-    """In the order they are written in."""
-    return [
-        value
-        for value in vars(events).values()
-        if isinstance(value, type) and issubclass(value, Event) and value is not Event
-    ]
-
-
-def _event(cls: type[Event]) -> str:
-    entry = ENTRIES[cls]
+def _event(cls: type[Event], entry: Entry) -> str:
     fields = [f"`{field.name}: {field.type}`" for field in dataclasses.fields(cls)]
     return "\n\n".join(
         (

@@ -63,7 +63,9 @@ def create(
     spec = specs.chosen(cron, tz, dst, every, at)
     if spec is None:
         raise WrongUsage("say when: --cron, --every or --at")
-    policy = _given(missed, catch_up, grace, overlap, jitter, pause_after)
+    policy = _given(
+        missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, jitter=jitter, pause_after=pause_after
+    )
     app = session.app_with_jobs()
     call = _call(app, kind, arguments, arg)
     session.run_on(app, lambda app: app.schedules.create(name, spec, call, **policy))
@@ -97,7 +99,9 @@ def edit(
     if arg and kind is None:
         raise WrongUsage("--arg goes with --job")
     spec = specs.chosen(cron, tz, dst, every, at)
-    policy = _given(missed, catch_up, grace, overlap, jitter, pause_after)
+    policy = _given(
+        missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, jitter=jitter, pause_after=pause_after
+    )
     app = session.app_with_jobs()
     call = _call(app, kind, None, arg) if kind is not None else None
     changed = session.run_on(app, lambda app: app.schedules.edit(name, spec=spec, call=call, **policy))
@@ -109,22 +113,7 @@ def _call(app: App, kind: str, arguments: str | None, items: list[str] | None) -
     return app.registry[kind].call(*positional, **named)
 
 
-def _given(
-    missed: str | None,
-    catch_up: str | None,
-    grace: str | None,
-    overlap: str | None,
-    jitter: str | None,
-    pause_after: int | None,
-) -> dict[str, Any]:
-    options = {
-        "missed": missed,
-        "catch_up": catch_up,
-        "grace": grace,
-        "overlap": overlap,
-        "jitter": jitter,
-        "pause_after": pause_after,
-    }
+def _given(**options: str | int | None) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

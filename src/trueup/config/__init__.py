@@ -1,0 +1,27 @@
+"""Settings: what they are, where they come from, and what is wrong with them.
+
+An explicit argument beats a `TRUEUP_*` variable, which beats a key of `trueup.toml` or of `[tool.trueup]` in
+`pyproject.toml`, which beats the default. The class `Settings` is the table of all of them: name, default, kind of value,
+meaning. Variables, checks, `describe` and the reference page follow from it, which is why no settings library is used.
+"""
+
+from __future__ import annotations
+
+from trueup.config.kinds import Kind, redis_urls
+from trueup.config.load import NOT_SETTINGS, load_settings
+from trueup.config.settings import DEFAULT, PREFIX, SETTINGS, Described, Setting, Settings, describe, setting
+
+__all__ = [
+    "DEFAULT",
+    "NOT_SETTINGS",
+    "PREFIX",
+    "SETTINGS",
+    "Described",
+    "Kind",
+    "Setting",
+    "Settings",
+    "describe",
+    "load_settings",
+    "redis_urls",
+    "setting",
+]

@@ -1,0 +1,195 @@
+"""The kinds of value that settings have: how each is read from what a person wrote, and how it is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from trueup.dsn import Secret, check_dsn, mask
+from trueup.durations import format_duration, parse_duration
+from trueup.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A kind of value. `read` takes what a person wrote, or raises ConfigError with that and what would be right."""
+
+    read: Callable[[object], T]
+    show: Callable[[T], str] = str
+
+
+def _wrong(value: object, expected: str) -> ConfigError:
+    # Cut after masking: half a URL does not show where its password ends.
+    written = repr(mask(value)[:200]) if isinstance(value, str) else mask(repr(value))[:200]
+    return ConfigError(f"{written} is not {expected}")
+
+
+def text(expected: str, fits: Callable[[str], object]) -> Kind[str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not fits(value):
+            raise _wrong(value, expected)
+        return value
+
+    return Kind(read)
+
+
+def choice(*words: str) -> Kind[str]:
+    def read(value: object) -> str:
+        word = str(value).lower()
+        if word not in words:
+            raise _wrong(value, f"one of {', '.join(words)}")
+        return word
+
+    return Kind(read)
+
+
+def whole(low: int, high: int) -> Kind[int]:
+    def read(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise _wrong(value, f"a whole number from {low} to {high}")
+        return value
+
+    return Kind(read)
+
+
+_SIZE_UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
+
+
+def size(low: int, high: int) -> Kind[int]:
+    expected = f'a size from {_format_size(low)} to {_format_size(high)}; write it like "512KiB" or "1MiB", or in bytes'
+
+    def read(value: object) -> int:
+        match = re.fullmatch("([0-9]{1,18})(GiB|MiB|KiB|B)?", value) if isinstance(value, str) else None
+        size = int(match[1]) * _SIZE_UNITS[match[2] or "B"] if match else value
+        if not isinstance(size, int) or isinstance(size, bool) or not low <= size <= high:
+            raise _wrong(value, expected)
+        return size
+
+    return Kind(read, _format_size)
+
+
+def _format_size(size: int) -> str:
+    unit = next(unit for unit, count in _SIZE_UNITS.items() if size % count == 0)
+    return f"{size // _SIZE_UNITS[unit]}{unit}"
+
+
+def duration(low: str, high: str) -> Kind[timedelta]:
+    lowest, highest = parse_duration(low), parse_duration(high)
+
+    def read(value: object) -> timedelta:
+        duration = parse_duration(value)
+        if not lowest <= duration <= highest:
+            written = format_duration(value) if isinstance(value, timedelta) else value
+            raise _wrong(written, f"a duration from {low} to {high}")
+        return duration
+
+    return Kind(read, format_duration)
+
+
+_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def _read_bool(value: object) -> bool:
+    meant = _WORDS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
+    if meant is None:
+        raise _wrong(value, f"one of {', '.join(_WORDS)}")
+    return meant
+
+
+def _read_database_url(value: object) -> Secret:
+    secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
+    try:
+        check_dsn(secret.reveal())
+    except ConfigError as error:
+        raise ConfigError(f"{str(secret)!r} {error}; write it like postgresql://user@host:5432/name") from None
+    return secret
+
+
+_REDIS_URL = re.compile(r"(?:rediss?|unix)://[^\s\x00-\x1f\x7f]+")
+_NEXT_REDIS_URL = re.compile(r",(?=(?:rediss?|unix)://)")  # a comma elsewhere is part of a password
+
+
+def _read_redis_url(value: object) -> Secret:
+    secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
+    if not all(_REDIS_URL.fullmatch(url) for url in redis_urls(secret)):
+        raise ConfigError(
+            f"{str(secret)!r} is not a Redis URL; write it like redis://host:6379/0, or several with commas between"
+        )
+    return secret
+
+
+def redis_urls(secret: Secret) -> list[str]:
+    """The servers that `redis_url` names."""
+    return _NEXT_REDIS_URL.split(secret.reveal())
+
+
+def _read_path(value: object) -> Path:
+    if not isinstance(value, str | Path) or "\0" in str(value):
+        raise _wrong(value, "a directory")
+    return Path(value)
+
+
+_QUEUE_NAME = text("a queue's name", re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}").fullmatch)
+_QUEUE_CONCURRENCY = whole(1, 10_000)
+
+
+def _read_queues(value: object) -> Mapping[str, int | None]:
+    """From "default,mail=5", a list of such items, or a mapping from name to concurrency (None: not limited)."""
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif isinstance(value, Iterable):
+        items = [_name_and_concurrency(item) for item in (value.split(",") if isinstance(value, str) else value)]
+    else:
+        items = []
+    try:
+        queues = {
+            _QUEUE_NAME.read(name): None if concurrency is None else _QUEUE_CONCURRENCY.read(concurrency)
+            for name, concurrency in items
+        }
+    except ConfigError:
+        queues = {}
+    if not queues or len(queues) < len(items):
+        # The whole list rather than the bad item: a piece of a URL written here by mistake could not be masked.
+        raise _wrong(value, 'a list of different queues; write it like "default,mail=5" (concurrency from 1 to 10000)')
+    return MappingProxyType(queues)
+
+
+def _name_and_concurrency(item: object) -> tuple[object, str | None]:
+    if not isinstance(item, str):
+        return item, None
+    name, given, concurrency = item.strip().partition("=")
+    return name, concurrency if given else None
+
+
+def _show_queues(queues: Mapping[str, int | None]) -> str:
+    return ",".join(name if concurrency is None else f"{name}={concurrency}" for name, concurrency in queues.items())
+
+
+BOOL = Kind(_read_bool, lambda value: "true" if value else "false")
+DATABASE_URL = Kind(_read_database_url)
+# 41 characters: names of indexes and partitions stay below PostgreSQL's 63 when they are built from it.
+SCHEMA = text(
+    "a schema name: up to 41 lower-case letters, digits and _, not starting with a digit or pg_",
+    re.compile("(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}").fullmatch,
+)
+REDIS_URLS = Kind(_read_redis_url, lambda secret: ",".join(str(Secret(url)) for url in redis_urls(secret)))
+PATH = Kind(_read_path)
+QUEUE_LIST = Kind(_read_queues, _show_queues)
+APP = text(
+    'the place of an App; write it like "package.module:app"',
+    lambda text: text.count(":") == 1 and all(part.isidentifier() for part in re.split("[.:]", text)),
+)
+HOST = text("a host's name or address", re.compile(r"[A-Za-z0-9._:%-]{1,253}").fullmatch)
+RELEASE = text(
+    "a text of at most 100 printable characters",
+    lambda text: len(text) <= 100 and text.isprintable() and not text.isspace(),
+)

@@ -1,0 +1,158 @@
+# ruff: noqa: RUF009 - setting() makes a dataclass field, it is not a default shared by accident
+"""The table of all settings: name, default, kind of value, meaning. Everything else about them follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar, cast
+
+from trueup.config.kinds import (
+    APP,
+    BOOL,
+    DATABASE_URL,
+    HOST,
+    PATH,
+    QUEUE_LIST,
+    REDIS_URLS,
+    RELEASE,
+    SCHEMA,
+    Kind,
+    choice,
+    duration,
+    size,
+    whole,
+)
+from trueup.dsn import Secret
+
+T = TypeVar("T")
+
+PREFIX = "TRUEUP_"
+DEFAULT = "default"
+
+
+def setting(default: str | None, kind: Kind[T], meaning: str) -> T:
+    """A field of Settings. The default is written as a person would; None means that nothing is set."""
+    value = None if default is None else kind.read(default)
+    return cast(T, field(default=value, metadata={"default": default, "kind": kind, "meaning": meaning}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting of a process. `load_settings` makes it, and is what checks that the values go together."""
+
+    database_url: Secret | None = setting(
+        None, DATABASE_URL, "the PostgreSQL to use; none: an embedded one in data_dir"
+    )
+    schema: str = setting("trueup", SCHEMA, "the schema that holds trueup's tables")
+    data_dir: Path = setting(".trueup", PATH, "where the embedded PostgreSQL keeps its data")
+    redis_url: Secret | None = setting(
+        None, REDIS_URLS, "the Redis for leases with backend='redis'; three or more, with commas between, are a quorum"
+    )
+    redis_unavailable: str = setting(
+        "closed", choice("closed", "open"), "whether leases in a Redis that is away go to nobody or to everybody"
+    )
+    app: str | None = setting(None, APP, "the App the command line works with, as module:attribute")
+    queues: Mapping[str, int | None] | None = setting(
+        None, QUEUE_LIST, "the queues a worker serves, each with its own concurrency if given; none: those of its jobs"
+    )
+    concurrency: int = setting("50", whole(1, 10_000), "how many jobs a worker runs at a time")
+    prefetch: int = setting("1000", whole(0, 100_000), "the most jobs a worker claims ahead")
+    lease_for: timedelta = setting("30s", duration("1s", "1d"), "how long a claim holds unless it is renewed")
+    renew_every: timedelta = setting(
+        "10s", duration("100ms", "12h"), "how often claims are renewed; unless set, a third of lease_for"
+    )
+    drain_for: timedelta = setting("25s", duration("0s", "1d"), "how long a stopping worker waits for running jobs")
+    poll_every: timedelta = setting("2s", duration("50ms", "5m"), "the longest idle poll while notifications arrive")
+    poll_without_listen: timedelta = setting("500ms", duration("10ms", "5m"), "the longest idle poll without them")
+    listen: bool = setting("true", BOOL, "wake up on notifications; needs a connection outside a transaction pooler")
+    rescue_every: timedelta = setting("10s", duration("100ms", "1h"), "how often expired claims are looked for")
+    prune_every: timedelta = setting("10m", duration("1s", "1d"), "how often old history is dropped")
+    gather_for: timedelta = setting("2ms", duration("0s", "1s"), "how long finished jobs wait to be written together")
+    aging: timedelta = setting("60s", duration("1ms", "3650d"), "the head start that one point of priority is worth")
+    payload_limit: int = setting("1MiB", size(1 << 10, 100 << 20), "the largest arguments of a job, as JSON")
+    result_limit: int = setting("256KiB", size(1 << 10, 100 << 20), "the largest result of a job, as JSON")
+    keep_done: timedelta = setting("24h", duration("1s", "36500d"), "how long done jobs stay in the history")
+    keep_cancelled: timedelta = setting("24h", duration("1s", "36500d"), "how long cancelled jobs stay in the history")
+    keep_dead: timedelta = setting("30d", duration("1s", "36500d"), "how long dead jobs can be looked at and revived")
+    keep_ticks: timedelta = setting("90d", duration("1s", "36500d"), "how long the ledger of ticks is kept")
+    keep_sweeps: timedelta = setting("30d", duration("1s", "36500d"), "how long the record of sweeps is kept")
+    reconcile: bool = setting("true", BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
+    pool_size: int = setting("10", whole(1, 1000), "the most pooled connections of a process")
+    connect_timeout: timedelta = setting("5s", duration("1s", "5m"), "how long a connection may take to be made")
+    statement_timeout: timedelta = setting(
+        "30s", duration("100ms", "1d"), "how long one of trueup's statements may take"
+    )
+    prepare: bool = setting(
+        "false", BOOL, "prepare statements on the server: faster, but not behind a pooler in transaction mode"
+    )
+    blocked_after: timedelta = setting(
+        "1s", duration("10ms", "1h"), "when a handler that blocks the event loop is named"
+    )
+    log_format: str = setting(
+        "auto", choice("auto", "json", "console"), "how log lines look; auto: console on a terminal"
+    )
+    log_level: str = setting(
+        "info", choice("debug", "info", "warning", "error", "critical"), "the least that is logged"
+    )
+    metrics_port: int | None = setting(
+        None, whole(1, 65_535), "the port where a worker serves its metrics for Prometheus; none: it does not"
+    )
+    metrics_host: str = setting(
+        "127.0.0.1", HOST, "the address it serves them at; anybody who reaches it can read them"
+    )
+    release: str | None = setting(None, RELEASE, "the release of your application, shown to people")
+    worker_name: str | None = setting(
+        None, RELEASE, "how a worker is called in lease columns of your tables; none: its host and process id"
+    )
+
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+
+class Setting(NamedTuple):
+    """One row of the table: what the reference page shows, and how its value is read."""
+
+    name: str
+    variable: str
+    default: str | None
+    meaning: str
+    kind: Kind[Any]
+
+
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        each.name: Setting(
+            each.name,
+            PREFIX + each.name.upper(),
+            each.metadata["default"],
+            each.metadata["meaning"],
+            each.metadata["kind"],
+        )
+        for each in dataclasses.fields(Settings)
+        if each.metadata
+    }
+)
+
+
+class Described(NamedTuple):
+    """A setting as it is now. `source` says where the value was found, `value` is None when nothing is set."""
+
+    name: str
+    value: str | None
+    source: str
+    variable: str
+
+
+def describe(settings: Settings) -> list[Described]:
+    """Every setting with its value as text (passwords masked) and where it came from, in the order of the table."""
+
+    def row(setting: Setting) -> Described:
+        value = getattr(settings, setting.name)
+        shown = None if value is None else setting.kind.show(value)
+        return Described(setting.name, shown, settings.sources.get(setting.name, DEFAULT), setting.variable)
+
+    return [row(setting) for setting in SETTINGS.values()]

@@ -1,0 +1,67 @@
+"""What happens between this process and its database, and to the schema and the history in there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueup.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLost(Event):
+    """A part of this process lost its connection and goes on trying."""
+
+    name = "database.lost"
+    part: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseRestored(Event):
+    """The part has a working connection again."""
+
+    name = "database.restored"
+    part: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ListenUnavailable(Event):
+    """Notifications do not arrive (a transaction pooler, perhaps): polling alone carries on, a little more often."""
+
+    name = "listen.unavailable"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenRestored(Event):
+    """Notifications arrive again."""
+
+    name = "listen.restored"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryDayCreated(Event):
+    """A partition for a coming day was made."""
+
+    name = "history.day_created"
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryDayDropped(Event):
+    """A day past its retention was dropped."""
+
+    name = "history.day_dropped"
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationApplied(Event):
+    """A step of the schema was applied by this process."""
+
+    name = "migration.applied"
+    number: int
+    step: str
+    title: str
+    duration_ms: float

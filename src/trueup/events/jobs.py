@@ -1,0 +1,187 @@
+"""What happens to jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueup.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class JobsEnqueued(Event):
+    """Jobs were put into a queue by this process (their transaction may still roll back when it is the caller's)."""
+
+    name = "job.enqueued"
+    kind: str
+    queue: str
+    count: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsClaimed(Event):
+    """A batch was claimed."""
+
+    name = "job.claimed"
+    holder: str
+    count: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted(Event):
+    """A handler was entered. `lateness_ms` counts from the moment the job was due to the moment it was claimed."""
+
+    name = "job.started"
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    term: int
+    lateness_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobCompleted(Event):
+    """running -> done, committed."""
+
+    name = "job.completed"
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRetried(Event):
+    """running -> queued after a failed attempt."""
+
+    name = "job.retried"
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    delay_ms: float
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnoozed(Event):
+    """running -> queued because the handler asked for later; no attempt spent."""
+
+    name = "job.snoozed"
+    job_id: int
+    kind: str
+    queue: str
+    delay_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased(Event):
+    """running -> queued at shutdown; no attempt spent."""
+
+    name = "job.released"
+    job_id: int
+    kind: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobBuried(Event):
+    """running -> dead."""
+
+    name = "job.buried"
+    job_id: int
+    kind: str
+    queue: str
+    attempt: int
+    reason: str
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDropped(Event):
+    """running -> cancelled: discarded by its handler, or stopped on request."""
+
+    name = "job.dropped"
+    job_id: int
+    kind: str
+    queue: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRescued(Event):
+    """A job of a worker whose lease passed was taken from it; `state` is where it went."""
+
+    name = "job.rescued"
+    job_id: int
+    kind: str
+    attempt: int
+    state: str
+    held_by: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaimLost(Event):
+    """A finish was refused: the claim had passed to somebody else (`database`), or we no longer trusted it (`local`)."""
+
+    name = "job.claim_lost"
+    job_id: int
+    kind: str
+    term: int
+    refused_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobsCancelled(Event):
+    """queued -> cancelled, by a person or by code; `asked` counts running ones that were asked to stop."""
+
+    name = "job.cancelled"
+    count: int
+    asked: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobsRevived(Event):
+    """dead -> queued, by a person."""
+
+    name = "job.revived"
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsDiscarded(Event):
+    """dead -> cancelled, by a person."""
+
+    name = "job.discarded"
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobResultDropped(Event):
+    """A job is done but what it returned could not be stored."""
+
+    name = "job.result_dropped"
+    job_id: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailedAfterDone(Event):
+    """A handler raised after its `ctx.transaction()` had already committed the job as done."""
+
+    name = "job.failed_after_done"
+    job_id: int
+    kind: str
+    error_type: str
+    error: str

@@ -1,0 +1,96 @@
+"""What happens to reconcilers and their sweeps, and to scans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueup.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCompleted(Event):
+    """A sweep found nothing more to do, or its time was up. Sweeps that found no row are not told of."""
+
+    name = "sweep.completed"
+    reconciler: str
+    claimed: int
+    changed: int
+    unchanged: int
+    conflict: int
+    retry: int
+    quarantined: int
+    lost: int
+    late: int
+    worst_lateness_s: float
+    average_lateness_s: float
+    duration_ms: float
+    rows_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRefused(Event):
+    """A sweep did not begin: it would have touched a larger part of the table than it may."""
+
+    name = "sweep.refused"
+    reconciler: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerDeclared(Event):
+    """A worker looked at the table of a reconciler, and will sweep it."""
+
+    name = "reconciler.declared"
+    reconciler: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerPaused(Event):
+    """A reconciler rests: it failed for the same reason over and over, or a person paused it."""
+
+    name = "reconciler.paused"
+    reconciler: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerResumed(Event):
+    """A reconciler works again after a pause."""
+
+    name = "reconciler.resumed"
+    reconciler: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMissing(Event):
+    """A reconciler's claim would read a large table from end to end; `ddl` makes the index that would serve it."""
+
+    name = "reconciler.index_missing"
+    reconciler: str
+    table: str
+    rows: int
+    ddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCompleted(Event):
+    """A scan came to its end."""
+
+    name = "scan.completed"
+    scan: str
+    items: int
+    failed: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScanItemFailed(Event):
+    """The handler of one item raised; the scan goes on."""
+
+    name = "scan.item_failed"
+    scan: str
+    item: str
+    error_type: str
+    error: str

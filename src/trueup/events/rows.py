@@ -1,0 +1,123 @@
+"""What happens to rows of users' tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueup.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class RowsClaimed(Event):
+    """A batch of rows was claimed for a reconciler."""
+
+    name = "row.claimed"
+    reconciler: str
+    holder: str
+    count: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanged(Event):
+    """An outcome was written to its row. `outcome` is To, Stay or Delete; `lateness_ms` counts from when the row was due or stale."""
+
+    name = "row.changed"
+    reconciler: str
+    key: str
+    outcome: str
+    state_from: str | None
+    state_to: str | None
+    attempt: int
+    lateness_ms: float
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowUnchanged(Event):
+    """A handler had nothing to write; the row is looked at again after `again_ms`."""
+
+    name = "row.unchanged"
+    reconciler: str
+    key: str
+    again_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowConflict(Event):
+    """An outcome was not written: somebody else had moved, touched or deleted the row meanwhile."""
+
+    name = "row.conflict"
+    reconciler: str
+    key: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowRetried(Event):
+    """A handler failed; the row is left alone for `delay_ms`."""
+
+    name = "row.retried"
+    reconciler: str
+    key: str
+    attempt: int
+    max_attempts: int
+    delay_ms: float
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuarantined(Event):
+    """A row is left alone until a person releases it."""
+
+    name = "row.quarantined"
+    reconciler: str
+    key: str
+    attempt: int
+    reason: str
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowReleased(Event):
+    """A claimed row was handed back unfinished, at a shutdown; its attempt is given back."""
+
+    name = "row.released"
+    reconciler: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowClaimLost(Event):
+    """An outcome was refused: the row's lease had passed (`database`), or we no longer trusted it (`local`).
+
+    `unknown`: it was sent and no answer came; it may have been written, and is not written again.
+    """
+
+    name = "row.claim_lost"
+    reconciler: str
+    key: str
+    term: int
+    refused_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowProposed(Event):
+    """In shadow mode: what would have been done to a row."""
+
+    name = "row.proposed"
+    reconciler: str
+    key: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFreed(Event):
+    """Rows in quarantine were released or discarded by a person."""
+
+    name = "row.freed"
+    reconciler: str
+    count: int
+    what: str

@@ -1,0 +1,54 @@
+"""What happens to schedules, their ticks and their runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueup.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class RunPostponed(Event):
+    """A run of a schedule with `lease=` could not ask for it: it waits for whoever keeps the lease, and spends no attempt."""
+
+    name = "tick.postponed"
+    schedule: str
+    due_at: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunHandledElsewhere(Event):
+    """A run of a schedule with `lease=` found the lease taken: its tick counts as skipped."""
+
+    name = "tick.handled_elsewhere"
+    schedule: str
+    due_at: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TicksDecided(Event):
+    """A pass of the planner: so many ticks were fired, so many skipped with a reason."""
+
+    name = "tick.decided"
+    fired: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChanged(Event):
+    """A schedule was declared, changed, paused, resumed, retired or deleted."""
+
+    name = "schedule.changed"
+    schedule: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleUnreadable(Event):
+    """A schedule's row says something this release does not know; its newer planners must see to it."""
+
+    name = "schedule.unreadable"
+    schedule: str
+    error: str

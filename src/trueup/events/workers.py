@@ -1,0 +1,101 @@
+"""What happens to workers, and to the loops in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueup.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted(Event):
+    """A worker began a life as this holder; after losing its lease it begins another."""
+
+    name = "worker.started"
+    holder: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    concurrency: int
+    kinds: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopping(Event):
+    """No more claims; running jobs get up to `drain_s` seconds."""
+
+    name = "worker.stopping"
+    holder: str
+    running: int
+    waiting: int
+    drain_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopped(Event):
+    """A worker has ended: `released` jobs were handed back; `abandoned` handlers ignored their cancellation."""
+
+    name = "worker.stopped"
+    holder: str
+    released: int
+    abandoned: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeaseLost(Event):
+    """This process stopped trusting its lease: handlers are cancelled, their finishes refused, and it starts anew as another holder."""
+
+    name = "worker.lease_lost"
+    holder: str
+    reason: str
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExpired(Event):
+    """Another worker's lease passed and nothing of it is left."""
+
+    name = "worker.expired"
+    holder: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalFailed(Event):
+    """The lease could not be renewed this time; it is tried again until `trusted_for_s` is used up."""
+
+    name = "worker.renewal_failed"
+    holder: str
+    error: str
+    trusted_for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBlocked(Event):
+    """The event loop has not run for a while; `handler` is the job whose code is on its stack, if it is one."""
+
+    name = "worker.loop_blocked"
+    handler: str
+    seconds: float
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class DowntimeFound(Event):
+    """The first worker after a while in which none was alive. What was missed is caught up with from here on."""
+
+    name = "fleet.downtime"
+    since: str
+    until: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFailed(Event):
+    """One pass of a loop raised; the loop goes on."""
+
+    name = "service.failed"
+    service: str
+    error_type: str
+    error: str

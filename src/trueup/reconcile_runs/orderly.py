@@ -1,0 +1,34 @@
+"""How a run ends that is cancelled: eased to its end, and interrupted only if that takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
+
+T = TypeVar("T")
+
+
+async def orderly(
+    task: asyncio.Task[T], ease: Callable[[], None], interrupt: Callable[[], None], drain_for: timedelta
+) -> T:
+    """What the task returns. When this is cancelled: only after the task has been eased to its end."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        ease()
+        try:
+            await asyncio.wait({task}, timeout=drain_for.total_seconds())
+        finally:  # also when cancelled once more
+            if not task.done():
+                interrupt()
+                await asyncio.wait({task}, timeout=LAST_WORD)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=LAST_WORD)
+            if task.done() and not task.cancelled():
+                task.exception()  # what it ended with does not matter any more
+        raise
