@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
-from trueup import App
-
-pytestmark = pytest.mark.asyncio
+from tests.support.pgbouncer import PgBouncer
+from trueup import App, Row, To
+from trueup.store.pool import SyncPool
+from trueup.testing.worker import ManualWorker
 
 
 async def prepared_statements(app: App) -> int:
@@ -23,9 +28,59 @@ async def prepared_statements(app: App) -> int:
     return int(rows[0][0])
 
 
-async def test_nothing_is_prepared_unless_asked_for_so_that_any_pooler_may_stand_in_between(database_url: str) -> None:
-    assert await prepared_statements(App(database_url, pool_size=1)) == 0
+@pytest.mark.asyncio
+async def test_statements_that_come_again_are_prepared_where_nothing_stands_in_between(database_url: str) -> None:
+    assert await prepared_statements(App(database_url, pool_size=1)) > 0
 
 
-async def test_statements_that_come_again_are_prepared_on_request(database_url: str) -> None:
-    assert await prepared_statements(App(database_url, pool_size=1, prepare=True)) > 0
+@pytest.mark.asyncio
+async def test_nothing_is_prepared_when_that_is_not_wanted(database_url: str) -> None:
+    assert await prepared_statements(App(database_url, pool_size=1, prepare=False)) == 0
+
+
+def test_a_sync_pool_prepares_likewise(database_url: str) -> None:
+    for prepare, expected in (("auto", True), ("true", True), ("false", False)):
+        pool = SyncPool(database_url, 1, timedelta(seconds=5), prepare=prepare)
+        for _ in range(10):
+            with pool.use() as connection:
+                count = connection.execute("select count(*) from pg_prepared_statements").fetchone()
+        pool.close()
+        assert count is not None
+        assert (count[0] > 0) is expected
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_prepared_behind_a_pooler_in_transaction_mode_and_everything_works(database_url: str) -> None:
+    name = conninfo_to_dict(database_url)["dbname"]
+    with PgBouncer(database_url) as pooler, psycopg.connect(database_url, autocommit=True) as user:
+        user.execute("create table things (id int primary key, state text not null)")
+        user.execute("insert into things select n, 'open' from generate_series(1, 30) as n")
+        app = App(pooler.url(str(name)))
+
+        @app.table("things", key="id", state="state").reconcile(
+            "open", every="1h", claim="row_lock", concurrency=3, name="fix"
+        )
+        async def fix(thing: Row) -> To:
+            return To("done")
+
+        worker = ManualWorker(app)
+        await worker.begin()
+        assert (await worker.sweep("fix")).changed == 30
+        await worker.end()
+        assert await prepared_statements(app) == 0
+        app.store.sync_pool.close()
+        with app.store.sync_pool.use() as connection:
+            assert connection.prepare_threshold is None
+        app.store.sync_pool.close()
+        await app.close()
+
+
+@pytest.mark.asyncio
+async def test_prepared_everywhere_means_lines_too(database_url: str) -> None:
+    for prepare, expected in ((True, 3), ("auto", None), (False, None)):
+        app = App(database_url, prepare=prepare)
+        async with app:
+            line = app.store.line("test")
+            async with line.use() as connection:
+                assert connection.prepare_threshold == expected
+            await line.close()

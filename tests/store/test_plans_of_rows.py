@@ -138,7 +138,7 @@ async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
 
 async def settle(desk: RowsDesk, rows: Rows, taken: list[ClaimedRow], verdict: Any) -> Plan:
     ((query, params),), _ = rows._asks(taken, [verdict] * len(taken))
-    return await explained(desk, rows._steer, query, {**params, **rows._about(taken[0].holder)})
+    return await explained(desk, rows._steer, query, {**params, **rows.about(taken[0].holder)})
 
 
 EXPLAINED = {
@@ -153,8 +153,12 @@ EXPLAINED = {
     "rows/locked_out",
     "rows/change_locked",
     "rows/remove_locked",
+    "rows/change_alone",
+    "rows/remove_alone",
     "rows/move",
     "rows/delete",
+    "rows/move_across",
+    "rows/delete_across",
     "rows/waiting",
     "rows/listed",
 }
@@ -219,13 +223,14 @@ async def test_forgetting_looks_at_a_part_at_a_time(desk: RowsDesk) -> None:
 async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
     rows = await desk.rows("open", claim="row_lock", **STALE)
     (row,) = (await rows.claim_fresh(uuid4(), 1, None)).rows
-    params = {**rows._about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
+    params = {**rows.about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
     for query in (rows._once("lock"), rows._once("locked_out")):
         plan = await explained(desk, rows._steer, query, params)
         assert plan.most_rows <= 1
         assert plan.indexes == {"rows_pkey", "t_pkey"}
     params |= {"seen": row.seen, "seen_state": row.state, "state": "done"}
-    for query in (rows._change_locked(()), rows._once("remove_locked")):
+    changing = [rows.composer.change_locked(()), rows.composer.change_alone(())]
+    for query in (*changing, rows._once("remove_locked"), rows._once("remove_alone")):
         plan = await explained(desk, rows._steer, query, params)
         assert plan.most_rows <= 1
         assert plan.indexes == {"t_pkey"}
@@ -239,6 +244,21 @@ async def test_purging_walks_the_index_and_touches_only_what_goes(desk: RowsDesk
     assert "t_state_changed_at_id_idx" in plan.indexes
     assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
     assert plan.most_rows <= 9 * 500  # between which bounds each falls
+
+
+@pytest.mark.parametrize("verb", ["move", "delete"])
+async def test_purging_partitions_walks_their_indexes_and_finds_rows_by_their_keys(desk: RowsDesk, verb: str) -> None:
+    await desk.run("create table parts (like t, primary key (id)) partition by range (id)")
+    await desk.run("create index on parts (state, changed_at, id)")
+    await desk.run(f"create table parts_1 partition of parts for values from (1) to ({ROWS // 2})")
+    await desk.run(f"create table parts_2 partition of parts for values from ({ROWS // 2}) to (10000000)")
+    await desk.run("insert into parts select * from t")
+    more: dict[str, Any] = {"to": "old"} if verb == "move" else {}
+    purges: Purges = await desk.purges(verb, "open", table="parts", batch=500, **STALE, **more)
+    plan = await explained(desk, purges._steer, *purges.statement())
+    assert {"parts_1_pkey", "parts_1_state_changed_at_id_idx"} <= plan.indexes
+    assert not [node for node in nodes(plan.plan) if node["Node Type"] == "Seq Scan"]
+    assert plan.most_rows <= 9 * 500
 
 
 async def test_counting_and_listing_stop_at_what_was_asked_for(desk: RowsDesk) -> None:

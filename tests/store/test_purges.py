@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.store.rows_desk import RowsDesk, desk_on
 from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup.reconcile.counts import Counts
-from trueup.store.purges import Purges, Taken
+from trueup.store.purges import Purges
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 
@@ -46,10 +46,16 @@ async def finish(purges: Purges, state: str | None = "open") -> Counts:
     """As a sweep does it."""
     counts = Counts()
     while True:
-        taken = await purges.take(state)
-        taken.add_to(counts)
+        taken = await purges.take(state, counts)
         if taken.count < taken.asked:
             return counts
+
+
+async def take(purges: Purges, state: str | None = "open", batches: int = 1) -> Counts:
+    """What one message does."""
+    counts = Counts()
+    await purges.take(state, counts, batches)
+    return counts
 
 
 @pytest.mark.parametrize("verb", ["delete", "move"])
@@ -62,12 +68,12 @@ async def test_what_is_older_goes_and_what_is_as_old_or_of_unknown_age_stays(
     purges = await desk.purges(verb, "open", **STALE, **TO[verb])
     assert await purges.waiting(10) == 1
     assert [listed[0] for listed in await purges.listed(10)] == ["2"]
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1
     assert await ids(desk) == [1, 3]
     assert await ids(desk, "old") == ([2] if verb == "move" else [])
     assert await ids(desk, "done") == [4]
     clock.advance(microseconds=1)
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1
     assert await ids(desk) == [3]
 
 
@@ -76,20 +82,20 @@ async def test_what_is_due_goes_at_its_very_moment(desk: RowsDesk) -> None:
         desk, (1, "open", None, NOON), (2, "open", None, NOON + timedelta(microseconds=1)), (3, "open", None, None)
     )
     purges = await desk.purges("delete", "open", due_at="due_at")
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1
     assert await ids(desk) == [2, 3]
 
 
 async def test_a_table_without_states_is_purged_by_time_alone(desk: RowsDesk) -> None:
     await put(desk, (1, "open", NOON - 2 * HOUR), (2, "done", NOON - 2 * HOUR), (3, "open", NOON))
     purges = await desk.purges("delete", state=None, **STALE)
-    assert (await purges.take(None)).count == 2
+    assert (await take(purges, None)).changed == 2
 
 
 async def test_batches_go_oldest_first(desk: RowsDesk) -> None:
     await put(desk, *((n, "open", NOON - n * HOUR) for n in range(2, 9)))
     purges = await desk.purges("delete", "open", batch=3, **STALE)
-    taken = await purges.take("open")
+    taken = await purges.take("open", Counts())
     assert (taken.asked, taken.count) == (3, 3)
     assert await ids(desk) == [2, 3, 4, 5]
     assert (await finish(purges)).changed == 4
@@ -105,7 +111,7 @@ async def test_a_move_sets_columns_the_time_and_the_version(desk: RowsDesk) -> N
         stale_for="1h",
         spec={"changed_at": "changed_at", "version": "version"},
     )
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1
     (row,) = await desk.run("select * from t")
     assert (row["state"], row["note"], row["changed_at"], row["version"]) == ("old", "it's 100% {x}", NOON, 1)
 
@@ -115,7 +121,7 @@ async def test_a_condition_narrows_it(desk: RowsDesk) -> None:
     spec = {"changed_at": "changed_at", "where": "id % 2 = 0 -- even"}
     purges = await desk.purges("delete", "open", stale_for="1h", spec=spec)
     assert await purges.waiting(10) == 1
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1
     assert await ids(desk) == [1]
 
 
@@ -125,7 +131,7 @@ async def test_rows_that_somebody_has_locked_are_left_and_not_waited_for(desk: R
     purges = await desk.purges(verb, "open", **STALE, **TO[verb])
     async with desk.elsewhere() as user:
         await user.execute("select from t where id = 2 for update")
-        assert (await purges.take("open")).count == 2
+        assert (await take(purges)).changed == 2
     assert await ids(desk) == [2]
 
 
@@ -137,13 +143,13 @@ async def test_a_row_that_others_are_made_to_refer_to_can_be_moved_unless_that_c
     purges = await desk.purges("move", "open", to="old", **STALE)
     async with desk.elsewhere() as user:
         await user.execute("insert into part values (1)")
-        assert (await purges.take("open")).count == 2
+        assert (await take(purges)).changed == 2
     await desk.run("update t set state = 'open', changed_at = '2026-01-01Z'")
     await desk.run("create unique index on t (state, id)")
     purges = await desk.purges("move", "open", to="old", **STALE)
     async with desk.elsewhere() as user:
         await user.execute("insert into part values (1)")
-        assert (await purges.take("open")).count == 1
+        assert (await take(purges)).changed == 1
     assert await ids(desk) == [1]
 
 
@@ -165,14 +171,14 @@ async def test_a_row_that_is_touched_between_looking_and_locking_stays(
         await side.connection.execute("select pg_advisory_xact_lock(7)")
         await side.connection.execute(touch.encode())
 
-    async def then(side: Side) -> Taken:
+    async def then(side: Side) -> Counts:
         purges = await desk.purges(
             verb, "open", stale_for="1h", spec=spec, database=OneConnection(side.connection), **TO[verb]
         )
-        return await purges.take("open")
+        return await take(purges)
 
     _, taken = await interleave(store, hold=hold, then=then)
-    assert taken.value.count == 1
+    assert taken.value.changed == 1
     assert taken.value.lateness.count == 1
     assert 2 not in await ids(desk)
 
@@ -192,27 +198,28 @@ async def test_a_row_that_is_touched_and_still_old_is_counted_only_if_it_goes(
         await side.connection.execute("select pg_advisory_xact_lock(7)")
         await side.connection.execute("update t set note = 'new' where id = 1")
 
-    async def then(side: Side) -> Taken:
+    async def then(side: Side) -> Counts:
         purges = await desk.purges(
             verb, "open", stale_for="1h", spec=spec, database=OneConnection(side.connection), **TO[verb]
         )
-        return await purges.take("open")
+        return await take(purges)
 
     _, ended = await interleave(store, hold=hold, then=then)
     taken = ended.value
-    assert taken.count == 2 - len(await ids(desk))
-    assert taken.lateness.count == taken.count
+    assert taken.changed == 2 - len(await ids(desk))
+    assert taken.lateness.count == taken.changed
 
 
 async def test_two_at_once_share_the_rows(desk: RowsDesk, store: Store) -> None:
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 11)))
 
-    async def take(side: Side) -> Taken:
-        purges = await desk.purges("delete", "open", batch=5, database=OneConnection(side.connection), **STALE)
-        return await purges.take("open")
+    async def five(side: Side) -> Counts:
+        return await take(
+            await desk.purges("delete", "open", batch=5, database=OneConnection(side.connection), **STALE)
+        )
 
-    first, second = await overlap(store, hold=take, then=take)
-    assert (first.count, second.value.count) == (5, 5)
+    first, second = await overlap(store, hold=five, then=five)
+    assert (first.changed, second.value.changed) == (5, 5)
     assert await ids(desk) == []
 
 
@@ -258,14 +265,14 @@ async def test_many_at_once_are_as_late_in_all_as_each_of_them(desk: RowsDesk, v
 async def test_a_rate_holds_for_the_whole_fleet(desk: RowsDesk, clock: ManualClock) -> None:
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 101)))
     one, other = [await desk.purges("delete", "open", rate="40/s", **STALE) for _ in range(2)]
-    first = await one.take("open")
+    first = await one.take("open", Counts())
     assert first.count == first.asked == 11  # as far ahead as is given out
-    second = await other.take("open")
+    second = await other.take("open", Counts())
     assert (second.count, second.ask_again_after) == (0, timedelta(milliseconds=25))
     clock.advance(seconds=1)
     total = first.count
     for purges in (one, other, one, other):
-        total += (await purges.take("open")).count
+        total += (await take(purges)).changed
     assert total <= 40 + 11
 
 
@@ -298,7 +305,7 @@ async def test_rows_leased_in_the_users_own_columns_are_left(desk: RowsDesk, clo
     await desk.run("update t set owner = 'them', until = %s where id = 1", NOON + HOUR)
     spec = {"changed_at": "changed_at", "lease_columns": ("owner", "until")}
     purges = await desk.purges("delete", "open", stale_for="1h", spec=spec)
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1
     assert await ids(desk) == [1]
     clock.advance(hours=1)
-    assert (await purges.take("open")).count == 1
+    assert (await take(purges)).changed == 1

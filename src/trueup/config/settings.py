@@ -87,8 +87,10 @@ class Settings:
     statement_timeout: timedelta = setting(
         "30s", duration("100ms", "1d"), "how long one of trueup's statements may take"
     )
-    prepare: bool = setting(
-        "false", BOOL, "prepare statements on the server: faster, but not behind a pooler in transaction mode"
+    prepare: str = setting(
+        "auto",
+        choice("auto", "true", "false"),
+        "prepare statements on the server: auto, where it pays most and no pooler stands in between; true, everywhere",
     )
     blocked_after: timedelta = setting(
         "1s", duration("10ms", "1h"), "when a handler that blocks the event loop is named"

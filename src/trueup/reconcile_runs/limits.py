@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from trueup.reconcile.counts import Counts
 from trueup.store.purges import Purges, Taken
 from trueup.store.rows import Batch, Position, Rows
 from trueup.worker.rows.purger import Purger
@@ -59,15 +60,15 @@ class LimitedPurges(Purges):
         self._declared = purges.purge
 
     @property
-    def at_once(self) -> int:
-        return 1  # what is still allowed is known when a batch has ended
+    def in_a_row(self) -> bool:
+        return False  # what is still allowed is known when a batch has ended
 
-    async def take(self, state: str | None, line: int = 0) -> Taken:
+    async def take(self, state: str | None, counts: Counts, batches: int = 1) -> Taken:
         most = self._allowance.at_most(self._declared.batch)
         if not most:
             return Taken(asked=1)  # as if there were none left
         self.purge = dataclasses.replace(self._declared, batch=most)
-        taken = await super().take(state, line)
+        taken = await super().take(state, counts, batches)
         self._allowance.spend(taken.count)
         return taken
 

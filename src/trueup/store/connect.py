@@ -1,7 +1,7 @@
 """How trueup connects, and which errors mean "try again" rather than "this is wrong".
 
-Nothing here needs a session: no SET, no session lock, no server-side prepared statement, so that a pooler in transaction
-mode may stand in between. Half-open connections are noticed by TCP, not by luck.
+Nothing here needs a session: no SET, no session lock, no server-side prepared statement unless it is known that nothing
+stands in between; so a pooler in transaction mode may. Half-open connections are noticed by TCP, not by luck.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ RETRYABLE = (
 )
 
 PREPARE_AFTER = 3  # times that a statement was sent on a connection
+PID = b"select pg_backend_pid()"
 
 KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,
@@ -55,6 +56,22 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prep
         "connect_timeout": max(1, round(connect_timeout.total_seconds())),
     }
     return {**defaults, **given, "autocommit": True, "prepare_threshold": PREPARE_AFTER if prepare else None}
+
+
+async def keep_statements(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Have statements that come again prepared on this connection, if it is to the server itself.
+
+    Poolers give each client a process id of their own, since its statements go to one server process after another.
+    """
+    row = await (await connection.execute(PID)).fetchone()
+    if row == (connection.info.backend_pid,):
+        connection.prepare_threshold = PREPARE_AFTER
+
+
+def keep_statements_sync(connection: psycopg.Connection[Any]) -> None:
+    row = connection.execute(PID).fetchone()
+    if row == (connection.info.backend_pid,):
+        connection.prepare_threshold = PREPARE_AFTER
 
 
 def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

@@ -14,8 +14,9 @@ from psycopg import AsyncConnection
 from trueup.clock import Clock
 from trueup.jobs.failure import MOST_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
-from trueup.store.line import Rows
+from trueup.store.line import Answered
 from trueup.store.load import Statements
+from trueup.store.message import Part, Rows
 
 
 class Database(Protocol):
@@ -23,6 +24,7 @@ class Database(Protocol):
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows: ...
+    async def exchange(self, parts: Sequence[Part], answered: Answered) -> None: ...
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]: ...
 
 

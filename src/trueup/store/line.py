@@ -8,7 +8,7 @@ the only way out of a server that accepts bytes and answers nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -18,17 +18,19 @@ from psycopg import AsyncConnection
 from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.events import DatabaseLost, DatabaseRestored, Events
-from trueup.store import prepared
+from trueup.store import message
 from trueup.store.connect import RETRYABLE, abort, connection_settings
 from trueup.store.load import source
+from trueup.store.message import Answers, Call, Part
+from trueup.store.message import Rows as Rows
 
-Rows = list[tuple[Any, ...]]
+Answered = Callable[[Answers], None]
 
 BOUND = source("session/bound").encode()
 # A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
 SILENT_FOR = timedelta(seconds=2)
 
-STATEMENTS_BEFORE = 2  # `begin` and the one that steers
+STEERED = 2  # the statement that matters, after `begin` and the one that steers it
 
 
 class Line:
@@ -62,6 +64,11 @@ class Line:
         """Run one statement after another that sets its planner, in one transaction and one round trip."""
         async with self.use() as connection:
             return await fetch_steered(connection, steer, query, params)
+
+    async def exchange(self, parts: Sequence[Part], answered: Answered) -> None:
+        """Send statements in one message; what came of them is told before an error is raised."""
+        async with self.use() as connection:
+            await exchange(connection, parts, answered)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -131,14 +138,18 @@ async def fetch_steered(
 
     All goes in one message, and with it what begins and ends the transaction.
     """
-    try:
-        cursor = await prepared.send(connection, b"BEGIN;\n%b;\n" % steer, query, b"\nCOMMIT", params)
-    except BaseException:
-        await prepared.roll_back(connection)
-        raise
-    for _ in range(STATEMENTS_BEFORE):
-        cursor.nextset()
-    return await cursor.fetchall()
+    answers = await message.send(connection, b"BEGIN", steer, Call(query, params), b"COMMIT")
+    if answers.error is not None:
+        await message.roll_back(connection)
+    return answers.check().rows(STEERED)
+
+
+async def exchange(connection: AsyncConnection[Any], parts: Sequence[Part], answered: Answered) -> None:
+    answers = await message.send(connection, *parts)
+    answered(answers)
+    if answers.error is not None:
+        await message.roll_back(connection)
+    answers.check()
 
 
 async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:

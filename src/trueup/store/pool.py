@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -22,8 +22,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
-from trueup.store.connect import connection_settings, went_away
-from trueup.store.line import Rows, fetch, fetch_steered
+from trueup.store.connect import connection_settings, keep_statements, keep_statements_sync, went_away
+from trueup.store.line import Answered, exchange, fetch, fetch_steered
+from trueup.store.message import Part, Rows
 
 WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
@@ -34,10 +35,11 @@ class Pool:
     """An async pool that opens on first use and hands out only connections the server has not closed."""
 
     def __init__(
-        self, url: str, size: int, connect_timeout: timedelta, *, prepare: bool = False, context: Any = None
+        self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto", context: Any = None
     ) -> None:
-        self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare)
+        self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
+        self._configure = keep_statements if prepare == "auto" else None
         self._size = size
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
@@ -58,6 +60,7 @@ class Pool:
             open=False,
             reconnect_timeout=GIVE_UP,
             max_idle=60,
+            configure=self._configure,
             name="trueup",
         )
         self._pool, self._loop = pool, loop
@@ -88,6 +91,10 @@ class Pool:
         async with self.use() as connection:
             return await fetch_steered(connection, steer, query, params)
 
+    async def exchange(self, parts: Sequence[Part], answered: Answered) -> None:
+        async with self.use() as connection:
+            await exchange(connection, parts, answered)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
@@ -101,48 +108,53 @@ class Few:
     much time as the transaction.
     """
 
-    def __init__(self, url: str, connect_timeout: timedelta, *, prepare: bool = False, context: Any = None) -> None:
-        self._settings = connection_settings(url, "rows", connect_timeout, prepare=prepare)
+    def __init__(self, url: str, connect_timeout: timedelta, *, prepare: str = "auto", context: Any = None) -> None:
+        self._settings = connection_settings(url, "rows", connect_timeout, prepare=prepare == "true")
+        self._configure = keep_statements if prepare == "auto" else None
         self._settings["context"] = context
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False
 
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A connection in no transaction. One that is left in the middle of something is closed."""
-        connection = await self._take()
-        try:
-            yield connection
-        finally:
-            if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
-                self._idle.append(connection)
-            else:
-                await connection.close()
+    async def take(self) -> AsyncConnection[Any]:
+        """A connection in no transaction. It is given back by `give`."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not went_away(connection):
+                return connection
+            await connection.close()
+        connection = await AsyncConnection.connect(**self._settings)
+        if self._configure is not None:
+            await self._configure(connection)
+        return connection
+
+    async def give(self, connection: AsyncConnection[Any]) -> None:
+        """One that is in the middle of something is closed."""
+        if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
+            self._idle.append(connection)
+        else:
+            await connection.close()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        async with self.use() as connection, connection.transaction():
-            yield connection
+        connection = await self.take()
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            await self.give(connection)
 
     async def close(self) -> None:
         self._closed = True
         while self._idle:
             await self._idle.pop().close()
 
-    async def _take(self) -> AsyncConnection[Any]:
-        while self._idle:
-            connection = self._idle.pop()
-            if not went_away(connection):
-                return connection
-            await connection.close()
-        return await AsyncConnection.connect(**self._settings)
-
 
 class SyncPool:
     """The same for code without an event loop."""
 
-    def __init__(self, url: str, size: int, connect_timeout: timedelta, *, prepare: bool = False) -> None:
-        self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare)
+    def __init__(self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto") -> None:
+        self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare == "true")
+        self._configure = keep_statements_sync if prepare == "auto" else None
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()  # handlers in threads come all at once
@@ -173,6 +185,7 @@ class SyncPool:
                     open=True,
                     reconnect_timeout=GIVE_UP,
                     max_idle=60,
+                    configure=self._configure,
                     name="trueup-sync",
                 )
             return self._pool

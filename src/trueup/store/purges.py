@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
+import orjson
+
 from trueup.clock import Clock
 from trueup.jobs.limits import grant
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.lateness import BOUNDS_S, Lateness
+from trueup.reconcile.lateness import BOUNDS_S
 from trueup.reconcile.purge import Purge
+from trueup.store import message
 from trueup.store.compose import Purging, quoted
 from trueup.store.jobs import Database
-from trueup.store.line import Rows, fetch
+from trueup.store.line import STEERED, fetch
 from trueup.store.load import Statements
+from trueup.store.message import Answers, Call, Part, Rows
 from trueup.store.tables import Found
 from trueup.store.texts import text_of
 
@@ -26,21 +29,15 @@ COUNTED = 100_000  # rows up to which a table is counted; larger ones are judged
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one statement did."""
+    """What became of so many rows at most that were asked for."""
 
     asked: int = 0
     count: int = 0
-    lateness: Lateness = field(default_factory=Lateness)
     ask_again_after: timedelta | None = None
-
-    def add_to(self, counts: Counts) -> None:
-        counts.claimed += self.count
-        counts.changed += self.count
-        counts.lateness.include(self.lateness)
 
 
 class Purges:
-    """One of them, over one table. `also` are further connections, for as many batches more under way at a time."""
+    """One of them, over one table."""
 
     def __init__(
         self,
@@ -50,11 +47,8 @@ class Purges:
         purge: Purge,
         found: Found,
         timeout: timedelta,
-        *,
-        also: Sequence[Database] = (),
     ) -> None:
         self._database = database
-        self._lines = (database, *also)
         self._statements = statements
         self._clock = clock
         self.purge = purge
@@ -75,41 +69,79 @@ class Purges:
         return self._take(state), {**self._params(), "most": self.purge.batch}
 
     @property
-    def at_once(self) -> int:
-        """How many batches may be under way at a time. With a rate the next one has to know how much this one took."""
-        return len(self._lines) if self.purge.lane is None else 1
+    def in_a_row(self) -> bool:
+        """Whether several batches may be asked for together. With a rate the next one has to know how much this one took."""
+        return self.purge.lane is None
 
-    async def take(self, state: str | None, line: int = 0) -> Taken:
-        """Move or delete up to a batch of the rows in this state, oldest first."""
-        purge = self.purge
-        if purge.lane is None:
-            params = {**self._params(), "most": purge.batch}
-            return _taken(purge.batch, await self._lines[line].fetch_steered(self._steer, self._take(state), params))
+    async def take(self, state: str | None, counts: Counts, batches: int = 1) -> Taken:
+        """Move or delete rows in this state, oldest first: so many batches, each in a transaction of its own, in one message.
+
+        What was taken is counted, also when a batch after it fails.
+        """
+        batch, before = self.purge.batch, counts.changed
+        if self.purge.lane is not None:
+            return await self._take_in_turn(self.purge.lane, state, counts)
+        parts = [b"BEGIN", self._steer, *self._parts(state, batch), b"COMMIT"]
+
+        def answered(answers: Answers) -> None:
+            for begin in range(0, len(answers) - len(parts) + 1, len(parts)):
+                self._count(answers, begin + STEERED, counts)
+
+        await self._database.exchange(parts * batches, answered)
+        return Taken(batch * batches, counts.changed - before)
+
+    async def _take_in_turn(self, lane: str, state: str | None, counts: Counts) -> Taken:
+        """As much as the fleet's rate allows."""
         async with self._database.transaction() as connection:
-            locked = await fetch(
-                connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": purge.lane}
-            )
+            locked = await fetch(connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": lane})
             if not locked:
                 return Taken(ask_again_after=timedelta(milliseconds=50))
             now, next_start_at, last_key = locked[0]
-            granted = grant(purge.rate, next_start_at, now, purge.batch)
-            if not granted.slots:
+            granted = grant(self.purge.rate, next_start_at, now, self.purge.batch)
+            asked = len(granted.slots)
+            if not asked:
                 return Taken(ask_again_after=granted.wait)
-            await connection.execute(self._steer)
-            params = {**self._params(), "most": len(granted.slots)}
-            taken = _taken(len(granted.slots), await fetch(connection, self._take(state), params))
-            if taken.count:
-                next_start = granted.next_start_at(taken.count, purge.rate)
-                advanced = {"lane": purge.lane, "next_start_at": next_start, "last_key": last_key}
+            answers = await message.send(connection, self._steer, *self._parts(state, asked))
+            taken = Counts()
+            self._count(answers.check(), 1, taken)
+            if taken.changed:
+                next_start = granted.next_start_at(taken.changed, self.purge.rate)
+                advanced = {"lane": lane, "next_start_at": next_start, "last_key": last_key}
                 await fetch(connection, self._statements["lanes/advance"], advanced)
-        return taken
+        counts.claimed += taken.claimed
+        counts.changed += taken.changed
+        counts.lateness.include(taken.lateness)
+        return Taken(asked, taken.changed)
+
+    def _parts(self, state: str | None, most: int) -> list[Part]:
+        """A batch, and how late its rows were."""
+        call = Call(self._take(state), {**self._params(), "most": most})
+        return [call] if self.found.partitioned else [call, self._statements["rows/told"]]
+
+    def _count(self, answers: Answers, n: int, counts: Counts) -> None:
+        """What the batch did that began with this statement."""
+        latest = earliest = None
+        if self.found.partitioned:
+            ((count, latest, earliest, each),) = answers.rows(n)
+        else:
+            count, ((text,),) = answers.count(n), answers.rows(n + 1)
+            each = told = orjson.loads(text)
+            if isinstance(told, dict):
+                each, latest, earliest = None, told["latest"], told["earliest"]
+        counts.claimed += count
+        counts.changed += count
+        if each is not None:
+            for seconds in each[:count]:  # a trigger of the user's may have kept some: which, is not told
+                counts.lateness.add(seconds)
+        elif latest is not None and earliest is not None:
+            counts.lateness.add_alike(count, latest, earliest)
 
     async def too_much(self) -> str | None:
         """Why it must not begin: it would touch more of the table than `max_fraction`. None: it may."""
         fraction = self.purge.max_fraction
         if fraction is None:
             return None
-        total = await self._count(self.composer.size(), COUNTED + 1)
+        total = await self._ask(self.composer.size(), COUNTED + 1)
         if total > COUNTED:
             total = max(total, self.found.estimate)
         allowed = int(total * fraction)
@@ -120,9 +152,9 @@ class Purges:
 
     async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
         """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
-        return await self._count(self.composer.purgeable(), most, late_by)
+        return await self._ask(self.composer.purgeable(), most, late_by)
 
-    async def _count(self, query: bytes, most: int, late_by: timedelta | None = None) -> int:
+    async def _ask(self, query: bytes, most: int, late_by: timedelta | None = None) -> int:
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self._clock.now(), "most": most, "late_by": seconds}
         ((count,),) = await self._database.fetch_steered(self._steer, query, params)
@@ -144,14 +176,3 @@ class Purges:
             "bounds": [-bound for bound in reversed(BOUNDS_S)],
             **values,
         }
-
-
-def _taken(asked: int, rows: Rows) -> Taken:
-    ((count, latest, earliest, each),) = rows
-    lateness = Lateness()
-    if each is not None:
-        for seconds in each:
-            lateness.add(seconds)
-    elif count:
-        lateness.add_alike(count, latest, earliest)
-    return Taken(asked, count, lateness)

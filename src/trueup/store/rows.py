@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
 from trueup.clock import Clock
 from trueup.jobs.failure import MOST_ERRORS
@@ -23,10 +23,9 @@ from trueup.jobs.limits import grant
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
-from trueup.reconcile.outcome import Delete, Stay, To
+from trueup.reconcile.outcome import Stay, To
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store import prepared
-from trueup.store.compose import SQL, Composer, Place, quoted
+from trueup.store.compose import Composer, Place, quoted
 from trueup.store.enqueue import Enqueue
 from trueup.store.jobs import Database
 from trueup.store.line import Rows as Fetched
@@ -39,7 +38,6 @@ from trueup.store.texts import text_of
 LEAST_WINDOW = 1_000
 
 Done = Literal["changed", "conflict", "busy"]
-Refusal = Literal["lost", "busy", "gone"]
 Quiet = Written | Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it is
 
 
@@ -79,9 +77,9 @@ class Rows:
     ) -> None:
         self._claiming = claiming
         self._settling = settling
-        self._statements = statements
+        self.statements = statements
         self.clock = clock
-        self._enqueue = enqueue
+        self.enqueue = enqueue
         self._owner = owner
         self.reconciler = reconciler
         self.found = found
@@ -93,10 +91,7 @@ class Rows:
             selection = replace(selection, claimed_as=None)
         self.composer = Composer(statements, found, selection, self.columns, marks=live)
         self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
-        lease = SQL(str(round(reconciler.lease_for.total_seconds() * 1000)))
-        self._begin = statements.compose("rows/begin", milliseconds=lease)
         self._change = cache(self.composer.change)
-        self._change_locked = cache(self.composer.change_locked)
         self._claim_fresh = cache(self.composer.claim_fresh)
         self._composed: dict[str, bytes] = {}
         # How far rows in quarantine have been looked at, to see whether they still belong there.
@@ -112,7 +107,7 @@ class Rows:
         params = {
             **self._about_claim(holder),
             "cut_off": cut_off,
-            **({} if after is None else {"after_order": after.order, **_numbered("after_", after.keys)}),
+            **({} if after is None else {"after_order": after.order, **numbered("after_", after.keys)}),
         }
         return await self._claim(self._claim_fresh(place), params, most, self._read_fresh)
 
@@ -154,7 +149,7 @@ class Rows:
             return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
         async with self._claiming.transaction() as connection:
             locked = await fetch(
-                connection, self._statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
+                connection, self.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
             )
             if not locked:  # somebody else is claiming right now
                 return Batch(ask_again_after=timedelta(milliseconds=50))
@@ -170,7 +165,7 @@ class Rows:
             if batch.rows:
                 next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
                 advanced = {"lane": reconciler.lane, "next_start_at": next_start, "last_key": last_key}
-                await fetch(connection, self._statements["lanes/advance"], advanced)
+                await fetch(connection, self.statements["lanes/advance"], advanced)
         batch.waits = [granted.start_after(n) for n in range(len(batch.rows))]
         return batch
 
@@ -221,7 +216,7 @@ class Rows:
         asks, drafts = self._asks(rows, verdicts)
         if tx is None and len(asks) == 1 and not drafts:
             return dict(
-                await self._settling.fetch_steered(self._steer, asks[0][0], {**asks[0][1], **self._about(holder)})
+                await self._settling.fetch_steered(self._steer, asks[0][0], {**asks[0][1], **self.about(holder)})
             )
         if tx is not None:
             return await self._settle(holder, asks, drafts, tx)
@@ -238,13 +233,13 @@ class Rows:
     ) -> dict[str, Done]:
         done: dict[str, Done] = {}
         for query, params in asks:
-            done |= dict(await fetch(connection, query, {**params, **self._about(holder)}))
+            done |= dict(await fetch(connection, query, {**params, **self.about(holder)}))
         following = [draft for key, then in drafts.items() if done.get(key) == "changed" for draft in then]
         if following:
-            await self._enqueue.together(following, connection)
+            await self.enqueue.together(following, connection)
         return done
 
-    def _about(self, holder: UUID) -> dict[str, Any]:
+    def about(self, holder: UUID) -> dict[str, Any]:
         return {
             "now": self.clock.now(),
             "reconciler": self.reconciler.name,
@@ -326,7 +321,7 @@ class Rows:
             names = {"key": "keys", "term": "terms", "state": "states", "delay": "delays", "attempt": "attempts"}
             names |= {"error": "errors", "reason": "reasons", "proposed": "proposals"}
             every = {**params, "key": [row.key for row in rows], "term": [row.term for row in rows]}
-            return self._statements["rows/rest"], {names[name]: value for name, value in every.items()}
+            return self.statements["rows/rest"], {names[name]: value for name, value in every.items()}
         was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
         return self._once("put_back"), {**self._keys(rows), **self._seen(rows), **was, **params}
 
@@ -336,9 +331,9 @@ class Rows:
         """The statement that extends these leases, for those who send it on a connection of their own."""
         lease_for = {"lease_for": self.reconciler.lease_for.total_seconds()}
         if self.composer.marks_rows and self.found.spec.lease_columns is not None:
-            return self._once("renew_both"), {**self._about(holder), **self._keys(rows), **lease_for}
+            return self._once("renew_both"), {**self.about(holder), **self._keys(rows), **lease_for}
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
-        return self._statements["rows/renew"], {**self._about(holder), **keys, **lease_for}
+        return self.statements["rows/renew"], {**self.about(holder), **keys, **lease_for}
 
     async def forget(self) -> int:
         """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many."""
@@ -354,57 +349,15 @@ class Rows:
         self._set_aside_until = (until, key or "")
         return int(gone)
 
-    async def lock(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> Mapping[str, Any] | Refusal:
-        """Begin a transaction that has a claimed row locked, and read the row anew; or say why that cannot be."""
-        params = {**self._about(row.holder), "key": row.key, "term": row.term, **_numbered("k", row.key_texts)}
-        cursor = await prepared.send(connection, self._begin, self._once("lock"), b"", params)
-        while cursor.nextset():
-            pass
-        found = await cursor.fetchone()
-        if found is None:
-            ((refusal,),) = await fetch(connection, self._once("locked_out"), params)
-            return cast(Refusal, refusal)
-        row.seen = found[0]
-        return dict(zip(self.columns, found[1:], strict=True))
-
-    async def write_locked(
-        self, row: ClaimedRow, outcome: To | Stay | Delete, connection: AsyncConnection[Any]
-    ) -> bool:
-        """Write an outcome to a row that this transaction has locked, enqueue what follows, commit. False: it is not as it was read."""
-        params = {
-            **self._about(row.holder),
-            **_numbered("k", row.key_texts),
-            "seen": row.seen,
-            "seen_state": row.state,
-        }
-        if isinstance(outcome, Delete):
-            query = self._once("remove_locked")
-        else:
-            columns = tuple(sorted(outcome.columns))
-            query = self._change_locked(columns)
-            params["state"] = outcome.state if isinstance(outcome, To) else row.state
-            for n, name in enumerate(columns, 1):
-                params[f"c{n}"] = text_of(outcome.columns[name], self.found.columns[name])
-        try:
-            if not outcome.then:
-                await prepared.send(connection, b"", query, b"COMMIT", params)
-                return True
-            await connection.execute(query, params)
-        except errors.DivisionByZero:
-            return False
-        await self._enqueue.together(outcome.then, connection)
-        await connection.commit()
-        return True
-
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
         """Give back attempts that were spent before it was known that the fault was not the rows'."""
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
-        await self._settling.fetch(self._statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
+        await self._settling.fetch(self.statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
 
     async def next_due_in(self) -> float | None:
         """Seconds until the next row that rests is due; None without one."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name}
-        ((seconds,),) = await self._claiming.fetch(self._statements["rows/next_due"], params)
+        ((seconds,),) = await self._claiming.fetch(self.statements["rows/next_due"], params)
         return None if seconds is None else float(seconds)
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -468,5 +421,5 @@ def _json_text(text: str | None) -> str | None:
     return orjson.dumps(text).decode()
 
 
-def _numbered(prefix: str, texts: Sequence[str]) -> dict[str, str]:
+def numbered(prefix: str, texts: Sequence[str]) -> dict[str, str]:
     return {f"{prefix}{n}": text for n, text in enumerate(texts, 1)}

@@ -41,7 +41,7 @@ class Store:
         pool_size: int,
         connect_timeout: timedelta,
         statement_timeout: timedelta,
-        prepare: bool = False,
+        prepare: str = "auto",
     ) -> None:
         self.url = url
         self.events = events
@@ -50,6 +50,7 @@ class Store:
         self.connect_timeout = connect_timeout
         self.statement_timeout = statement_timeout
         self.prepare = prepare
+        self._always = prepare == "true"
         self.statements = Statements(schema)
         self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare)
         self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare)
@@ -76,12 +77,12 @@ class Store:
 
     def line(self, part: str) -> Line:
         """A connection of its own for a part of the worker."""
-        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout, prepare=self.prepare)
+        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout, prepare=self._always)
 
     def line_for_rows(self, part: str) -> Line:
         """The same, for reading users' rows."""
         timeout, context = self.statement_timeout, loaders.context()
-        return Line(self.url, part, self.events, self.connect_timeout, timeout, prepare=self.prepare, context=context)
+        return Line(self.url, part, self.events, self.connect_timeout, timeout, prepare=self._always, context=context)
 
     def connections_for_rows(self) -> Few:
         """Connections for transactions of reconcilers' handlers, as many as run at a time."""

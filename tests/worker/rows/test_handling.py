@@ -607,8 +607,9 @@ async def test_a_row_that_changed_between_claim_and_lock_is_left_alone(
     await field.put(5)
     field.fix(handler, claim="row_lock")
     await field.gather()
-    rows = field.sweeper().rows
-    lock, once = rows.lock, asyncio.Lock()
+    locking = field.sweeper().crew._handling.locking
+    assert locking is not None
+    lock, once = locking._lock, asyncio.Lock()
     holder: list[Any] = []
 
     async def meddle() -> None:
@@ -620,11 +621,11 @@ async def test_a_row_that_changed_between_claim_and_lock_is_left_alone(
                 holder.append(await psycopg.AsyncConnection.connect(field.app.store.url))
                 await holder[0].execute("select from things where id = 4 for update")
 
-    async def meddled(row: Any, connection: Any) -> Any:
+    async def meddled(held: Any) -> Any:
         await meddle()
-        return await lock(row, connection)
+        return await lock(held)
 
-    monkeypatch.setattr(rows, "lock", meddled)
+    monkeypatch.setattr(locking, "_lock", meddled)
     counts = await field.sweep()
     await holder[0].close()
     assert (counts.claimed, counts.changed, counts.conflict, counts.unchanged) == (5, 2, 2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from psycopg import errors
 
 from tests.worker.rows.field import Field
 from trueup.events import ServiceFailed, SweepCompleted, SweepRefused
+from trueup.reconcile.counts import Counts
 from trueup.testing.clock import ManualClock
 from trueup.worker.rows import pace, purger
 from trueup.worker.rows.purger import Purger
@@ -79,44 +81,41 @@ async def test_a_pause_ends_a_sweep_that_is_under_way(live: Field, monkeypatch: 
     sweeping = await gathered(live)
     take = sweeping.purges.take
 
-    async def pausing(state: str | None, line: int = 0) -> Any:
+    async def pausing(state: str | None, counts: Counts, batches: int = 1) -> Any:
         await live.do("update trueup.reconcilers set state = 'paused'")
         monkeypatch.setattr(purger, "LOOK_AT_GATE", 0.0)
-        return await take(state, line)
+        return await take(state, counts, batches)
 
     monkeypatch.setattr(sweeping.purges, "take", pausing)
     assert (await live.sweep("age")).changed == 10
 
 
-@pytest.mark.parametrize("deadlocks", [False, True])
-async def test_two_batches_are_under_way_at_a_time_unless_they_deadlock(
-    live: Field, monkeypatch: pytest.MonkeyPatch, deadlocks: bool
+async def test_more_and_more_batches_are_asked_for_together_while_they_are_quick(
+    live: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await live.put(45)
+    await live.put(95)
     age(live, batch=10)
     sweeping = await gathered(live)
-    take, lines = sweeping.purges.take, []
+    take, asked = sweeping.purges.take, []
 
-    async def taking(state: str | None, line: int = 0) -> Any:
-        lines.append(line)
-        if line and deadlocks:
-            raise errors.DeadlockDetected("deadlock detected")
-        return await take(state, line)
+    async def taking(state: str | None, counts: Counts, batches: int = 1) -> Any:
+        asked.append(batches)
+        return await take(state, counts, batches)
 
     monkeypatch.setattr(sweeping.purges, "take", taking)
     counts = await live.sweep("age")
-    assert (counts.changed, counts.lateness.count) == (45, 45)
-    assert await live.states() == {"old": 45}
-    # One alone, to see whether there is a second; then pairs; after a deadlock one by one.
-    assert lines == ([0, 0, 1, 0, 0, 0] if deadlocks else [0, 0, 1, 0, 1])
+    assert (counts.changed, counts.lateness.count) == (95, 95)
+    assert await live.states() == {"old": 95}
+    assert asked[0] == 1
+    assert all(more <= 2 * before for before, more in itertools.pairwise(asked))
 
 
-async def test_a_deadlock_of_a_batch_alone_is_an_error(live: Field, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deadlock_with_somebody_else_is_an_error(live: Field, monkeypatch: pytest.MonkeyPatch) -> None:
     await live.put(3)
     age(live)
     sweeping = await gathered(live)
 
-    async def taking(state: str | None, line: int = 0) -> Any:
+    async def taking(state: str | None, counts: Counts, batches: int = 1) -> Any:
         raise errors.DeadlockDetected("deadlock detected")
 
     monkeypatch.setattr(sweeping.purges, "take", taking)
@@ -163,3 +162,11 @@ async def test_a_rate_holds_for_moves(live: Field) -> None:
         (event,) = await live.events.seen(SweepCompleted)
     assert event.changed == 30
     assert event.duration_ms > 1000
+
+
+@pytest.mark.parametrize(
+    ("batches", "took", "then"),
+    [(1, 0.001, 2), (4, 0.004, 8), (8, 0.008, 8), (2, 0.08, 2), (8, 0.4, 2), (8, 4.0, 1), (1, 60.0, 1), (1, 0.0, 2)],
+)
+async def test_as_many_batches_in_a_message_as_take_a_tenth_of_a_second(batches: int, took: float, then: int) -> None:
+    assert pace.next_batches(batches, took) == then

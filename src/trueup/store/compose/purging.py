@@ -26,36 +26,42 @@ LATENESS: Mapping[str, Composable] = {
 class Purging(Pieces):
     def delete(self, state: str | None) -> bytes:
         """Delete the rows of one state."""
-        lock, keys = SQL("update"), self._typed_keys
-        picked: Composable
+        lock = SQL("update")
         if self.found.partitioned:
-            picked = SQL("picked as materialized ({}), ").format(self._oldest(state, keys, lock))
-            using, is_picked = SQL(" using picked as p"), self.same_key("p")
-        else:
-            # The row's place is enough inside the statement that has locked the row, but only within one table.
-            picked = using = SQL("")
-            is_picked = SQL("t.ctid = any(array({}))").format(self._oldest(state, SQL("t.ctid"), lock))
-        names = {"picked": picked, "using_picked": using, "is_picked": is_picked, "due": self.became_due}
-        return self._compose("rows/delete", **names, **LATENESS)
+            oldest = self._oldest(state, self._typed_keys, lock)
+            names = {"oldest": oldest, "is_picked": self.same_key("p"), "due": self.became_due}
+            return self._compose("rows/delete_across", **names, **LATENESS)
+        return self._compose("rows/delete", oldest=self._oldest(state, SQL("t.ctid"), lock), tell=self._tell())
 
     def move(self, state: str | None, to: str, columns: tuple[str, ...]) -> bytes:
         """Move the rows of one state on."""
-        spec, one_table, keys = self.found.spec, not self.found.partitioned, self._typed_keys
+        spec, keys = self.found.spec, self._typed_keys
         assert spec.state is not None
         assignments = [(spec.state, self.cast(quoted(to), spec.state))]
         assignments += [(name, self.cast(SQL(f"%(c{n})s::text"), name)) for n, name in enumerate(columns, 1)]
         assignments += self._touched(columns)
-        what = SQL("{}{}, {} as due").format(SQL("t.ctid as slot, " if one_table else ""), keys, self.became_due)
-        return self._compose(
-            "rows/move",
-            oldest=self._oldest(state, what, self.lock_for(name for name, _ in assignments)),
-            keys=keys,
-            key_names=SQL(", ".join(self._typed_names)),
-            from_picked=SQL("" if one_table else " from picked as p"),
-            is_picked=SQL("t.ctid = any(array(select slot from picked))") if one_table else self.same_key("p"),
-            assignments=set_to(assignments),
-            **LATENESS,
-        )
+        lock = self.lock_for(name for name, _ in assignments)
+        if self.found.partitioned:
+            what = SQL("{}, {} as due").format(keys, self.became_due)
+            return self._compose(
+                "rows/move_across",
+                oldest=self._oldest(state, what, lock),
+                keys=keys,
+                key_names=SQL(", ".join(self._typed_names)),
+                is_picked=self.same_key("p"),
+                assignments=set_to(assignments),
+                **LATENESS,
+            )
+        oldest = self._oldest(state, SQL("t.ctid"), lock)
+        return self._compose("rows/move", oldest=oldest, tell=self._tell(), assignments=set_to(assignments))
+
+    def _tell(self) -> Composable:
+        """Notes how late the picked rows were."""
+        selection = self.selection
+        by_due = selection.order.column == (selection.due_at or self.found.spec.changed_at)
+        # In the order of their being due, the first and the last say what lies between them.
+        ends = "p.slots[1:1] || p.slots[greatest(2, cardinality(p.slots)):]" if by_due else "p.slots"
+        return self._fragment("rows/_tell", due=self.became_due, ends=SQL(ends), **LATENESS)
 
     def _oldest(self, state: str | None, what: Composable, lock: Composable) -> Composable:
         """The oldest that may be purged, locked; those that somebody else has locked are passed over."""

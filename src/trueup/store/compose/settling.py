@@ -129,17 +129,22 @@ class Settling(Pieces):
         return self._compose("rows/locked_out", t_is_p=self.key_from_texts("%"), chosen=self.chosen)
 
     def change_locked(self, columns: tuple[str, ...]) -> bytes:
-        """As `change`, for one row."""
-        assignments = self._changes(columns, lambda name: SQL(f"%({name})s::text"))
-        return self._compose(
-            "rows/change_locked",
-            t_is_p=self.key_from_texts("%"),
-            as_seen=self.as_seen("h"),
-            assignments=set_to(assignments or [(self.keys[0], self.column(self.keys[0]))]),
-        )
+        """As `change`, for one row that is locked."""
+        return self._change_one("rows/change_locked", columns, as_seen=self.as_seen("h"))
+
+    def change_alone(self, columns: tuple[str, ...]) -> bytes:
+        return self._change_one("rows/change_alone", columns)
 
     def remove_locked(self) -> bytes:
         return self._compose("rows/remove_locked", t_is_p=self.key_from_texts("%"), as_seen=self.as_seen("h"))
+
+    def remove_alone(self) -> bytes:
+        return self._compose("rows/remove_alone", t_is_p=self.key_from_texts("%"))
+
+    def _change_one(self, name: str, columns: tuple[str, ...], **more: Composable) -> bytes:
+        assignments = self._changes(columns, lambda name: SQL(f"%({name})s::text"))
+        values = set_to(assignments or [(self.keys[0], self.column(self.keys[0]))])
+        return self._compose(name, t_is_p=self.key_from_texts("%"), assignments=values, **more)
 
     def _changes(self, columns: Sequence[str], value: Callable[[str], Composable]) -> list[Assignment]:
         """What an outcome with these columns writes. `value` says where its parts come from: state, c1, c2, …"""

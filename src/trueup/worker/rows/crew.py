@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
@@ -18,7 +19,8 @@ from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.decide import Change, GiveBack, Lost, Remove, Rest, Verdict, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows import Batch, Rows
-from trueup.worker.rows.handling import Handled, Handling
+from trueup.worker.rows.handled import Handled
+from trueup.worker.rows.handling import Handling
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.settler import Count, Settler, Settling
 
@@ -137,8 +139,23 @@ class Crew:
             if not self._enough_lease(held):
                 self._settle(held, GiveBack())
                 continue
-            held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
-            self._tasks.add(held.task)
+            self._begin(held)
+
+    def _begin(self, held: Held) -> None:
+        held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
+        self._tasks.add(held.task)
+        held.task.add_done_callback(partial(self._over, held))  # one that is cancelled before its first step ends nothing itself
+
+    def _follow(self) -> Held | None:
+        """The next row, if it may begin at once: it is begun, and waits for whoever ends now to open it."""
+        if not self._waiting or self.stopping:
+            return None
+        held = self._waiting[0]
+        if held.row.spent or held.not_before > elapsed() or not self._enough_lease(held):
+            return None
+        held.opening = asyncio.get_running_loop().create_future()
+        self._begin(self._waiting.popleft())
+        return held
 
     def _enough_lease(self, held: Held) -> bool:
         """A row is not begun with little of its lease left: renewals fail, and somebody else may soon begin, too."""
@@ -149,7 +166,7 @@ class Crew:
             wait = held.not_before - elapsed()
             if wait > 0:
                 await asyncio.sleep(wait)
-            self._ended(held, await self._handling.run(held))
+            self._ended(held, await self._handling.run(held, self._follow))
         except asyncio.CancelledError:
             self._ended(held, None)
         except KeyboardInterrupt:
@@ -158,11 +175,17 @@ class Crew:
             self._ended(held, Handled(error))
         finally:
             assert held.task is not None
-            self._tasks.discard(held.task)
-            if self._has(held):  # whatever happened, it must not stay in hand
-                self._settle(held, GiveBack())
-            self._start()
-            self._changed.set()
+            self._over(held, held.task)
+
+    def _over(self, held: Held, task: asyncio.Task[None]) -> None:
+        if task not in self._tasks:
+            return
+        self._tasks.discard(task)
+        self._handling.let_go(held)
+        if self._has(held):  # whatever happened, it must not stay in hand
+            self._settle(held, GiveBack())
+        self._start()
+        self._changed.set()
 
     def _ended(self, held: Held, handled: Handled | None) -> None:
         """A handler has ended; or (None) it was cancelled."""

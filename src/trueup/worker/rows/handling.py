@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -15,7 +13,6 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.pq import TransactionStatus
 
 from trueup import faults
 from trueup.clock import elapsed
@@ -25,19 +22,19 @@ from trueup.jobs.outcome import JobTimeout
 from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
-from trueup.reconcile.decide import Ended, decide
-from trueup.reconcile.outcome import Delete, Outcome, Stay, To
+from trueup.reconcile.decide import decide
+from trueup.reconcile.outcome import Outcome
 from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Few
 from trueup.store.rows import Done, Rows
+from trueup.worker.rows.handled import Handled, certain, gone
 from trueup.worker.rows.held import Held
+from trueup.worker.rows.locking import Follow, Locking, nothing
 from trueup.worker.threads import Threads
 
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
 BUSY_TRIES = 100
-# No answer at all, a server that stops or is starting, too many connections, a deadlock, a serialisation failure.
-NOT_OUR_FAULT = (None, "57P01", "57P02", "57P03", "53300", "40P01", "40001")
 
 
 class ProcessDied(Exception):
@@ -48,17 +45,6 @@ class RowBusy(Exception):
     """Somebody has had the row locked for seconds, so its outcome could not be written."""
 
 
-@dataclass(slots=True)
-class Handled:
-    """How a run ended. `refused` when its row could not be had, or its own transaction was rolled back for it."""
-
-    ended: Ended
-    made: Any = None
-    refused: Done | None = None
-    settled: Outcome | None = None  # given to ctx.transaction(): what is returned afterwards is not looked at
-    unspent: bool = False  # the database went away, or chose another transaction over ours: no fault of the handler's
-
-
 class Handling:
     def __init__(self, rows: Rows, connections: Few, threads: Threads, random: Random) -> None:
         self.rows = rows
@@ -66,12 +52,13 @@ class Handling:
         self.random = random
         self._reconciler = rows.reconciler
         self._threads = threads
+        self.locking = Locking(rows, connections, self._call) if rows.reconciler.claim == "row_lock" else None
 
-    async def run(self, held: Held) -> Handled:
+    async def run(self, held: Held, follow: Follow = nothing) -> Handled:
         """Whatever goes wrong is how it ended; raises CancelledError only when we have cancelled it."""
         handled = Handled(LostClaim("not begun"))
         try:
-            await self._run(held, handled)
+            await self._run(held, handled, follow)
         except asyncio.CancelledError as error:
             if held.cancelled is not None:
                 raise
@@ -80,62 +67,23 @@ class Handling:
             handled.ended = error
         return handled
 
-    async def _run(self, held: Held, handled: Handled) -> None:
+    def let_go(self, held: Held) -> None:
+        """Of what was made ready for a row that is not begun any more."""
+        if self.locking is not None:
+            self.locking.let_go(held)
+
+    async def _run(self, held: Held, handled: Handled, follow: Follow) -> None:
         row = held.row
         if row.spent:
             handled.ended = ProcessDied(f"the process that held it died, {row.attempt} times")
             handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
         elif self._reconciler.mode == "shadow":
             await self._in_shadow(held, handled)
-        elif self._reconciler.claim == "row_lock":
-            await self._in_lock(held, handled)
+        elif self.locking is not None:
+            await self.locking.run(held, handled, follow)
         else:
             handled.made = self._reconciler.handler.shape.make(row.values)
             await self._call(held, handled, None)
-
-    async def _in_lock(self, held: Held, handled: Handled) -> None:
-        """The row is locked, handled and written in one transaction. An error rolls it back, and is recorded after that.
-
-        The lock is the fence: while it lasts nobody else can write to the row, and when the server ends the transaction of a
-        process that is frozen, its outcome goes with it. What is known about the row is settled after the commit.
-        """
-        async with _certain(held, handled), self.connections.use() as connection:
-            try:
-                locked = await self.rows.lock(held.row, connection)
-                if isinstance(locked, str):
-                    if locked == "lost":
-                        raise _gone(held.row)
-                    handled.refused = "conflict" if locked == "gone" else "busy"
-                    return
-                handled.made = self._reconciler.handler.shape.make(locked)
-                await self._call(held, handled, connection)
-                await self._write(held, handled, connection)
-            finally:
-                if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-                    await connection.rollback()
-
-    async def _write(self, held: Held, handled: Handled, connection: AsyncConnection[Any]) -> None:
-        """Write what the handler returned, in its transaction, and commit."""
-        outcome, status = handled.ended, connection.info.transaction_status
-        if status != TransactionStatus.INTRANS:
-            raise ConfigError(
-                f"the transaction of claim='row_lock' was ended by its handler ({status.name}); leave it open"
-            )
-        if held.row.trust.left(self.rows.clock.elapsed()) <= 0:
-            raise LostClaim(f"{held.row.reconciler} {held.row.key}: the lease is no longer trusted")
-        held.uncertain = True
-        if faults.ARMED:
-            faults.hit("before_row_commit")
-        if not isinstance(outcome, To | Stay | Delete):
-            await connection.commit()
-        elif not await self.rows.write_locked(held.row, outcome, connection):
-            held.uncertain = False
-            raise ConfigError(  # nobody else can have touched a row that we have locked
-                f"{outcome!r:.200}: its handler has changed the row itself, through tx; "
-                "return the columns with the outcome instead"
-            )
-        assert isinstance(outcome, Outcome)
-        held.written = outcome
 
     async def settle(self, held: Held, verdict: Any, connection: AsyncConnection[Any]) -> Done | None:
         """Write what was decided in a transaction of the handler's; its commit comes next."""
@@ -215,34 +163,11 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
         raise ConfigError(f"{outcome!r:.200}: table {found.spec} was declared without state=; return Stay(…)")
 
 
-def _gone(row: ClaimedRow) -> LostClaim:
-    return LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is gone")
-
-
 def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
     try:
         return make(row.values)
     except Exception:
         return None
-
-
-@asynccontextmanager
-async def _certain(held: Held, handled: Handled) -> AsyncIterator[None]:
-    """Around a transaction with an outcome: an answer from the server, even a refusal to commit, leaves nothing open."""
-    try:
-        yield
-    except RETRYABLE as error:
-        state = error.sqlstate if isinstance(error, psycopg.Error) else None
-        handled.unspent = isinstance(error, psycopg.Error) and state in NOT_OUR_FAULT
-        if state is not None and not state.startswith(
-            "57P"
-        ):  # the server has refused it; one that stops may have done it
-            held.uncertain = False
-        raise
-    except psycopg.Error:
-        held.uncertain = False
-        raise
-    held.uncertain = False
 
 
 class _Port:
@@ -272,11 +197,11 @@ class _RowTransaction(JobTransaction):
         if self._handled.settled is not None:
             raise ConfigError("ctx.transaction() ends the work on its row, and has been used already")
         if self._context.lost.is_set():
-            raise _gone(self._context.row)
+            raise gone(self._context.row)
         self._outcome = rows.reconciler.handler.translate(self._outcome)
         check_outcome(rows, self._outcome)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(_certain(self._held, self._handled))
+            await stack.enter_async_context(certain(self._held, self._handled))
             connection = await stack.enter_async_context(self._handling.connections.transaction())
             await connection.execute(BOUND, milliseconds(rows.reconciler.lease_for))
             self._stack = stack.pop_all()

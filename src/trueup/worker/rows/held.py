@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from psycopg import AsyncConnection
 
 from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import Outcome
+from trueup.store.message import Answers
 
 Reason = Literal["lost", "shutdown"]
+Opened = tuple[AsyncConnection[Any], Answers]  # with the row locked on it; the last answer says whether
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +33,9 @@ class Held:
     written: Outcome | None = None  # in a transaction of the handler's, which is committed: nothing is left to lose
     claimed: float = 0.0  # when its claim was answered
     uncertain: bool = False  # that commit was sent, and no answer has come
+    opening: asyncio.Future[Opened | None] | None = (
+        None  # another row's end locks this one; None: it does not come to that
+    )
 
     def kept(self, now: float) -> bool:
         """Whether its lease is to be renewed: not once its handler has used up its time, whatever that still does."""

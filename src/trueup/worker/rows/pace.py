@@ -14,6 +14,8 @@ from trueup.store.reconcilers import Gate
 STARTS_WITHIN = 5.0  # seconds over which the first sweeps of a fleet that starts together are spread
 PAUSED_LOOK = 5.0  # seconds between looks whether a pause is over
 LOOK_AT_GATE = 1.0  # seconds between looks, during a sweep, whether there is a pause
+IN_A_MESSAGE = 0.1  # seconds that the batches of one message should take at most: nothing can be stopped in between
+MOST_BATCHES = 8
 
 
 def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
@@ -22,6 +24,12 @@ def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
         return 0.0
     spread = random.uniform(0, min(STARTS_WITHIN, every.total_seconds() / 10))  # noqa: S311
     return spread if gate.swept_ago is None else max(0.0, every.total_seconds() - gate.swept_ago) + spread
+
+
+def next_batches(batches: int, took: float) -> int:
+    """How many batches to ask for together, after as many took so many seconds: twice as many while that is quick enough."""
+    allowed = int(IN_A_MESSAGE / max(took / batches, 0.001))
+    return max(1, min(batches * 2, allowed, MOST_BATCHES))
 
 
 async def wait_for_rate(pause: timedelta, stop: asyncio.Event, clock: Clock) -> bool:

@@ -1,13 +1,12 @@
 """Moves and deletes stale rows at the database's own speed: one statement per batch, no handler, no claim.
 
-Every instance does it; rows that another has locked are left to it. While there are whole batches to take, two are under way at a
-time, so that the database need not wait for this process. With a rate the fleet takes turns at the lane's row, a batch at a time.
+Every instance does it; rows that another has locked are left to it. While there are whole batches to take, several are asked for in
+one message, so that the database need not wait for this process. With a rate the fleet takes turns at the lane's row, a batch at a time.
 Before it begins, `max_fraction` is compared with how much of the table would be touched.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
@@ -16,9 +15,9 @@ from psycopg import errors
 from trueup.clock import Clock, elapsed
 from trueup.events import Events, ServiceFailed, SweepRefused
 from trueup.reconcile.counts import Counts
-from trueup.store.purges import Purges, Taken
+from trueup.store.purges import Purges
 from trueup.store.reconcilers import Gate, Reconcilers
-from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
+from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, next_batches, wait_for_rate
 from trueup.worker.service import Service, jittered
 
 Progress = Callable[[Counts], None]
@@ -68,46 +67,26 @@ class Purger(Service):
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
         looked = started
         for state in self.purge.selection.states or (None,):
-            at_once, most_at_once = 1, self.purges.at_once
+            batches = 1
             while not self._stop.is_set() and elapsed() < until and not gate.paused:
-                if elapsed() >= looked + LOOK_AT_GATE:
-                    gate, looked = await self._log.gate(self.purge.name), elapsed()
+                sent = elapsed()
+                if sent >= looked + LOOK_AT_GATE:
+                    gate, looked = await self._log.gate(self.purge.name), sent
                     if gate.paused:
                         break
-                try:
-                    batches = await self._take(state, at_once, counts)
-                except errors.DeadlockDetected:
-                    # Triggers or references of the table can set two batches against one another. One alone goes through.
-                    if at_once == 1:
-                        raise
-                    at_once = most_at_once = 1
-                    continue
-                again_after = batches[0].ask_again_after
-                if again_after is not None:
-                    if await wait_for_rate(again_after, self._stop, self._clock):
+                taken = await self.purges.take(state, counts, batches)
+                if taken.ask_again_after is not None:
+                    if await wait_for_rate(taken.ask_again_after, self._stop, self._clock):
                         continue
                     break
                 if progress is not None:
                     progress(counts)
-                if any(batch.count < batch.asked for batch in batches):
+                if taken.count < taken.asked:
                     break
-                at_once = most_at_once
+                if self.purges.in_a_row:
+                    batches = next_batches(batches, elapsed() - sent)
         await self._log.swept(self.purge.name)
         if counts.claimed:
             await self._log.log(self.purge.name, self._holder(), begun_at, counts)
             self.events.emit(completed(self.purge.name, counts, elapsed() - started))
         return counts
-
-    async def _take(self, state: str | None, at_once: int, counts: Counts) -> list[Taken]:
-        """So many batches. What was done counts also when another batch fails."""
-        takes = (self.purges.take(state, line) for line in range(at_once))
-        batches, failed = [], None
-        for result in await asyncio.gather(*takes, return_exceptions=True):
-            if isinstance(result, BaseException):
-                failed = failed or result
-            else:
-                result.add_to(counts)
-                batches.append(result)
-        if failed is not None:
-            raise failed
-        return batches

@@ -42,7 +42,8 @@ from trueup.store.pool import Few
 from trueup.store.reconcilers import Gate, Reconcilers
 from trueup.store.rows import Batch, Position, Rows
 from trueup.worker.rows.crew import Crew
-from trueup.worker.rows.handling import Handled, Handling, check_outcome
+from trueup.worker.rows.handled import Handled
+from trueup.worker.rows.handling import Handling, check_outcome
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
 from trueup.worker.rows.settler import Count, Settler, Settling

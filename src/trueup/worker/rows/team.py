@@ -98,9 +98,7 @@ class Team:
 
     def _purger(self, purge: Purge, found: Found) -> Purger:
         store = self._store
-        purges = Purges(
-            self._settling, store.statements, store.clock, purge, found, self._timeout, also=[self._claiming]
-        )
+        purges = Purges(self._settling, store.statements, store.clock, purge, found, self._timeout)
         return Purger(purges, self._log, store.clock, self._events, self._holder)
 
     def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -13,8 +15,9 @@ import pytest_asyncio
 from psycopg import AsyncConnection, errors
 from psycopg.pq import TransactionStatus
 
-from trueup import App, Row, To
-from trueup.store import prepared
+from tests.support.watching import until
+from trueup import App, Retry, Row, To
+from trueup.store import message
 from trueup.store.line import fetch_steered
 from trueup.testing.worker import ManualWorker
 
@@ -85,14 +88,95 @@ async def test_a_statement_that_cannot_be_prepared_is_told_each_time(connection:
 
 async def test_what_follows_a_failed_statement_in_its_message_does_not_happen(connection: AsyncConnection[Any]) -> None:
     await connection.execute("create table t (n int)")
-    with pytest.raises(errors.DivisionByZero):
-        await prepared.send(
-            connection, b"BEGIN; insert into t values (1);", b"select 1 / %(by)s::int", b"COMMIT", {"by": 0}
-        )
+    divide = message.Call(b"select 1 / %(by)s::int", {"by": 0})
+    answers = await message.send(connection, b"BEGIN", b"insert into t values (1)", divide, b"COMMIT")
+    assert (len(answers), type(answers.error)) == (2, errors.DivisionByZero)
     assert connection.info.transaction_status == TransactionStatus.INERROR
-    await prepared.roll_back(connection)
+    await message.roll_back(connection)
     count = await (await connection.execute("select count(*) from t")).fetchone()
     assert count == (0,)
+
+
+async def test_what_was_committed_before_a_failure_is_known_and_stays(connection: AsyncConnection[Any]) -> None:
+    await connection.execute("create table t (n int)")
+    add = message.Call(b"insert into t select generate_series(1, %(n)s::int) returning n", {"n": 3})
+    answers = await message.send(connection, b"BEGIN", add, b"COMMIT", b"BEGIN", add, b"select 1 / 0", b"COMMIT")
+    assert (len(answers), answers.count(1), answers.rows(1)) == (5, 3, [(1,), (2,), (3,)])
+    with pytest.raises(errors.DivisionByZero):
+        answers.check()
+    await message.roll_back(connection)
+    count = await (await connection.execute("select count(*) from t")).fetchone()
+    assert count == (3,)
+
+
+async def test_values_that_the_server_cannot_have_are_refused_as_psycopg_does(connection: AsyncConnection[Any]) -> None:
+    for text, error in (("a\0b", psycopg.DataError), ("\ud800", UnicodeEncodeError)):
+        with pytest.raises(error):
+            await message.send(connection, message.Call(b"select %(text)s::text", {"text": text}))
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**62, -(2**62)])
+async def test_a_negative_number_does_not_begin_a_comment(connection: AsyncConnection[Any], number: int) -> None:
+    answers = await message.send(connection, message.Call(b"select 1 -%(n)s::bigint", {"n": number}))
+    assert answers.check().rows(0) == [(1 - number,)]
+
+
+async def test_a_connection_that_ends_in_between_is_an_error_to_try_again_after(
+    connection: AsyncConnection[Any],
+) -> None:
+    await connection.execute("create table t (n int)")
+    with pytest.raises(psycopg.OperationalError):
+        answers = await message.send(
+            connection, b"insert into t values (1)", b"select pg_terminate_backend(pg_backend_pid())", b"select 1"
+        )
+        answers.check()
+
+
+async def test_a_column_of_another_type_is_an_error_once_at_most(connection: AsyncConnection[Any]) -> None:
+    await connection.execute("create table t (n int)")
+    await connection.execute("insert into t values (7)")
+    query = b"select n from t where n > %(least)s::int"
+    assert await fetch_steered(connection, STEER, query, {"least": 1}) == [(7,)]
+    await connection.execute("alter table t alter n type text")
+    await connection.execute("alter table t alter n type bigint using n::bigint * 1000000000000")
+    if connection.prepare_threshold is not None:
+        with pytest.raises(message.StalePlan, match="prepared anew"):
+            await fetch_steered(connection, STEER, query, {"least": 1})
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+    assert await fetch_steered(connection, STEER, query, {"least": 1}) == [(7_000_000_000_000,)]
+
+
+@pytest.mark.parametrize("claim", ["lease", "row_lock"])
+async def test_a_reconciler_with_prepared_statements_lives_through_a_column_of_another_type(
+    database_url: str, claim: Any
+) -> None:
+    app, read = App(database_url, prepare=True), set[int]()
+
+    @app.table("things", key="id", state="state").reconcile(
+        "open", every="50ms", run_at_start=True, claim=claim, retry=Retry(first="1ms"), revisit="10ms"
+    )
+    async def look(thing: Row) -> None:
+        read.add(thing.n)
+
+    with psycopg.connect(database_url, autocommit=True) as user:
+        user.execute("create table things (id int primary key, state text not null, n int)")
+        user.execute("insert into things select n, 'open', 1 from generate_series(1, 20) as n")
+        async with app, app.worker():
+            await until(lambda: read == {1})
+            user.execute("alter table things alter n type bigint")
+            user.execute("update things set n = 3000000000")
+            await until(lambda: read == {1, 3_000_000_000})
+
+
+async def test_nothing_keeps_a_connection_that_is_not_used_any_more(empty_database_url: str) -> None:
+    connection = await AsyncConnection.connect(empty_database_url, autocommit=True)
+    await message.send(connection, b"select 1")
+    gone = weakref.ref(connection)
+    await connection.close()
+    del connection
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("claim", ["lease", "row_lock"])

@@ -1,0 +1,197 @@
+"""Several statements in one message, and what the server answered to each.
+
+One message is one round trip and one system call each way, however many statements, and even transactions, are in it; psycopg's
+own way, a call for each, takes three times as much of this process' time, its pipeline five times. The statements are executed
+one after the other; after one that fails, none that follows is. What was answered before that still counts: a commit that is
+followed by something which failed is a commit.
+
+Values become part of the text. Where `prepare=True` allows it, statements are kept parsed and planned by the server, and
+`EXECUTE` finds their plan: not behind a pooler, where the next transaction may be on a connection that knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection, errors, generators, sql
+from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
+from psycopg.pq import Escaping, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from trueup.store.placeholders import PLACEHOLDER, numbered
+
+Rows = list[tuple[Any, ...]]
+Params = Mapping[str, Any]
+
+_BETWEEN = b"\n;\n"  # a statement may end with a comment
+_FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
+
+_REPLANNED = "RevalidateCachedQuery"  # where the server finds out that a kept statement would return something else
+_KEPT_AS = "_trueup_peer"
+
+_numbers = itertools.count(1)
+
+
+class StalePlan(psycopg.OperationalError):
+    """What a kept statement returns is of another type since a table was altered. Sent again, it works."""
+
+
+class Call(NamedTuple):
+    """A statement with values, `%(name)s` in its text."""
+
+    query: bytes
+    params: Params
+
+
+Part = bytes | Call  # one statement
+
+
+class Answers:
+    """One for each statement that was completed, in their order; and the error that ended it, if one did."""
+
+    def __init__(self, peer: _Peer, results: Sequence[PGresult]) -> None:
+        self._peer = peer
+        self._results = results
+        self.error: psycopg.Error | None = None
+        if not results:
+            self.error = psycopg.OperationalError("the server has answered nothing")
+        elif results[-1].status in _FAILED:
+            self._results = results[:-1]
+            self.error = peer.error(results[-1])
+
+    def __len__(self) -> int:
+        """How many statements were completed."""
+        return len(self._results)
+
+    def check(self) -> Answers:
+        """Raise the error, if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def rows(self, n: int) -> Rows:
+        """What a statement has returned."""
+        result, transformer = self._results[n], self._peer.transformer
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def count(self, n: int) -> int:
+        """How many rows a statement has touched."""
+        return self._results[n].command_tuples or 0
+
+
+async def send(connection: AsyncConnection[Any], *parts: Part) -> Answers:
+    """Send statements together. An error of the server's is in the answers; a connection that breaks in between raises.
+
+    After an error the connection may be in a transaction that has failed.
+    """
+    peer = _peer_of(connection)
+    texts = [part if isinstance(part, bytes) else await peer.text(part) for part in parts]
+    return Answers(peer, await peer.exchange(_BETWEEN.join(texts)))
+
+
+async def roll_back(connection: AsyncConnection[Any]) -> None:
+    """End a transaction that a message has left failed."""
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        await connection.rollback()
+
+
+class _Template:
+    """A text with places for values."""
+
+    def __init__(self, text: bytes) -> None:
+        self.texts: list[bytes] = []
+        self.names: list[str] = []
+        start, plain = 0, b""
+        for found in PLACEHOLDER.finditer(text):
+            plain += text[start : found.start()]
+            start = found.end()
+            if found[1] is None:
+                plain += b"%"
+            else:
+                self.texts.append(plain)
+                self.names.append(found[1].decode())
+                plain = b""
+        self.texts.append(plain + text[start:])
+
+
+_template = cache(_Template)
+
+
+class _Peer:
+    """What is known about a connection."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._lock = connection.lock
+        self._wait = connection.wait
+        self._pgconn = connection.pgconn
+        self._escape = Escaping(connection.pgconn).escape_literal
+        self.encoding = connection.info.encoding
+        self.transformer = Transformer(connection)
+        self._kept: dict[bytes, _Template] | None = None if connection.prepare_threshold is None else {}
+
+    async def exchange(self, message: bytes) -> Sequence[PGresult]:
+        async with self._lock:
+            return await self._wait(_exchange(self._pgconn, message))
+
+    async def text(self, call: Call) -> bytes:
+        query, params = call
+        if self._kept is None:
+            template = _template(query)
+        elif query in self._kept:
+            template = self._kept[query]
+        else:
+            # In a message of its own: should the other statements fail, it is known whether this one was kept.
+            prepare, template = _prepared(query)
+            Answers(self, await self.exchange(prepare)).check()
+            self._kept[query] = template
+        parts = [template.texts[0]]
+        for name, text in zip(template.names, template.texts[1:], strict=True):
+            parts.append(self._literal(params[name]))
+            parts.append(text)
+        return b"".join(parts)
+
+    def error(self, result: PGresult) -> psycopg.Error:
+        error = errors.error_from_result(result, encoding=self.encoding)
+        if self._kept and isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLANNED:
+            self._kept.clear()  # each is prepared anew, under another name
+            return StalePlan(f"{error}; statements are prepared anew")
+        return error
+
+    def _literal(self, value: Any) -> bytes:
+        """As psycopg writes it, and quicker for the kinds that every statement has."""
+        if value is None:
+            return b"NULL"
+        if type(value) is int:
+            return b" %d" % value  # two minus signs in a row would begin a comment
+        if type(value) is str and "\0" not in value:
+            return self._escape(value.encode(self.encoding))
+        return sql.Literal(value).as_bytes(self.transformer)
+
+
+def _peer_of(connection: AsyncConnection[Any]) -> _Peer:
+    """It is kept with the connection itself, because each knows the other: so they go together."""
+    peer: _Peer | None = vars(connection).get(_KEPT_AS)
+    if peer is None:
+        peer = vars(connection)[_KEPT_AS] = _Peer(connection)
+    return peer
+
+
+def _exchange(pgconn: PGconn, message: bytes) -> PQGen[list[PGresult]]:
+    pgconn.send_query(message)
+    results: list[PGresult] = yield from generators.execute(pgconn)
+    return results
+
+
+def _prepared(query: bytes) -> tuple[bytes, _Template]:
+    """The statement that has the server keep another one, and the one that calls it."""
+    name = b"trueup_%d" % next(_numbers)
+    text, names = numbered(query)
+    values = b", ".join(b"%%(%b)s" % each.encode() for each in names)
+    call = b"EXECUTE %b%b" % (name, b" (%b)" % values if values else b"")
+    return b"PREPARE %b AS %b" % (name, text), _Template(call)
