@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
 
-from psycopg import AsyncConnection, Connection, errors
+from psycopg import AsyncConnection, errors
 
 from trueup.backoff import Retry
 from trueup.clock import Clock, DatabaseClock, elapsed
@@ -52,6 +52,8 @@ from trueup.worker.runtime import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MISSING = (errors.UndefinedTable.sqlstate, errors.InvalidSchemaName.sqlstate)
 
 
 class Declare:
@@ -363,7 +365,8 @@ class App:
                 # By name: integrations are edges that App must not depend on, and this one needs a package few install.
                 redis: Any = import_module("trueup.integrations.redis")
                 urls = redis_urls(settings.redis_url)
-                return cast(LeaseBackend, redis.leases(urls, store.terms, settings.redis_unavailable, key))
+                made = redis.leases(urls, store.terms, settings.schema, settings.redis_unavailable, key)
+                return cast(LeaseBackend, made)
 
     @property
     def operations(self) -> Operations:
@@ -391,27 +394,27 @@ class App:
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 
-    async def put(self, draft: Draft, tx: AsyncConnection[Any] | None) -> Handle[Any]:
+    async def put(self, draft: Draft, tx: Any) -> Handle[Any]:
         store = self._store or await self.open()
         with _missing_schema_explained(self.settings.schema):
             stored = await store.enqueue.one(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created))
         return Handle(stored.job_id, self, stored.created)
 
-    def put_sync(self, draft: Draft, tx: Connection[Any] | None) -> Handle[Any]:
+    def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]:
         with _missing_schema_explained(self.settings.schema):
             stored = self.store.enqueue.one_sync(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created))
         return Handle(stored.job_id, self, stored.created)
 
-    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: AsyncConnection[Any] | None) -> Enqueued:
+    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
         store = self._store or await self.open()
         with _missing_schema_explained(self.settings.schema):
             stored = await store.enqueue.many(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept)
         return Enqueued(stored.created, stored.kept)
 
-    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None) -> Enqueued:
+    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
         with _missing_schema_explained(self.settings.schema):
             stored = self.store.enqueue.many_sync(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept)
@@ -450,9 +453,12 @@ class App:
 def _missing_schema_explained(schema: str) -> Iterator[None]:
     try:
         yield
-    except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
+    except Exception as error:  # of psycopg, or of the driver that tx= came from
+        if getattr(error, "sqlstate", None) not in MISSING:
+            raise
+        reason = str(error).splitlines()[0]
         raise SchemaMismatch(
-            f"the database has no trueup schema {schema!r} yet ({error.diag.message_primary}); run `trueup migrate`"
+            f"the database has no trueup schema {schema!r} yet ({reason}); run `trueup migrate`"
         ) from None
 
 

@@ -246,7 +246,7 @@ async def test_without_a_redis_the_lease_says_what_to_set(database_url: str) -> 
 @pytest.mark.parametrize("urls", [["redis://a", "redis://b"], ["redis://a", "redis://a", "redis://b"]])
 async def test_a_quorum_of_two_or_of_one_server_twice_is_none(app: App, urls: list[str]) -> None:
     with pytest.raises(ConfigError, match="three or more different"):
-        RedisQuorum(urls, app.store.terms)
+        RedisQuorum(urls, app.store.terms, "trueup")
 
 
 async def test_an_open_quorum_is_refused(database_url: str, three: list[Valkey]) -> None:
@@ -271,6 +271,52 @@ async def test_the_one_server_backend_is_what_one_url_gives(app: App) -> None:
     backend = app._lease_backend("redis", None)
     assert isinstance(backend, RedisLeases)
     backend.close()
+
+
+@pytest_asyncio.fixture
+async def shop(database_url: str, valkey: Valkey) -> Any:
+    """Another installation on the same servers."""
+    shop = App(database_url, redis_url=valkey.url, schema="shop")
+    await asyncio.to_thread(shop.store.migrate)
+    yield shop
+    await shop.close()
+
+
+async def test_installations_that_share_a_redis_do_not_share_their_leases(
+    app: App, shop: App, valkey: Valkey, database_url: str
+) -> None:
+    async with lease(app), lease(shop):
+        assert valkey.keys() == ["shop:lease:nightly", "trueup:lease:nightly"]
+        beside = App(database_url, redis_url=valkey.url, schema="shop")
+        with pytest.raises(NotAcquired):
+            async with lease(beside):
+                pass
+        await beside.close()
+    assert valkey.keys() == []
+
+
+async def test_installations_that_name_one_key_share_it(app: App, shop: App, valkey: Valkey) -> None:
+    async with app.lease("nightly", backend="redis", key="cron:nightly"):
+        assert valkey.keys() == ["cron:nightly"]
+        with pytest.raises(NotAcquired):
+            async with shop.lease("nightly", backend="redis", key="cron:nightly"):
+                pass
+
+
+async def test_one_who_still_has_it_under_the_key_of_an_older_release_is_refused_by_postgresql(
+    shop: App, valkey: Valkey
+) -> None:
+    older = RedisLeases(valkey.url, shop.store.terms, "trueup")  # where schemas were not part of the key
+    term = await asyncio.to_thread(older.acquire, "nightly", uuid4(), timedelta(seconds=30))
+    assert term == 1
+    async with lease(shop) as newer:
+        assert valkey.keys() == ["shop:lease:nightly", "trueup:lease:nightly"], "both hold it"
+        async with shop.transaction() as tx:
+            await newer.fence(tx)
+        with pytest.raises(LostLease):
+            async with shop.transaction() as tx:
+                await shop.store.terms.fence(older.fence_name("nightly"), term, tx)
+    older.close()
 
 
 async def test_without_the_package_the_error_says_what_to_install() -> None:

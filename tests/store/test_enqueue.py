@@ -8,6 +8,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection, Connection
+from psycopg.rows import dict_row
 
 from tests.store.desk import Desk, draft
 from trueup import App
@@ -140,6 +141,21 @@ async def test_an_autocommit_connection_without_a_transaction_is_refused(
     with pytest.raises(ConfigError, match="in autocommit mode"):
         await store.enqueue.many(draft(), iter([draft()]), tx)
     assert await count(desk) == 0
+
+
+@pytest.mark.parametrize("size", [2, 600])
+async def test_the_rows_that_a_callers_connection_makes_may_be_of_any_kind(
+    desk: Desk, store: Store, tx: AsyncConnection[Any], tx_sync: Connection[Any], size: int
+) -> None:
+    tx.row_factory = tx_sync.row_factory = dict_row
+    wish = draft(unique_key="u", unique_for=HOUR)
+    first = await store.enqueue.one(wish, tx)
+    assert (await store.enqueue.many(draft(), iter([draft()] * size), tx)).created == size
+    await tx.commit()
+    assert store.enqueue.one_sync(wish, tx_sync).job_id == first.job_id
+    assert store.enqueue.many_sync(draft(), iter([draft()] * size), tx_sync).created == size
+    tx_sync.commit()
+    assert await count(desk) == 2 * size + 1
 
 
 async def test_a_connection_of_the_wrong_kind_is_refused_with_a_hint(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from datetime import datetime, timedelta
 from time import monotonic
@@ -16,6 +17,7 @@ from tests.store.desk import Desk
 from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup import App
 from trueup.errors import ConfigError, NotFound
+from trueup.schedule_audit import audit
 from trueup.schedules import Cron, Every, Once
 from trueup.schedules.decide import REPLACED, decide
 from trueup.schedules.jitter import delay
@@ -671,6 +673,106 @@ async def test_the_ledger_is_kept_for_its_time_and_then_dropped_by_the_day(
     assert "ticks_20260601" in (await store.history.prune(KEPT)).dropped
     assert await ledger(desk) == []
     assert (await store.schedules.get("nightly")).decided_until == NOON + MINUTE
+
+
+# -- versions ------------------------------------------------------------------------------------------------------------------
+
+
+async def versions(desk: Desk, name: str = "nightly") -> list[int]:
+    query = "select coalesce(array_agg(version order by version), '{}') from trueup.schedule_versions where name = %s"
+    return list(await desk.scalar(query, name))
+
+
+async def expire_versions(store: Store) -> bool:
+    """One batch. False when nothing was left to do."""
+    keep = {"now": store.clock.now(), "keep": KEPT.ticks.total_seconds()}
+    return bool(await store.pool.fetch(store.statements["history/expire_versions"], keep))
+
+
+async def test_versions_go_when_no_tick_that_is_kept_belongs_to_them(
+    desk: Desk, store: Store, clock: ManualClock
+) -> None:
+    for minutes in range(1, 5):  # of days 0, 2, 4 and 6
+        await store.schedules.put(entry(spec=Every(timedelta(minutes=minutes))))
+        clock.advance(days=2)
+    await store.history.prune(KEPT)
+    assert await versions(desk) == [1, 2, 3, 4], "day 8: version 1 reigned at the beginning of day 1"
+    clock.advance(hours=25)
+    await store.history.prune(KEPT)
+    assert await versions(desk) == [1, 2, 3, 4], "the day of the ledger that version 1 ended on is still there"
+    clock.advance(days=1)
+    await store.history.prune(KEPT)
+    assert await versions(desk) == [2, 3, 4]
+    clock.advance(days=400)
+    await store.history.prune(KEPT)
+    assert await versions(desk) == [4], "what holds now is kept however old it is"
+    assert (await store.schedules.get("nightly")).version == 4
+    await store.schedules.pause(["nightly"], "why")
+    assert await versions(desk) == [4, 5]
+
+
+async def test_what_the_audit_says_does_not_depend_on_versions_that_are_gone(
+    desk: Desk, store: Store, clock: ManualClock
+) -> None:
+    chance = random.Random(7)
+    names = ("a", "b", "c", "d")
+    for day in range(24):
+        for name in names if day == 0 else [name for name in names if chance.random() < 0.3]:
+            await store.schedules.put(entry(name, Every(timedelta(minutes=chance.choice((30, 60, 90, 120))))))
+            if chance.random() < 0.4:
+                await store.schedules.pause([name], "why")
+            elif chance.random() < 0.5:
+                await store.schedules.resume([name])
+            elif chance.random() < 0.3:
+                await store.schedules.delete(name)
+        clock.advance(hours=chance.randrange(1, 36))
+        await plan_all(store)
+        if day % 6 == 5:
+            before = await audit(store.schedules, 100 * DAY, KEPT.ticks)
+            count = await desk.scalar("select count(*) from trueup.schedule_versions")
+            while await expire_versions(store):  # and no tick: a row for many would go by the first of them
+                pass
+            assert await audit(store.schedules, 100 * DAY, KEPT.ticks) == before
+            assert before.clean
+            assert sum(findings.expected for findings in before.schedules) > 100
+            assert day < 12 or await desk.scalar("select count(*) from trueup.schedule_versions") < count
+
+
+async def test_a_deleted_schedule_leaves_nothing_behind_once_its_ticks_are_gone(
+    desk: Desk, store: Store, clock: ManualClock
+) -> None:
+    await store.schedules.put(entry())
+    await store.schedules.delete("nightly")
+    clock.advance(days=7)
+    await store.history.prune(KEPT)
+    await store.schedules.put(entry())
+    assert await versions(desk) == [1, 2, 3], "numbers go on as long as the last one is on record"
+    await store.schedules.delete("nightly")
+    clock.advance(days=9)
+    await store.history.prune(KEPT)
+    assert await versions(desk) == []
+    await store.schedules.put(entry())
+    assert await versions(desk) == [1]
+    clock.advance(minutes=1)
+    assert (await store.schedules.plan()).fired == 1
+
+
+async def test_no_batch_takes_the_end_of_a_schedule_before_what_it_ended(
+    desk: Desk, store: Store, clock: ManualClock
+) -> None:
+    await store.schedules.put(entry())
+    await desk.scalar(
+        "insert into trueup.schedule_versions"
+        " select name, n, since, case when n = 12000 then 'deleted' else state end, spec"
+        " from trueup.schedule_versions, generate_series(2, 12000) as n"
+    )
+    await desk.scalar("delete from trueup.schedules")
+    clock.advance(days=9)
+    left = [12_000]
+    while await expire_versions(store):
+        left.append(await desk.scalar("select count(*) from trueup.schedule_versions"))
+        assert left[-1] == 0 or await desk.scalar("select max(version) from trueup.schedule_versions") == 12_000
+    assert left == [12_000, 7_000, 2_000, 1, 0]
 
 
 # -- many ----------------------------------------------------------------------------------------------------------------------

@@ -429,9 +429,108 @@ async def test_a_schema_that_may_not_be_used_is_named_as_the_grant_to_give(shop:
     assert (await shop.look_as(role, "My app.t")).schema == "My app"
 
 
-async def test_row_level_security_is_the_users_own_business(shop: Shop, role: str) -> None:
-    await shop.make(WALLPAPERS + "alter table wallpapers enable row level security; grant all on wallpapers to clerk")
+GUARDED = WALLPAPERS + "alter table wallpapers enable row level security; grant all on wallpapers to clerk;"
+FOR_TENANTS = "create policy \"Tenants only\" on wallpapers using (owner = current_setting('app.tenant', true));"
+HIDDEN = "row-level security applies to the role clerk"
+
+
+@pytest.mark.parametrize("also", ["", FOR_TENANTS, "create policy new on wallpapers to clerk with check (true);"])
+async def test_rows_that_row_level_security_would_hide_are_no_silence_but_an_error_with_what_to_do(
+    shop: Shop, role: str, also: str
+) -> None:
+    await shop.make(GUARDED + also)
+    found = await shop.look_as(role, state="upload_state")
+    with refused(HIDDEN, "no policy for SELECT, UPDATE names it", "rows would never be found") as error:
+        check(found, WHO, states=["stored"])
+    assert ('("Tenants only": for everybody, with a condition)' in str(error.value)) == (also == FOR_TENANTS)
+    run, other = re.findall(r"run: (.*), or: (.*)$", str(error.value))[0]
+    await shop.make(other)
+    check(await shop.look_as(role, state="upload_state"), WHO, states=["stored"], deletes=True)
+    await shop.make("alter role clerk nobypassrls;" + run)
     check(await shop.look_as(role, state="upload_state"), WHO, states=["stored"])
+    check(await shop.look_as(role, state="upload_state"), WHO, states=["stored"], deletes=True)
+    await shop.make("insert into wallpapers (upload_state, state_changed_at) values ('stored', now()); set role clerk")
+    claimed = await shop.connection.execute("select from wallpapers for update skip locked")
+    assert claimed.rowcount == 1, "what the message says to run is enough"
+    await shop.make("reset role")
+
+
+async def test_a_policy_for_each_command_that_is_needed_will_do(shop: Shop, role: str) -> None:
+    await shop.make(GUARDED)
+    for policy, missing in (
+        (
+            "create policy a on wallpapers for select to clerk using (owner = 'me')",
+            "no policy for UPDATE, DELETE names",
+        ),
+        ("create policy b on wallpapers for update to clerk using (true)", "no policy for DELETE names"),
+    ):
+        await shop.make(policy)
+        with refused(HIDDEN, missing, "CREATE POLICY trueup ON public.wallpapers TO clerk USING (true)"):
+            check(await shop.look_as(role), WHO, deletes=True)
+    check(await shop.look_as(role), WHO)
+    await shop.make("create policy c on wallpapers for delete using (true)")
+    check(await shop.look_as(role), WHO, deletes=True)
+
+
+async def test_a_policy_for_a_role_that_ours_belongs_to_is_meant_for_ours(shop: Shop, role: str) -> None:
+    await shop.make("create role staff")
+    try:
+        await shop.make(GUARDED + "create policy p on wallpapers to staff using (owner = 'me')")
+        with refused(HIDDEN):
+            check(await shop.look_as(role), WHO)
+        await shop.make("grant staff to clerk")
+        check(await shop.look_as(role), WHO)
+    finally:
+        await shop.make("drop owned by staff; drop role staff")
+
+
+async def test_a_restrictive_policy_for_everybody_is_refused_whatever_the_others_let_through(
+    shop: Shop, role: str
+) -> None:
+    await shop.make(GUARDED + "create policy p on wallpapers to clerk using (true);" + FOR_TENANTS)
+    check(await shop.look_as(role), WHO)
+    await shop.make("create policy wall on wallpapers as restrictive for update using (owner = 'me')")
+    with refused(HIDDEN, "the restrictive policy wall is for everybody", "ALTER POLICY wall ON public.wallpapers TO …"):
+        check(await shop.look_as(role), WHO)
+    await shop.make("alter policy wall on wallpapers to clerk")
+    check(await shop.look_as(role), WHO)
+
+
+async def test_row_level_security_that_does_not_apply_is_no_concern(shop: Shop, role: str) -> None:
+    await shop.make(GUARDED)
+    check(await shop.look(), WHO, deletes=True)  # superusers see everything
+    await shop.make("alter table wallpapers owner to clerk")
+    check(await shop.look_as(role), WHO, deletes=True)
+    await shop.make("alter table wallpapers force row level security")
+    with refused(HIDDEN):
+        check(await shop.look_as(role), WHO)
+
+
+async def test_policies_of_a_partition_do_not_count_for_the_table_it_is_part_of(shop: Shop, role: str) -> None:
+    await shop.make(
+        "create table p (id int primary key) partition by range (id); create table p1 partition of p for values from (0) to (5);"
+        "alter table p1 enable row level security; insert into p values (1); grant all on p, p1 to clerk"
+    )
+    check(await shop.look_as(role, "p"), WHO)
+    with refused(HIDDEN):
+        check(await shop.look_as(role, "p1"), WHO)
+
+
+async def test_a_partition_in_another_database_is_refused_by_name(shop: Shop) -> None:
+    await shop.make(
+        "create foreign data wrapper far; create server there foreign data wrapper far;"
+        "create table p (id int not null) partition by range (id); create table p1 partition of p for values from (0) to (5);"
+        "create table p2 partition of p for values from (5) to (9) partition by range (id);"
+        'create foreign table "P 3" partition of p2 for values from (5) to (7) server there;'
+        "create unique index on p1 (id)"
+    )
+    with refused(
+        "table 'p'", 'its partition "P 3" is a foreign table', "detach it, or name the partitions that are here"
+    ):
+        await shop.look("p")
+    check(await shop.look("p1"), WHO)
+    await shop.make('alter table p2 detach partition "P 3"')
+    assert (await shop.look("p")).partitioned
 
 
 async def test_rows_are_estimated_with_statistics_without_them_and_over_partitions(shop: Shop) -> None:

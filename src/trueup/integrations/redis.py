@@ -37,7 +37,6 @@ except ImportError as error:  # pragma: no cover - the tests have it
 
 Unavailable = Literal["closed", "open"]
 
-PREFIX = "trueup:lease:"
 MOST_SECONDS = 0.5  # for a connection or an answer; with a dead server among several, each try costs this much
 DRIFT = 0.01  # how much faster a server's clock may run than ours, as a part of the ttl
 DRIFT_LEAST = 0.002  # seconds: expiry in Redis is by whole milliseconds
@@ -70,11 +69,12 @@ class RedisQuorum:
     back empty does not get its key again until the lease is taken anew.
     """
 
-    def __init__(self, urls: Sequence[str], terms: Terms, key: str | None = None) -> None:
+    def __init__(self, urls: Sequence[str], terms: Terms, schema: str, key: str | None = None) -> None:
         if len(urls) < 3 or len(set(urls)) < len(urls):
             raise ConfigError("a quorum needs three or more different Redis servers; an even number adds no safety")
         self._servers = [connect(url) for url in urls]
         self._terms = terms
+        self._schema = schema
         self._own_key = key
 
     @property
@@ -133,7 +133,8 @@ class RedisQuorum:
             server.close()
 
     def _key(self, name: str) -> str:
-        return PREFIX + name if self._own_key is None else self._own_key
+        # Two schemas are two installations: their leases of the same name are different ones, unless they name a key.
+        return f"{self._schema}:lease:{name}" if self._own_key is None else self._own_key
 
     def _swap(self, name: str, old: str, new: str, ttl: timedelta) -> Votes:
         return self._ask(lambda server: server.eval(EXTEND, 1, self._key(name), old, new, milliseconds(ttl)))
@@ -169,9 +170,12 @@ class RedisLeases(RedisQuorum):
     transactions only the newest writes. It is for work that may run twice but must run.
     """
 
-    def __init__(self, url: str, terms: Terms, unavailable: Unavailable = "closed", key: str | None = None) -> None:
+    def __init__(
+        self, url: str, terms: Terms, schema: str, unavailable: Unavailable = "closed", key: str | None = None
+    ) -> None:
         self._servers = [connect(url)]
         self._terms = terms
+        self._schema = schema
         self._own_key = key
         self._unavailable = unavailable
         self._opened = False
@@ -205,16 +209,18 @@ class RedisLeases(RedisQuorum):
         return f"Redis cannot be reached: {'; '.join(votes.errors)}"
 
 
-def leases(urls: Sequence[str], terms: Terms, unavailable: Unavailable, key: str | None = None) -> RedisQuorum:
-    """What `redis_url` and `redis_unavailable` ask for, under the lease's name, or a `key` that others know, too.
+def leases(
+    urls: Sequence[str], terms: Terms, schema: str, unavailable: Unavailable, key: str | None = None
+) -> RedisQuorum:
+    """What `redis_url` and `redis_unavailable` ask for, under schema and name, or a `key` that others know, too.
 
     An "open" quorum would be none.
     """
     if len(urls) == 1:
-        return RedisLeases(urls[0], terms, unavailable, key)
+        return RedisLeases(urls[0], terms, schema, unavailable, key)
     if unavailable == "open":
         raise ConfigError("redis_unavailable='open' is for one server; with several, a majority decides")
-    return RedisQuorum(urls, terms, key)
+    return RedisQuorum(urls, terms, schema, key)
 
 
 def connect(url: str) -> Redis:

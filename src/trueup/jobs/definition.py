@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from trueup.backoff import JOB_RETRY, Retry
 from trueup.durations import Duration, Rate, parse_duration
@@ -18,9 +18,6 @@ from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
 from trueup.jobs.payload import fault_in_text
-
-if TYPE_CHECKING:
-    from psycopg import AsyncConnection, Connection
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,10 +33,10 @@ class Enqueuer(Protocol):
 
     payload_limit: int
 
-    async def put(self, draft: Draft, tx: AsyncConnection[Any] | None) -> Handle[Any]: ...
-    def put_sync(self, draft: Draft, tx: Connection[Any] | None) -> Handle[Any]: ...
-    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: AsyncConnection[Any] | None) -> Enqueued: ...
-    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None) -> Enqueued: ...
+    async def put(self, draft: Draft, tx: Any) -> Handle[Any]: ...
+    def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]: ...
+    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued: ...
+    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,8 @@ class Job(Generic[P, R]):
     ) -> Request[P, R]:
         """Ask for a run in a particular way.
 
-        `tx` is an open psycopg connection: the job is there if and only if that connection commits.
+        `tx` is your open transaction, as a connection of psycopg or asyncpg or as what SQLAlchemy has around one: the job
+        is there if and only if it commits.
         `unique` keeps one live job per key (text, or a function of the arguments); `on_conflict` says what happens to the
         second: "keep" the first and return it, "replace" it while it is queued, or "raise" DuplicateJob. With `unique_for`
         the key stays taken that long, also after its job has finished.

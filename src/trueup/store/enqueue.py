@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
@@ -18,10 +17,11 @@ from trueup import faults
 from trueup.clock import Clock
 from trueup.errors import ConfigError, DuplicateJob
 from trueup.jobs.job import Draft
-from trueup.store.line import fetch
+from trueup.store.asyncpg import AsyncpgConnection
+from trueup.store.callers import CallersConnection, connection_of, connection_of_sync
 from trueup.store.load import Statements
-from trueup.store.pool import Pool, SyncPool, fetch_sync
-from trueup.store.steps import Ask, Steps, drive, drive_sync
+from trueup.store.pool import Pool, SyncPool
+from trueup.store.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
@@ -48,41 +48,39 @@ class Enqueue:
         self._pool = pool
         self._sync_pool = sync_pool
 
-    async def one(self, draft: Draft, tx: AsyncConnection[Any] | None = None) -> Stored:
+    async def one(self, draft: Draft, tx: Any = None) -> Stored:
         """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
         if tx is not None:
-            _in_transaction(tx)
+            theirs = await connection_of(tx)
             if draft.unique_for is None:
-                return await drive(self._one(draft), tx)
-            async with self._savepoint(tx):  # a duplicate that the caller catches must not leave its window taken
-                return await drive(self._one(draft), tx)
+                return await drive(self._one(draft), theirs)
+            async with self._savepoint(theirs):  # a duplicate that the caller catches must not leave its window taken
+                return await drive(self._one(draft), theirs)
         if draft.unique_for is None:
             async with self._pool.use() as connection:
                 return await drive(self._one(draft), connection)
         async with self._pool.transaction() as connection:
             return await drive(self._one(draft), connection)
 
-    def one_sync(self, draft: Draft, tx: Connection[Any] | None = None) -> Stored:
+    def one_sync(self, draft: Draft, tx: Any = None) -> Stored:
         if tx is not None:
-            _in_transaction_sync(tx)
+            theirs = connection_of_sync(tx)
             if draft.unique_for is None:
-                return drive_sync(self._one(draft), tx)
-            with self._savepoint_sync(tx):
-                return drive_sync(self._one(draft), tx)
+                return drive_sync(self._one(draft), theirs)
+            with self._savepoint_sync(theirs):
+                return drive_sync(self._one(draft), theirs)
         if draft.unique_for is None:
             with self._sync_pool.use() as connection:
                 return drive_sync(self._one(draft), connection)
         with self._sync_pool.transaction() as connection:
             return drive_sync(self._one(draft), connection)
 
-    async def many(
-        self, template: Draft, drafts: Iterator[Draft], tx: AsyncConnection[Any] | None = None
-    ) -> StoredMany:
+    async def many(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
         """Store all of them or none. Reads the iterator as it goes and keeps no more than a block of it."""
         if tx is not None:
-            _in_transaction(tx)
-            async with self._savepoint(tx):
-                return await self._many(template, drafts, tx)
+            theirs = await connection_of(tx)
+            async with self._savepoint(theirs):
+                return await self._many(template, drafts, theirs)
         first = list(islice(drafts, ONE_STATEMENT + 1))
         if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
             async with self._pool.use() as connection:  # one statement needs no transaction around it
@@ -90,11 +88,11 @@ class Enqueue:
         async with self._pool.transaction() as connection:
             return await self._many(template, chain(first, drafts), connection)
 
-    def many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Connection[Any] | None = None) -> StoredMany:
+    def many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
         if tx is not None:
-            _in_transaction_sync(tx)
-            with self._savepoint_sync(tx):
-                return self._many_sync(template, drafts, tx)
+            theirs = connection_of_sync(tx)
+            with self._savepoint_sync(theirs):
+                return self._many_sync(template, drafts, theirs)
         with self._sync_pool.transaction() as connection:
             return self._many_sync(template, drafts, connection)
 
@@ -109,8 +107,12 @@ class Enqueue:
                 await drive(self._one(draft), tx)
 
     @asynccontextmanager
-    async def _savepoint(self, tx: AsyncConnection[Any]) -> AsyncIterator[None]:
+    async def _savepoint(self, tx: CallersConnection) -> AsyncIterator[None]:
         """All or nothing inside the caller's transaction. It is begun first: psycopg commits one that a block had to begin."""
+        if isinstance(tx, AsyncpgConnection):
+            async with tx.savepoint(self._statements):
+                yield
+            return
         if tx.info.transaction_status == TransactionStatus.IDLE:
             await fetch(tx, self._statements["session/now"], {"now": None})
         async with tx.transaction():
@@ -123,7 +125,9 @@ class Enqueue:
         with tx.transaction():
             yield
 
-    async def _many(self, template: Draft, drafts: Iterator[Draft], connection: AsyncConnection[Any]) -> StoredMany:
+    async def _many(self, template: Draft, drafts: Iterator[Draft], connection: CallersConnection) -> StoredMany:
+        if isinstance(connection, AsyncpgConnection):
+            return await drive(self._batches(template, drafts), connection)
         first = list(islice(drafts, ONE_STATEMENT + 1))
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
@@ -331,30 +335,3 @@ def _escape(text: str) -> str:
     if "\n" in text or "\t" in text or "\r" in text:
         text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return text
-
-
-def _in_transaction(tx: AsyncConnection[Any]) -> None:
-    if not isinstance(tx, AsyncConnection):
-        raise ConfigError(f"tx= takes an open psycopg AsyncConnection here, not {type(tx).__name__}" + _hint(tx))
-    _has_transaction(tx)
-
-
-def _in_transaction_sync(tx: Connection[Any]) -> None:
-    if not isinstance(tx, Connection):
-        raise ConfigError(f"tx= takes an open psycopg Connection here, not {type(tx).__name__}" + _hint(tx))
-    _has_transaction(tx)
-
-
-def _hint(tx: object) -> str:
-    if isinstance(tx, Connection):
-        return "; use enqueue_sync with a sync connection"
-    if isinstance(tx, AsyncConnection):
-        return "; use `await …enqueue` with an async connection"
-    return ""
-
-
-def _has_transaction(tx: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
-    if tx.autocommit and tx.info.transaction_status == TransactionStatus.IDLE:
-        raise ConfigError(
-            "tx=: this connection is in autocommit mode and no transaction is open; use it inside `with conn.transaction():`"
-        )

@@ -111,7 +111,7 @@ class History:
             return None
 
     async def _expire(self, kept: Kept) -> None:
-        """Rows outside any day, unique windows and sweeps go by age: in batches, until none is left."""
+        """Rows outside any day, unique windows, sweeps and versions of schedules go by age: in batches, until none is left."""
         now = self._clock.now()
         for parent, keep in kept.by_parent().items():
             column = "due_at" if parent == "ticks" else "finished_at"
@@ -124,4 +124,7 @@ class History:
             pass
         sweeps = {"now": now, "keep": kept.sweeps.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_sweeps"], sweeps):
+            pass
+        ticks = {"now": now, "keep": kept.ticks.total_seconds()}
+        while await self._database.fetch(self._statements["history/expire_versions"], ticks):
             pass

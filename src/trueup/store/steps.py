@@ -5,14 +5,15 @@ A sequence is a generator that yields statements and is sent their rows; `drive`
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
+from psycopg.rows import tuple_row
 
-from trueup.store.line import Rows, fetch
-from trueup.store.pool import fetch_sync
+from trueup.store.asyncpg import AsyncpgConnection
+from trueup.store.line import Rows
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class Ask:
 Steps = Generator[Ask, Rows, T]
 
 
-async def drive(steps: Steps[T], connection: AsyncConnection[Any]) -> T:
+async def drive(steps: Steps[T], connection: AsyncConnection[Any] | AsyncpgConnection) -> T:
     try:
         ask = next(steps)
         while True:
@@ -44,3 +45,18 @@ def drive_sync(steps: Steps[T], connection: Connection[Any]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
+
+
+async def fetch(connection: AsyncConnection[Any] | AsyncpgConnection, query: bytes, params: Mapping[str, Any]) -> Rows:
+    """Tuples, whatever rows the connection makes: it may be the caller's, who has them made into something else."""
+    if isinstance(connection, AsyncpgConnection):
+        return await connection.fetch(query, params)
+    cursor = connection.cursor(row_factory=tuple_row)
+    await cursor.execute(query, params)
+    return await cursor.fetchall() if cursor.description is not None else []
+
+
+def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any]) -> Rows:
+    cursor = connection.cursor(row_factory=tuple_row)
+    cursor.execute(query, params)
+    return cursor.fetchall() if cursor.description is not None else []

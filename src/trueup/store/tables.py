@@ -21,6 +21,7 @@ from trueup.reconcile.table import TableSpec
 from trueup.store.jobs import Database
 from trueup.store.line import fetch, milliseconds
 from trueup.store.load import Statements
+from trueup.store.row_security import Policy, why_hidden
 
 CANNOT_BE_CLAIMED = {
     "v": "is a view: its rows cannot be claimed; name the table under it",
@@ -38,6 +39,10 @@ TEMPORARY = (
 INHERITED = (
     "has tables that inherit from it: a unique index does not reach into those, so a key may be there twice; "
     "partition it instead, or name one of them"
+)
+FOREIGN_PARTITION = (
+    "its partition {} is a foreign table: rows of it are in another database and cannot be claimed; detach it, or name the "
+    "partitions that are here, each as a table of its own"
 )
 STATES = ("text", "int", "enum")
 MOMENTS = ("timestamptz", "timestamp")
@@ -87,6 +92,7 @@ class Found:
     uniques: tuple[Unique, ...]
     role: str  # who we are, quoted likewise
     deletable: bool  # by this role
+    policies: tuple[Policy, ...] | None = None  # that apply to this role; None when row-level security does not
 
     def type(self, column: str) -> str:
         """Raises ConfigError when there is no such column."""
@@ -119,16 +125,21 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         if not places:
             ((at, path, schemas, tables),) = await fetch(connection, statements["tables/around"], asked)
             raise _wrong(spec, who, _no_table(spec, at, path, schemas, [(schema, name) for schema, name in tables]))
-        ((oid, schema, name, schema_quoted, name_quoted, kind, temporary, inherited, role, usable, deletable),) = places
+        (place,) = places
+        oid, schema, name, schema_quoted, name_quoted, kind, temporary, inherited, *ours, elsewhere, guarded = place
+        role, usable, deletable = ours
         if kind in CANNOT_BE_CLAIMED or temporary:
             raise _wrong(spec, who, CANNOT_BE_CLAIMED.get(kind, TEMPORARY))
         if inherited:
             raise _wrong(spec, who, INHERITED)
+        if elsewhere is not None:
+            raise _wrong(spec, who, FOREIGN_PARTITION.format(elsewhere))
         if not usable:
             grant = f"GRANT USAGE ON SCHEMA {schema_quoted} TO {role}"
             raise _wrong(spec, who, f"the role {role} may not use the schema {schema!r}; run: {grant}")
         columns = [_column(*row) for row in await fetch(connection, statements["tables/columns"], {"table": oid})]
         uniques = await fetch(connection, statements["tables/uniques"], {"table": oid})
+        policies = await fetch(connection, statements["tables/policies"], {"table": oid}) if guarded else None
         estimate = await _estimate(connection, statements, oid)
     return Found(
         spec,
@@ -142,6 +153,7 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         tuple(Unique(index, tuple(covered), flaw) for index, covered, flaw in uniques),
         role,
         deletable,
+        None if policies is None else tuple(Policy(*row) for row in policies),
     )
 
 
@@ -192,6 +204,10 @@ def check(
     setting = [] if deletes else [*written, *(("column", column) for column in also)]
     _check_writing(found, who, setting)
     _check_privileges(found, who, [*(column for _, column in read), *reads], [column for _, column in setting], deletes)
+    if found.policies is not None:
+        hidden = why_hidden(found.policies, found.quoted, found.role, deletes=deletes)
+        if hidden is not None:
+            raise _wrong(found, who, hidden)
 
 
 def _check_types(found: Found, who: str, due_at: str | None) -> None:

@@ -3,7 +3,7 @@
 with fresh as (
   insert into {schema}.jobs (kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, enqueued_at)
   select %(kind)s, %(queue)s, %(lane)s, %(key)s, %(priority)s, t.run_at, t.run_at - make_interval(secs => %(head_start)s::float8),
-         %(args)s::jsonb, %(unique_key)s, %(max_attempts)s, t.now
+         %(args)s::text::jsonb, %(unique_key)s, %(max_attempts)s, t.now
     from (select n.now, coalesce(%(at)s::timestamptz, n.now) + make_interval(secs => %(delay)s::float8) as run_at
             from (select coalesce(%(now)s::timestamptz, now()) as now) as n) as t
   on conflict (kind, unique_key) where unique_key is not null do nothing

@@ -1,0 +1,49 @@
+"""Row-level security of a user's table, as far as it keeps a reconciler from its rows.
+
+PostgreSQL does not say that a policy hides a row. A sweep that may not see them would find nothing to do, for ever and in
+silence. So a table on which policies apply to our role is refused, unless they were made with this role in mind: a policy that
+names it, whatever its condition, or one that lets everything through. What is written for everybody depends, as a rule, on a
+setting of the session (whose tenant is it?) that no worker has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import chain
+
+COMMANDS = {"r": "SELECT", "w": "UPDATE", "d": "DELETE"}
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One that applies to our role. Field order is that of `tables/policies.sql`."""
+
+    name: str  # quoted where it has to be
+    command: str  # r, a, w, d or * for all
+    permissive: bool  # one of these is enough; of the others, all have to agree
+    meant: bool  # for this role
+
+
+def why_hidden(policies: Collection[Policy], table: str, role: str, *, deletes: bool) -> str | None:
+    """Why this role may not find rows, or not lock, change or delete them; and what to do. None when it may."""
+    needed = ("r", "w", "d") if deletes else ("r", "w")  # to lock a row is to update it, for a policy
+    asked = {command: [each for each in policies if each.command in (command, ALL)] for command in needed}
+    way_out = f"ALTER ROLE {role} BYPASSRLS"
+    for each in chain.from_iterable(asked.values()):
+        if not each.permissive and not each.meant:
+            return (
+                f"row-level security applies to the role {role}, and the restrictive policy {each.name} is for everybody: "
+                f"rows that it hides would never be found; run: ALTER POLICY {each.name} ON {table} TO … with the roles it "
+                f"is meant for, or: {way_out}"
+            )
+    closed = [command for command in needed if not any(each.permissive and each.meant for each in asked[command])]
+    if not closed:
+        return None
+    others = dict.fromkeys(each.name for command in closed for each in asked[command] if each.permissive)
+    there = f" ({', '.join(others)}: for everybody, with a condition)" if others else ""
+    return (
+        f"row-level security applies to the role {role}, and no policy for {', '.join(COMMANDS[command] for command in closed)} "
+        f"names it{there}: rows would never be found; run: CREATE POLICY trueup ON {table} TO {role} USING (true), or: {way_out}"
+    )

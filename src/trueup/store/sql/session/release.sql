@@ -1,0 +1,2 @@
+-- Keeps what was done since the savepoint.
+release savepoint trueup;

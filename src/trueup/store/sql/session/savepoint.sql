@@ -1,0 +1,2 @@
+-- Inside the caller's transaction: from here on all or nothing.
+savepoint trueup;
