@@ -7,12 +7,9 @@ Only the ratios carry over to other machines. Rounds alternate between trueup an
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import raw
+from bench.report import parser, progress, report
 from bench.server import server
 from trueup import App
 from trueup.embedded.cluster import Cluster
 
-WORK = ("drain", "bulk enqueue", "one-by-one enqueue", "one-by-one, prepare=true")
+WORK = ("drain", "bulk enqueue", "one-by-one enqueue", "one-by-one, prepare=false")
 
 
 def make_app(url: str, **settings: Any) -> tuple[App, Any]:
@@ -58,7 +56,7 @@ def bulk_enqueue(url: str, count: int) -> float:
     return float(run(measure))
 
 
-def enqueue_one_by_one(url: str, count: int, *, prepare: bool = False) -> float:
+def enqueue_one_by_one(url: str, count: int, *, prepare: str = "auto") -> float:
     async def measure() -> float:
         app, noop = make_app(url, prepare=prepare)
         async with app:
@@ -193,8 +191,8 @@ def measure_all(cluster: Cluster, jobs: int, rounds: int, say: Callable[[str], N
         figures["drain"]["trueup"].append(drain(url, jobs))
         figures["one-by-one enqueue"]["raw"].append(raw.enqueue_one_by_one(url, 1000))
         figures["one-by-one enqueue"]["trueup"].append(enqueue_one_by_one(url, 1000))
-        figures["one-by-one, prepare=true"]["raw"].append(figures["one-by-one enqueue"]["raw"][-1])
-        figures["one-by-one, prepare=true"]["trueup"].append(enqueue_one_by_one(url, 1000, prepare=True))
+        figures["one-by-one, prepare=false"]["raw"].append(figures["one-by-one enqueue"]["raw"][-1])
+        figures["one-by-one, prepare=false"]["trueup"].append(enqueue_one_by_one(url, 1000, prepare="false"))
         raw.drain(url)
         drain(url, 2000)
     for name, sides in figures.items():
@@ -222,21 +220,10 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    console = Console(stderr=True)
+    given = parser(__doc__, jobs=100_000, rounds=3).parse_args()
     with server() as cluster:
-        result = measure_all(
-            cluster, arguments.jobs, arguments.rounds, lambda text: console.print(f"[dim]{text}[/dim]")
-        )
-    if arguments.json:
-        json.dump(result, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        show(result, Console())
+        result = measure_all(cluster, given.jobs, given.rounds, progress)
+    report(result, show, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -124,13 +124,17 @@ def in_batches(url: str, statement: str, batch: int) -> float:
         return done / (time.perf_counter() - started)
 
 
-async def one_by_one(url: str, concurrency: int) -> float:
-    """Rows per second of what people write by hand: lock the oldest row, handle it, write its state, commit; so many at once."""
+async def one_by_one(url: str, concurrency: int, *, prepare: bool = True) -> float:
+    """Rows per second of what people write by hand: lock the oldest row, handle it, write its state, commit; so many at once.
+
+    psycopg prepares statements by itself; without `prepare` it does not, as behind a pooler.
+    """
     done = 0
+    options: dict[str, Any] = {} if prepare else {"prepare_threshold": None}
 
     async def loop() -> None:
         nonlocal done
-        async with await psycopg.AsyncConnection.connect(url) as connection:
+        async with await psycopg.AsyncConnection.connect(url, **options) as connection:
             while True:
                 async with connection.transaction():
                     row = await (await connection.execute(TAKE_ONE.encode())).fetchone()

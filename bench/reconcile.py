@@ -3,26 +3,27 @@
     python -m bench.reconcile [--rows 100000] [--rounds 3] [--json]
 
 The limit of a move or deletion is the same batched statement, sent in a loop. A handler that does nothing is compared with the
-loop that people write: lock one row, handle it, write it, commit, as many at once. Rounds alternate between trueup and raw SQL;
-the median of each is compared. Only the ratios carry over to other machines.
+loop that people write: lock one row, handle it, write it, commit, as many at once. psycopg prepares the loop's statements, as
+trueup does those under row locks; "unprepared" is how both would run behind a pooler. Rounds alternate between trueup and raw
+SQL; the median of each is compared. Only the ratios carry over to other machines. The milliseconds of CPU per row are the
+client's and the server's (Linux only).
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import statistics
-import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from bench import raw
 from bench.jobs import run
-from bench.server import server
+from bench.report import parser, progress, report
+from bench.server import cpu_seconds, server
 from trueup import App, Row, To
 from trueup.embedded.cluster import Cluster
 from trueup.events import SweepCompleted
@@ -33,10 +34,17 @@ GOALS = {
     "move": 0.8,
     "delete": 0.8,
     "row lock": 1.0,
-    "row lock, prepare=true": 1.0,
+    "row lock, unprepared": 1.0,
     "lease": 3.0,
-    "lease, prepare=true": 3.0,
 }
+
+
+class Measured(NamedTuple):
+    per_second: float
+    client_ms: float
+    server_ms: float
+
+
 STALE: dict[str, Any] = {"stale_for": "10m", "every": "1h", "batch": BATCH, "run_at_start": True, "name": "bench"}
 
 
@@ -60,7 +68,7 @@ def row_lock(items: Any) -> None:
         return To("done")
 
 
-def sweep(url: str, declare: Callable[[Any], None], rows: int, *, prepare: bool = False) -> float:
+def sweep(url: str, declare: Callable[[Any], None], rows: int, *, prepare: str = "auto") -> float:
     """Rows per second of one sweep over all of them, from its beginning until the last is committed."""
 
     async def measure() -> float:
@@ -81,12 +89,17 @@ def measure_all(cluster: Cluster, rows: int, rounds: int, say: Callable[[str], N
     App(url, schema="bench").store.migrate()
     raw.fill_items(url, 1_000)
     sweep(url, move, 1_000)  # a schema's first worker has more to do than to sweep
-    figures: dict[str, dict[str, list[float]]] = {name: {"trueup": [], "raw": []} for name in GOALS}
+    figures: dict[str, dict[str, list[Measured]]] = {name: {"trueup": [], "raw": []} for name in GOALS}
 
-    def note(name: str, side: str, count: int, measured: Callable[[], float]) -> float:
+    def note(name: str, side: str, count: int, per_second: Callable[[], float]) -> None:
         raw.fill_items(url, count)
-        figures[name][side].append(measured())
-        return figures[name][side][-1]
+        before = time.process_time(), cpu_seconds(cluster)
+        speed = per_second()
+        used = time.process_time() - before[0], cpu_seconds(cluster) - before[1]
+        figures[name][side].append(Measured(speed, *(1000 * seconds / count for seconds in used)))
+
+    def loop(*, prepare: bool = True) -> float:
+        return float(run(lambda: raw.one_by_one(url, CONCURRENCY, prepare=prepare)))
 
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -94,46 +107,41 @@ def measure_all(cluster: Cluster, rows: int, rounds: int, say: Callable[[str], N
         note("move", "trueup", rows, lambda: sweep(url, move, rows))
         note("delete", "raw", rows, lambda: raw.in_batches(url, raw.DELETE, BATCH))
         note("delete", "trueup", rows, lambda: sweep(url, delete, rows))
-        for name, count in (
-            ("row lock", few),
-            ("lease", half),
-        ):  # as many rows on both sides: dead ones slow the search down
-            by_hand = note(name, "raw", count, lambda: float(run(lambda: raw.one_by_one(url, CONCURRENCY))))
-            figures[f"{name}, prepare=true"]["raw"].append(by_hand)
+        # As many rows on both sides: dead ones slow the search down.
+        note("row lock", "raw", few, loop)
         note("row lock", "trueup", few, lambda: sweep(url, row_lock, few))
-        note("row lock, prepare=true", "trueup", few, lambda: sweep(url, row_lock, few, prepare=True))
+        note("row lock, unprepared", "raw", few, lambda: loop(prepare=False))
+        note("row lock, unprepared", "trueup", few, lambda: sweep(url, row_lock, few, prepare="false"))
+        note("lease", "raw", half, loop)
         note("lease", "trueup", half, lambda: sweep(url, lease, half))
-        note("lease, prepare=true", "trueup", half, lambda: sweep(url, lease, half, prepare=True))
     result: dict[str, Any] = {}
     for name, sides in figures.items():
-        ours, limit = statistics.median(sides["trueup"]), statistics.median(sides["raw"])
-        ratio = round(ours / limit, 2)
-        result[name] = {"trueup_per_s": round(ours), "raw_per_s": round(limit), "ratio": ratio, "goal": GOALS[name]}
+        ours, limit = (Measured(*map(statistics.median, zip(*sides[side], strict=True))) for side in ("trueup", "raw"))
+        result[name] = {
+            "trueup_per_s": round(ours.per_second),
+            "raw_per_s": round(limit.per_second),
+            "ratio": round(ours.per_second / limit.per_second, 2),
+            "goal": GOALS[name],
+            "trueup_cpu_ms": [round(ours.client_ms, 4), round(ours.server_ms, 4)],
+            "raw_cpu_ms": [round(limit.client_ms, 4), round(limit.server_ms, 4)],
+        }
     return result
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    table = Table("work", "trueup rows/s", "by hand rows/s", "ratio", "goal")
+    table = Table("work", "trueup rows/s", "by hand rows/s", "ratio", "goal", "CPU ms per row", "by hand")
     for name, row in result.items():
         figures = (f"{row['trueup_per_s']:,}", f"{row['raw_per_s']:,}", f"{row['ratio']:.2f}", f"≥ {row['goal']:g}")
-        table.add_row(name, *figures)
+        cpu = (" + ".join(f"{ms:.3g}" for ms in row[side]) for side in ("trueup_cpu_ms", "raw_cpu_ms"))
+        table.add_row(name, *figures, *cpu)
     console.print(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    console = Console(stderr=True)
+    given = parser(__doc__, rows=100_000, rounds=3).parse_args()
     with server() as cluster:
-        result = measure_all(cluster, given.rows, given.rounds, lambda text: console.print(f"[dim]{text}[/dim]"))
-    if given.json:
-        json.dump(result, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        show(result, Console())
+        result = measure_all(cluster, given.rows, given.rounds, progress)
+    report(result, show, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.support.pgbouncer import PgBouncer
 from trueup import App, Row, To
 from trueup.store.pool import SyncPool
+from trueup.store.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
 
 
@@ -43,6 +44,7 @@ def test_a_sync_pool_prepares_likewise(database_url: str) -> None:
         pool = SyncPool(database_url, 1, timedelta(seconds=5), prepare=prepare)
         for _ in range(10):
             with pool.use() as connection:
+                fetch_sync(connection, b"select %(n)s::int", {"n": 1}, often=True)
                 count = connection.execute("select count(*) from pg_prepared_statements").fetchone()
         pool.close()
         assert count is not None
@@ -76,11 +78,25 @@ async def test_nothing_is_prepared_behind_a_pooler_in_transaction_mode_and_every
 
 
 @pytest.mark.asyncio
-async def test_prepared_everywhere_means_lines_too(database_url: str) -> None:
-    for prepare, expected in ((True, 3), ("auto", None), (False, None)):
-        app = App(database_url, prepare=prepare)
-        async with app:
-            line = app.store.line("test")
-            async with line.use() as connection:
-                assert connection.prepare_threshold == expected
-            await line.close()
+@pytest.mark.parametrize("prepare", ["auto", "true"])
+async def test_only_what_is_worth_it_is_prepared(database_url: str, prepare: str) -> None:
+    """A plan for all values is a bad one for statements over many rows."""
+    app = App(database_url, pool_size=1, prepare=prepare)
+
+    @app.job
+    async def send(n: int) -> None: ...
+
+    async with app:
+        for number in range(10):
+            handle = await send.enqueue(number)
+            await send.enqueue_many([(1,), (2,)])
+            await app.operations.cancel([handle])
+        async with app.store.pool.use() as connection:
+            rows = await (await connection.execute("select statement from pg_prepared_statements")).fetchall()
+        line = app.store.line("test")
+        for _ in range(10):
+            await line.fetch(b"select 1")
+        assert await line.fetch(b"select count(*) from pg_prepared_statements") == [(0,)]
+        await line.close()
+    assert len(rows) == 1
+    assert "enqueue" in rows[0][0]

@@ -27,12 +27,16 @@ STEER = b"select set_config('statement_timeout', '5s', true)"
 ADD = b"-- adds 100%%\nselect %(one)s::int + %(other)s::int, %(one)s::int %% 2, '%%'::text;"
 
 
-@pytest_asyncio.fixture(params=[None, 5], ids=["unprepared", "prepared"])
+@pytest_asyncio.fixture(params=[False, True], ids=["unprepared", "prepared"])
 async def connection(empty_database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncConnection[Any]]:
-    async with await AsyncConnection.connect(
-        empty_database_url, autocommit=True, prepare_threshold=request.param
-    ) as connection:
+    async with await AsyncConnection.connect(empty_database_url, autocommit=True, prepare_threshold=None) as connection:
+        if request.param:
+            message.keep(connection)
         yield connection
+
+
+def keeps(connection: AsyncConnection[Any]) -> bool:
+    return message._peer_of(connection).kept is not None
 
 
 async def kept(connection: AsyncConnection[Any]) -> int:
@@ -45,7 +49,7 @@ async def test_values_arrive_and_a_statement_is_prepared_once(connection: AsyncC
     for n in range(10):
         rows = await fetch_steered(connection, STEER, ADD, {"one": n, "other": 2, "unused": "x"})
         assert rows == [(n + 2, n % 2, "%")]
-    assert await kept(connection) == (0 if connection.prepare_threshold is None else 1)
+    assert await kept(connection) == int(keeps(connection))
     assert connection.info.transaction_status == TransactionStatus.IDLE
 
 
@@ -140,11 +144,22 @@ async def test_a_column_of_another_type_is_an_error_once_at_most(connection: Asy
     assert await fetch_steered(connection, STEER, query, {"least": 1}) == [(7,)]
     await connection.execute("alter table t alter n type text")
     await connection.execute("alter table t alter n type bigint using n::bigint * 1000000000000")
-    if connection.prepare_threshold is not None:
+    if keeps(connection):
         with pytest.raises(message.StalePlan, match="prepared anew"):
             await fetch_steered(connection, STEER, query, {"least": 1})
         assert connection.info.transaction_status == TransactionStatus.IDLE
     assert await fetch_steered(connection, STEER, query, {"least": 1}) == [(7_000_000_000_000,)]
+
+
+async def test_statements_that_the_server_was_made_to_forget_are_prepared_anew(
+    connection: AsyncConnection[Any],
+) -> None:
+    assert await fetch_steered(connection, STEER, ADD, {"one": 1, "other": 2}) == [(3, 1, "%")]
+    await connection.execute("deallocate all")
+    if keeps(connection):
+        with pytest.raises(message.StalePlan, match="prepared anew"):
+            await fetch_steered(connection, STEER, ADD, {"one": 1, "other": 2})
+    assert await fetch_steered(connection, STEER, ADD, {"one": 1, "other": 2}) == [(3, 1, "%")]
 
 
 @pytest.mark.parametrize("claim", ["lease", "row_lock"])

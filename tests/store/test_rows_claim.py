@@ -27,6 +27,8 @@ from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Rest, SetAside
 from trueup.reconcile.outcome import Stay, To
+from trueup.store import message
+from trueup.store.locked import Locked
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
@@ -377,7 +379,8 @@ async def test_a_condition_may_name_columns_that_are_called_like_trueups_own(
     (row,) = await again(rows)
     assert row.values["there"] == "there"
     async with desk.elsewhere() as connection:
-        assert await rows.lock(row, connection) == row.values
+        locked = Locked(rows)
+        assert locked.values(row, await message.send(connection, *locked.locking(row))) == row.values
     await desk.run(f"update t set {name} = 'else'")
     clock.advance(hours=2)
     assert await rows.forget() == 1

@@ -90,7 +90,7 @@ class Settings:
     prepare: str = setting(
         "auto",
         choice("auto", "true", "false"),
-        "prepare statements on the server: auto, where it pays most and no pooler stands in between; true, everywhere",
+        "prepare statements on the server where it pays: auto, unless a pooler stands in between; true, without asking",
     )
     blocked_after: timedelta = setting(
         "1s", duration("10ms", "1h"), "when a handler that blocks the event loop is named"

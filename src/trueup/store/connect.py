@@ -28,7 +28,9 @@ RETRYABLE = (
     TimeoutError,
 )
 
-PREPARE_AFTER = 3  # times that a statement was sent on a connection
+# psycopg prepares a statement on such a connection when that is asked for, and none by itself: a plan that is made once for all
+# values is a bad one for statements over many rows.
+ON_REQUEST = 1_000_000_000
 PID = b"select pg_backend_pid()"
 
 KEEPALIVE: dict[str, Any] = {
@@ -43,8 +45,8 @@ KEEPALIVE: dict[str, Any] = {
 def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prepare: bool = False) -> dict[str, Any]:
     """Keyword arguments for psycopg's connect; what the URL says itself wins.
 
-    With `prepare`, statements that come again are prepared on the server. Behind a pooler in transaction mode that knows
-    nothing of it, a name may mean another client's statement, so it is for those who know that there is none.
+    With `prepare`, statements can be prepared on the server. Behind a pooler in transaction mode that knows nothing of it, a
+    name may mean another client's statement, so it is for those who know that there is none.
     """
     try:
         given = conninfo_to_dict(url)
@@ -55,23 +57,26 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prep
         "application_name": f"trueup {part}",
         "connect_timeout": max(1, round(connect_timeout.total_seconds())),
     }
-    return {**defaults, **given, "autocommit": True, "prepare_threshold": PREPARE_AFTER if prepare else None}
+    return {**defaults, **given, "autocommit": True, "prepare_threshold": ON_REQUEST if prepare else None}
 
 
-async def keep_statements(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Have statements that come again prepared on this connection, if it is to the server itself.
+async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether no pooler stands in between, so that statements can be prepared.
 
     Poolers give each client a process id of their own, since its statements go to one server process after another.
     """
     row = await (await connection.execute(PID)).fetchone()
-    if row == (connection.info.backend_pid,):
-        connection.prepare_threshold = PREPARE_AFTER
+    return row == (connection.info.backend_pid,)
 
 
-def keep_statements_sync(connection: psycopg.Connection[Any]) -> None:
-    row = connection.execute(PID).fetchone()
-    if row == (connection.info.backend_pid,):
-        connection.prepare_threshold = PREPARE_AFTER
+async def prepare_if_possible(connection: psycopg.AsyncConnection[Any]) -> None:
+    if await leads_to_the_server(connection):
+        connection.prepare_threshold = ON_REQUEST
+
+
+def prepare_if_possible_sync(connection: psycopg.Connection[Any]) -> None:
+    if connection.execute(PID).fetchone() == (connection.info.backend_pid,):
+        connection.prepare_threshold = ON_REQUEST
 
 
 def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

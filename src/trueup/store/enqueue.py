@@ -259,6 +259,7 @@ class Enqueue:
     def _insert_one(self, draft: Draft) -> Ask:
         return self._ask(
             "jobs/enqueue_one",
+            often=True,
             channel=self._statements.channel,
             kind=draft.kind,
             queue=draft.queue,
@@ -290,8 +291,8 @@ class Enqueue:
             max_attempts=[draft.max_attempts for draft in batch],
         )
 
-    def _ask(self, statement: str, **params: Any) -> Ask:
-        return Ask(self._statements[statement], {"now": self._clock.now(), **params})
+    def _ask(self, statement: str, *, often: bool = False, **params: Any) -> Ask:
+        return Ask(self._statements[statement], {"now": self._clock.now(), **params}, often)
 
 
 class _CopyLines:

@@ -42,11 +42,10 @@ class Line:
         connect_timeout: timedelta,
         timeout: timedelta,
         *,
-        prepare: bool = False,
         context: Any = None,
     ) -> None:
         self.part = part
-        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare)
+        self._settings = connection_settings(url, part, connect_timeout)
         self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
@@ -98,8 +97,9 @@ class Line:
 
     async def _open(self) -> AsyncConnection[Any]:
         async with asyncio.timeout(self._connect_timeout * 2):
-            self._connection = await AsyncConnection.connect(**self._settings)
-        return self._connection
+            connection = await AsyncConnection.connect(**self._settings)
+        self._connection = connection
+        return connection
 
     async def _broke(self, error: BaseException) -> None:
         await self.drop()

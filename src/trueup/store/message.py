@@ -5,8 +5,9 @@ own way, a call for each, takes three times as much of this process' time, its p
 one after the other; after one that fails, none that follows is. What was answered before that still counts: a commit that is
 followed by something which failed is a commit.
 
-Values become part of the text. Where `prepare=True` allows it, statements are kept parsed and planned by the server, and
-`EXECUTE` finds their plan: not behind a pooler, where the next transaction may be on a connection that knows nothing of it.
+Values become part of the text. On a connection that was told to `keep` them, statements are kept parsed and planned by the
+server, and `EXECUTE` finds their plan: not behind a pooler, where the next transaction may be on a connection that knows
+nothing of it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 class StalePlan(psycopg.OperationalError):
-    """What a kept statement returns is of another type since a table was altered. Sent again, it works."""
+    """What a kept statement returns is of another type since a table was altered, or it was dropped. Sent again, it works."""
 
 
 class Call(NamedTuple):
@@ -95,6 +96,15 @@ async def send(connection: AsyncConnection[Any], *parts: Part) -> Answers:
     return Answers(peer, await peer.exchange(_BETWEEN.join(texts)))
 
 
+def keep(connection: AsyncConnection[Any]) -> None:
+    """Have the server keep the statements that are sent on this connection.
+
+    Best on one where psycopg prepares nothing: when it forgets its statements, at a rollback above all, it has the server
+    forget all of them.
+    """
+    _peer_of(connection).kept = {}
+
+
 async def roll_back(connection: AsyncConnection[Any]) -> None:
     """End a transaction that a message has left failed."""
     if connection.info.transaction_status == TransactionStatus.INERROR:
@@ -133,7 +143,7 @@ class _Peer:
         self._escape = Escaping(connection.pgconn).escape_literal
         self.encoding = connection.info.encoding
         self.transformer = Transformer(connection)
-        self._kept: dict[bytes, _Template] | None = None if connection.prepare_threshold is None else {}
+        self.kept: dict[bytes, _Template] | None = None
 
     async def exchange(self, message: bytes) -> Sequence[PGresult]:
         async with self._lock:
@@ -141,15 +151,15 @@ class _Peer:
 
     async def text(self, call: Call) -> bytes:
         query, params = call
-        if self._kept is None:
+        if self.kept is None:
             template = _template(query)
-        elif query in self._kept:
-            template = self._kept[query]
+        elif query in self.kept:
+            template = self.kept[query]
         else:
             # In a message of its own: should the other statements fail, it is known whether this one was kept.
             prepare, template = _prepared(query)
             Answers(self, await self.exchange(prepare)).check()
-            self._kept[query] = template
+            self.kept[query] = template
         parts = [template.texts[0]]
         for name, text in zip(template.names, template.texts[1:], strict=True):
             parts.append(self._literal(params[name]))
@@ -158,8 +168,11 @@ class _Peer:
 
     def error(self, result: PGresult) -> psycopg.Error:
         error = errors.error_from_result(result, encoding=self.encoding)
-        if self._kept and isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLANNED:
-            self._kept.clear()  # each is prepared anew, under another name
+        if self.kept and (
+            isinstance(error, errors.InvalidSqlStatementName)
+            or (isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLANNED)
+        ):
+            self.kept.clear()  # each is prepared anew, under another name
             return StalePlan(f"{error}; statements are prepared anew")
         return error
 

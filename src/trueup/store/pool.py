@@ -22,7 +22,14 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
-from trueup.store.connect import connection_settings, keep_statements, keep_statements_sync, went_away
+from trueup.store import message
+from trueup.store.connect import (
+    connection_settings,
+    leads_to_the_server,
+    prepare_if_possible,
+    prepare_if_possible_sync,
+    went_away,
+)
 from trueup.store.line import Answered, exchange, fetch, fetch_steered
 from trueup.store.message import Part, Rows
 
@@ -39,7 +46,7 @@ class Pool:
     ) -> None:
         self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
-        self._configure = keep_statements if prepare == "auto" else None
+        self._configure = prepare_if_possible if prepare == "auto" else None
         self._size = size
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
@@ -109,8 +116,8 @@ class Few:
     """
 
     def __init__(self, url: str, connect_timeout: timedelta, *, prepare: str = "auto", context: Any = None) -> None:
-        self._settings = connection_settings(url, "rows", connect_timeout, prepare=prepare == "true")
-        self._configure = keep_statements if prepare == "auto" else None
+        self._settings = connection_settings(url, "rows", connect_timeout)
+        self._prepare = prepare
         self._settings["context"] = context
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False
@@ -123,8 +130,8 @@ class Few:
                 return connection
             await connection.close()
         connection = await AsyncConnection.connect(**self._settings)
-        if self._configure is not None:
-            await self._configure(connection)
+        if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+            message.keep(connection)
         return connection
 
     async def give(self, connection: AsyncConnection[Any]) -> None:
@@ -154,7 +161,7 @@ class SyncPool:
 
     def __init__(self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto") -> None:
         self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare == "true")
-        self._configure = keep_statements_sync if prepare == "auto" else None
+        self._configure = prepare_if_possible_sync if prepare == "auto" else None
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()  # handlers in threads come all at once

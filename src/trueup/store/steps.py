@@ -13,6 +13,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
 from trueup.store.asyncpg import AsyncpgConnection
+from trueup.store.connect import ON_REQUEST
 from trueup.store.line import Rows
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ T = TypeVar("T")
 class Ask:
     query: bytes
     params: dict[str, Any]
+    often: bool = False  # so that it is worth preparing
 
 
 Steps = Generator[Ask, Rows, T]
@@ -31,7 +33,7 @@ async def drive(steps: Steps[T], connection: AsyncConnection[Any] | AsyncpgConne
     try:
         ask = next(steps)
         while True:
-            ask = steps.send(await fetch(connection, ask.query, ask.params))
+            ask = steps.send(await fetch(connection, ask.query, ask.params, often=ask.often))
     except StopIteration as done:
         result: T = done.value
         return result
@@ -41,22 +43,33 @@ def drive_sync(steps: Steps[T], connection: Connection[Any]) -> T:
     try:
         ask = next(steps)
         while True:
-            ask = steps.send(fetch_sync(connection, ask.query, ask.params))
+            ask = steps.send(fetch_sync(connection, ask.query, ask.params, often=ask.often))
     except StopIteration as done:
         result: T = done.value
         return result
 
 
-async def fetch(connection: AsyncConnection[Any] | AsyncpgConnection, query: bytes, params: Mapping[str, Any]) -> Rows:
+async def fetch(
+    connection: AsyncConnection[Any] | AsyncpgConnection,
+    query: bytes,
+    params: Mapping[str, Any],
+    *,
+    often: bool = False,
+) -> Rows:
     """Tuples, whatever rows the connection makes: it may be the caller's, who has them made into something else."""
     if isinstance(connection, AsyncpgConnection):
         return await connection.fetch(query, params)
     cursor = connection.cursor(row_factory=tuple_row)
-    await cursor.execute(query, params)
+    await cursor.execute(query, params, prepare=_prepare(connection, often))
     return await cursor.fetchall() if cursor.description is not None else []
 
 
-def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any]) -> Rows:
+def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any], *, often: bool = False) -> Rows:
     cursor = connection.cursor(row_factory=tuple_row)
-    cursor.execute(query, params)
+    cursor.execute(query, params, prepare=_prepare(connection, often))
     return cursor.fetchall() if cursor.description is not None else []
+
+
+def _prepare(connection: AsyncConnection[Any] | Connection[Any], often: bool) -> bool | None:
+    """On connections of ours what is asked for; on those of callers what they have set."""
+    return often if connection.prepare_threshold == ON_REQUEST else None

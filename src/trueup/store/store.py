@@ -50,7 +50,6 @@ class Store:
         self.connect_timeout = connect_timeout
         self.statement_timeout = statement_timeout
         self.prepare = prepare
-        self._always = prepare == "true"
         self.statements = Statements(schema)
         self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare)
         self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare)
@@ -77,12 +76,12 @@ class Store:
 
     def line(self, part: str) -> Line:
         """A connection of its own for a part of the worker."""
-        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout, prepare=self._always)
+        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout)
 
     def line_for_rows(self, part: str) -> Line:
         """The same, for reading users' rows."""
         timeout, context = self.statement_timeout, loaders.context()
-        return Line(self.url, part, self.events, self.connect_timeout, timeout, prepare=self._always, context=context)
+        return Line(self.url, part, self.events, self.connect_timeout, timeout, context=context)
 
     def connections_for_rows(self) -> Few:
         """Connections for transactions of reconcilers' handlers, as many as run at a time."""

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.worker.rows.field import Field
-from trueup import To
+from trueup import App, To
 from trueup.events import RowConflict, RowRetried
 from trueup.store import message
 from trueup.worker.rows.held import Held
@@ -210,3 +210,29 @@ async def test_rows_cancelled_before_their_handlers_took_a_first_step_go_back(fi
     assert (counts.changed, counts.unchanged) == (0, 5)
     assert crew.idle
     assert [await field.known(n) for n in range(1, 6)] == [None] * 5
+
+
+@pytest.mark.parametrize("prepare", ["auto", "true", "false"])
+async def test_handlers_that_repeat_themselves_and_are_rolled_back_leave_the_connection_usable(
+    database_url: str, prepare: str
+) -> None:
+    """psycopg prepares what is repeated, and has the server forget everything at a rollback."""
+    field = Field(App(database_url, prepare=prepare))
+    await field.prepare()
+    failed: list[int] = []
+
+    async def handler(row: Any, *, tx: Tx) -> Any:
+        await tx.execute("insert into log values (%s, 'tried')", (row.id,))
+        if row.id % 6 == 0:
+            failed.append(row.id)
+            raise ValueError("boom")
+        return To("done")
+
+    await field.put(60)
+    field.fix(handler, claim="row_lock", concurrency=2)
+    counts = await field.sweep()
+    assert (counts.changed, counts.retry, counts.settled) == (50, 10, 60)
+    assert sorted(failed) == list(range(6, 61, 6))
+    assert {event.error for event in field.events.of(RowRetried)} == {"boom"}
+    await field.close()
+    await field.app.close()

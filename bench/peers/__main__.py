@@ -1,0 +1,108 @@
+"""trueup beside other job queues on PostgreSQL, in one run on one server: drain, enqueue, pick-up, idle.
+
+    python -m bench.peers [--jobs 100000] [--rounds 3] [--only NAME] [--idle-for 60] [--json]
+
+Each peer is an exact release at its best settings, which are printed; it is fetched on the first run. Jobs that do nothing, one
+worker process. Only the ratios carry over to other machines, and only from a machine that does nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+from rich.console import Console
+from rich.table import Column, Table
+
+from bench.peers.contestants import OURS, PEERS, Contestant
+from bench.peers.goals import rates, verdicts
+from bench.peers.install import CannotInstall
+from bench.peers.measure import Figures, measure
+from bench.peers.process import WentWrong
+from bench.report import parser, progress, report
+from bench.server import server
+
+
+def summed_up(contestants: Sequence[Contestant], figures: Mapping[str, Figures]) -> dict[str, Any]:
+    return {
+        "contestants": [described(who, figures[who.name]) for who in contestants],
+        "goals": [
+            {"who": one.who, "goal": one.goal, "reached": round(one.reached, 2), "met": one.met}
+            for one in verdicts(figures)
+        ],
+    }
+
+
+def described(who: Contestant, figures: Figures) -> dict[str, Any]:
+    work = {
+        name: {"per_s": round(statistics.median(taken)), "rounds": [round(one) for one in taken]}
+        for name, taken in rates(figures).items()
+    }
+    pick_up = {"p50_ms": round(figures.latency(0.5), 2), "p99_ms": round(figures.latency(0.99), 2)}
+    about = {"name": who.name, "release": who.release, "settings": who.said, "jobs": figures.jobs}
+    return {**about, **work, "pick-up": pick_up, "idle_statements_per_s": round(figures.idle, 2)}
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    table = Table(Column("", min_width=16), "drain /s", "bulk /s", "one by one /s", "p50 / p99 ms", "idle /s")
+    for one in result["contestants"]:
+        rate = [_rate(one[work]) for work in ("drain", "bulk enqueue", "one-by-one enqueue")]
+        pick_up = f"{one['pick-up']['p50_ms']:.1f} / {one['pick-up']['p99_ms']:.1f}"
+        table.add_row(one["name"], *rate, pick_up, f"{one['idle_statements_per_s']:.2f}")
+    console.print(table)
+    goals = Table("goal", *(us.name for us in OURS))
+    for goal in dict.fromkeys(one["goal"] for one in result["goals"]):
+        reached = [one for one in result["goals"] if one["goal"] == goal]
+        goals.add_row(goal, *(f"{one['reached']:.2f}{'' if one['met'] else '  missed'}" for one in reached))
+    console.print(goals)
+    for one in result["contestants"]:
+        about = f"{one['name']} {one['release']}, {one['jobs']:,} jobs: {one['settings']}"
+        console.print(about, markup=False, highlight=False)
+    console.print(
+        f"{result['machine']}; medians of {result['rounds']} rounds, below them the slowest and the fastest; "
+        "idle: statements that one worker sends",
+        highlight=False,
+    )
+
+
+def _rate(taken: dict[str, Any]) -> str:
+    return f"{taken['per_s']:,}\n[dim]{min(taken['rounds']):,}–\n{max(taken['rounds']):,}[/dim]"
+
+
+def chosen(options: ArgumentParser, names: Sequence[str] | None) -> list[Contestant]:
+    """The peers whose names begin so, in whatever case; all unless some are named."""
+    if names is None:
+        return list(PEERS)
+    wanted = tuple(name.lower() for name in names)
+    peers = [peer for peer in PEERS if peer.name.lower().startswith(wanted)]
+    if not peers:
+        options.error(f"no peer is called so; there are {', '.join(repr(peer.name) for peer in PEERS)}")
+    return peers
+
+
+def main() -> None:
+    options = parser(__doc__, jobs=100_000, rounds=3)
+    options.add_argument("--only", action="append", metavar="NAME", help="trueup beside this peer alone")
+    options.add_argument("--idle-for", type=float, default=60, metavar="SECONDS")
+    given = options.parse_args()
+    contestants = [*OURS, *chosen(options, given.only)]
+    try:
+        with server() as cluster:
+            figures = measure(
+                cluster, contestants, jobs=given.jobs, rounds=given.rounds, idle_for=given.idle_for, say=progress
+            )
+            with psycopg.connect(cluster.url()) as connection:
+                version = connection.info.parameter_status("server_version")
+    except (CannotInstall, WentWrong) as error:
+        sys.exit(str(error))
+    machine = f"PostgreSQL {version}, Python {platform.python_version()}"
+    report({"machine": machine, "rounds": given.rounds, **summed_up(contestants, figures)}, show, as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()

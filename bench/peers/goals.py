@@ -1,0 +1,51 @@
+"""What trueup has set itself beside its peers, and how far it got. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bench.peers.contestants import GRAPHILE, OURS, PGQUEUER
+from bench.peers.measure import Figures
+
+DRAIN, BULK, ONE_BY_ONE = "drain", "bulk enqueue", "one-by-one enqueue"
+AT_LEAST = (  # times as much as a peer
+    (DRAIN, GRAPHILE, 1.0),
+    (DRAIN, PGQUEUER, 2.5),
+    (BULK, PGQUEUER, 2.0),
+    (ONE_BY_ONE, PGQUEUER, 1.2),
+)
+P99_MS = 15.0
+IDLE_PER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    who: str
+    goal: str
+    reached: float
+    met: bool
+
+
+def rates(figures: Figures) -> dict[str, list[float]]:
+    """Jobs per second, round by round, by kind of work."""
+    return {DRAIN: figures.drain, BULK: figures.bulk, ONE_BY_ONE: figures.one_by_one}
+
+
+def verdicts(figures: Mapping[str, Figures]) -> Iterator[Verdict]:
+    """One per goal and way of running trueup, as far as the peers it names were measured."""
+    ours = [us.name for us in OURS]
+    peers = {name: one for name, one in figures.items() if name not in ours}
+    for who in ours:
+        mine = figures[who]
+        for work, peer, least in AT_LEAST:
+            if peer in peers:
+                ratio = statistics.median(rates(mine)[work]) / statistics.median(rates(peers[peer])[work])
+                yield Verdict(who, f"{work} ≥ {least:g} × {peer}", ratio, ratio >= least)
+        if peers:
+            best = min(peers, key=lambda name: peers[name].latency(0.5))
+            ratio = mine.latency(0.5) / peers[best].latency(0.5)
+            yield Verdict(who, f"pick-up p50 ≤ 1 × {best}", ratio, ratio <= 1)
+        yield Verdict(who, f"pick-up p99 ≤ {P99_MS:g} ms", mine.latency(0.99), mine.latency(0.99) <= P99_MS)
+        yield Verdict(who, f"idle ≤ {IDLE_PER_S:g} statement/s", mine.idle, mine.idle <= IDLE_PER_S)

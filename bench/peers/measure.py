@@ -1,0 +1,197 @@
+"""The measuring. Every contestant has a database of its own in each round, made afresh, and processes of its own.
+
+Rounds go through the work, and each piece of work through the contestants, so that what is compared was measured within
+seconds of each other; who goes first moves on by one each round. A checkpoint before each piece keeps anybody from writing
+the pages that another has left. A contestant's jobs are counted three times: in its queue before, in its worker, where each
+number must come exactly once, and in its queue afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from bench.jobs import percentile
+from bench.peers.contestants import Contestant
+from bench.peers.process import Process, WentWrong
+from trueup.embedded.cluster import Cluster
+
+AT_LEAST = 1_000  # jobs for the slow ones, too: fewer say nothing
+ONE_BY_ONE = 1_000
+PICK_UPS = 300  # a round
+REST = 10.0  # seconds at most until idle workers have made their first rounds
+LOOK_EVERY = 0.003  # seconds between looks whether the queue is empty, once every job has run
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Figures:
+    """What one contestant reached, round by round."""
+
+    jobs: int = 0
+    drain: list[float] = field(default_factory=list)
+    bulk: list[float] = field(default_factory=list)
+    one_by_one: list[float] = field(default_factory=list)
+    pick_up: list[list[float]] = field(default_factory=list)
+    idle: float = 0.0
+
+    def latency(self, share: float) -> float:
+        """The median over the rounds of this percentile, in milliseconds."""
+        return statistics.median(percentile(taken, share) for taken in self.pick_up)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contestant in a round."""
+
+    who: Contestant
+    url: str
+    database: psycopg.Connection[Any]
+    figures: Figures
+
+    def process(self, work: str, count: int) -> Process:
+        self.database.execute("checkpoint")
+        return Process(self.who.name, self.who.command(self.url, work, count))
+
+    def left(self) -> int:
+        """Jobs in its queue."""
+        row = self.database.execute(f"select count(*) from {self.who.queue}".encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def expect(self, what: str, found: object, wanted: object) -> None:
+        if found != wanted:
+            raise WentWrong(f"{self.who.name}, {what}: {found} instead of {wanted}")
+
+
+def pick_up(entry: Entry, jobs: int) -> None:
+    count = min(jobs, PICK_UPS)
+    with entry.process("pick-up", count) as process:
+        taken = process.answer()["milliseconds"]
+        process.finished()
+    entry.expect("jobs picked up", len(taken), count)
+    entry.expect("jobs left", entry.left(), 0)
+    entry.figures.pick_up.append(taken)
+
+
+def bulk(entry: Entry, jobs: int) -> None:
+    entry.figures.bulk.append(_enqueued(entry, "bulk enqueue", jobs))
+
+
+def one_by_one(entry: Entry, jobs: int) -> None:
+    entry.figures.one_by_one.append(_enqueued(entry, "one-by-one enqueue", min(jobs, ONE_BY_ONE)))
+
+
+def _enqueued(entry: Entry, work: str, count: int) -> float:
+    before = entry.left()
+    with entry.process(work, count) as process:
+        seconds = process.answer()["seconds"]
+        process.finished()
+    entry.expect("jobs enqueued", entry.left() - before, count)
+    return float(count / seconds)
+
+
+def drain(entry: Entry, jobs: int) -> None:
+    """From the moment the worker is told to start until its queue is empty in the database."""
+    entry.database.execute("analyze")
+    with entry.process("drain", jobs) as process:
+        process.answer()
+        started = time.perf_counter()
+        process.answer()
+        while entry.left():
+            time.sleep(LOOK_EVERY)
+        taken = time.perf_counter() - started
+        process.end()
+        entry.expect("jobs run", process.answer(), {"ran": jobs, "different": jobs})
+        process.finished()
+    entry.figures.drain.append(jobs / taken)
+
+
+WORK: dict[str, Callable[[Entry, int], None]] = {
+    "pick-up": pick_up,
+    "bulk enqueue": bulk,
+    "drain": drain,
+    "one-by-one enqueue": one_by_one,
+}
+
+
+def share_of(who: Contestant, jobs: int) -> int:
+    """How many jobs a contestant is given where the fast ones have so many."""
+    return min(jobs, max(AT_LEAST, round(jobs * who.share)))
+
+
+def measure(
+    cluster: Cluster, contestants: Sequence[Contestant], *, jobs: int, rounds: int, idle_for: float, say: Say
+) -> dict[str, Figures]:
+    """Everything, by name. Raises WentWrong when a contestant does not run its jobs, CannotInstall when it is not to be had."""
+    for who in contestants:
+        say(f"{who.name} {who.release}")
+        who.program()
+    figures = {who.name: Figures(share_of(who, jobs)) for who in contestants}
+    say(f"idle, all at once, {idle_for:.0f} s")
+    with _entries(cluster, contestants, figures) as entries:
+        idle(cluster, entries, idle_for)
+    for number in range(rounds):
+        first = number % len(contestants)
+        with _entries(cluster, [*contestants[first:], *contestants[:first]], figures) as entries:
+            for work, do in WORK.items():
+                for entry in entries:
+                    say(f"round {number + 1} of {rounds}, {work}, {entry.who.name}")
+                    do(entry, entry.figures.jobs)
+    return figures
+
+
+@contextmanager
+def _entries(cluster: Cluster, contestants: Sequence[Contestant], figures: dict[str, Figures]) -> Iterator[list[Entry]]:
+    """A database for each of them, with its tables; gone afterwards."""
+    names = {who.name: f"entry_{number}" for number, who in enumerate(contestants)}
+    with psycopg.connect(cluster.url(), autocommit=True) as connection, ExitStack() as opened:
+        for name in names.values():
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            opened.callback(connection.execute, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+        entries = []
+        for who in contestants:
+            url = cluster.url(names[who.name])
+            database = opened.enter_context(psycopg.connect(url, autocommit=True))
+            entries.append(Entry(who, url, database, figures[who.name]))
+            with entries[-1].process("set up", 0) as process:
+                process.finished()
+        yield entries
+
+
+def idle(cluster: Cluster, entries: Sequence[Entry], seconds: float) -> None:
+    """Statements per second that the server logs for each, with one idle worker; all at once, as none has work to do."""
+    with psycopg.connect(cluster.url(), autocommit=True) as connection:
+        connection.execute("alter system set log_line_prefix = '%d '")
+        connection.execute("select pg_reload_conf()")
+        for entry in entries:
+            name = sql.Identifier(entry.database.info.dbname)
+            connection.execute(sql.SQL("alter database {} set log_statement = 'all'").format(name))
+    with ExitStack() as running:
+        workers = [running.enter_context(entry.process("idle", 0)) for entry in entries]
+        for worker in workers:
+            worker.answer()
+        time.sleep(min(REST, seconds))
+        before = [_statements(cluster, entry) for entry in entries]
+        time.sleep(seconds)
+        for entry, earlier in zip(entries, before, strict=True):
+            entry.figures.idle = (_statements(cluster, entry) - earlier) / seconds
+        for entry, worker in zip(entries, workers, strict=True):
+            worker.end()
+            entry.expect("jobs run while idle", worker.answer(), {"ran": 0})
+            worker.finished()
+
+
+def _statements(cluster: Cluster, entry: Entry) -> int:
+    """Those sent so far. Our own connection is older than the setting, so it is not logged."""
+    logged = re.compile(rf"^{entry.database.info.dbname} LOG:  (?:execute |statement: )", re.MULTILINE)
+    return len(logged.findall(cluster.log.read_text(errors="replace")))

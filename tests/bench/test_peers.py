@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bench.peers import install, measure
+from bench.peers.contestants import GRAPHILE, OURS, PGQUEUER, TRUEUP, Contestant
+from bench.peers.goals import verdicts
+from bench.peers.install import CannotInstall
+from bench.peers.measure import Entry, Figures
+from bench.peers.process import WentWrong
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def says(*lines: dict[str, object]) -> Contestant:
+    """A contestant of which only the lines are real."""
+    program = "import json, sys\nfor line in json.loads(sys.argv[1]):\n  print(json.dumps(line), flush=True)"
+    return Contestant("Boaster", "1.0", lambda: (sys.executable, "-c", program, json.dumps(lines)), "trueup.jobs")
+
+
+def reached(drain: float, bulk: float, one_by_one: float, pick_up: float, idle: float) -> Figures:
+    return Figures(1000, [drain], [bulk], [one_by_one], [[pick_up] * 100], idle)
+
+
+def test_a_goal_is_met_by_the_ratio_of_the_medians_and_missed_just_below_it() -> None:
+    peers = {
+        GRAPHILE: reached(10_000, 1, 1, 3.0, 0.5),
+        PGQUEUER: reached(4_000, 10_000, 1_000, 2.0, 0.5),
+    }
+    good, bad = reached(10_000, 20_000, 1_200, 2.0, 0.9), reached(9_999, 19_999, 1_199, 2.1, 1.1)
+
+    told = {(one.who, one.goal): (round(one.reached, 4), one.met) for one in verdicts({TRUEUP: good, **peers})}
+
+    assert told[TRUEUP, "drain ≥ 1 × graphile-worker"] == (1.0, True)
+    assert told[TRUEUP, "drain ≥ 2.5 × PgQueuer"] == (2.5, True)
+    assert told[TRUEUP, "bulk enqueue ≥ 2 × PgQueuer"] == (2.0, True)
+    assert told[TRUEUP, "one-by-one enqueue ≥ 1.2 × PgQueuer"] == (1.2, True)
+    assert told[TRUEUP, "pick-up p50 ≤ 1 × PgQueuer"] == (1.0, True)
+    assert told[TRUEUP, "idle ≤ 1 statement/s"] == (0.9, True)
+    missed = list(verdicts({TRUEUP: bad, **peers}))
+    assert len(missed) == len(told)
+    assert not any(one.met for one in missed if "p99" not in one.goal)
+
+
+def test_a_peer_that_cannot_be_installed_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(install, "CACHE", tmp_path)
+
+    with pytest.raises(CannotInstall, match=r"^somebody could not be installed:\n.*no requirement"):
+        install.python("somebody", "no requirement, but a sentence")
+
+    assert not (tmp_path / "somebody.installed").exists()
+
+
+def test_a_contestant_that_did_not_run_each_job_once_has_no_figure(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    boaster = says({"starting": True}, {"all_ran": True}, {"ran": 100, "different": 99})
+    entry = Entry(boaster, database_url, connection, Figures())
+
+    with pytest.raises(WentWrong, match=r"Boaster, jobs run: .*99.* instead of .*100"):
+        measure.drain(entry, 100)
+
+    assert entry.figures.drain == []
+
+
+def test_a_contestant_that_enqueued_less_than_it_says_has_no_figure(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    entry = Entry(says({"seconds": 0.001}), database_url, connection, Figures())
+
+    with pytest.raises(WentWrong, match="Boaster, jobs enqueued: 0 instead of 100"):
+        measure.bulk(entry, 100)
+
+    assert entry.figures.bulk == []
+
+
+def test_a_contestant_that_fails_is_quoted(database_url: str, connection: psycopg.Connection) -> None:
+    failing = Contestant("Fragile", "1.0", lambda: (sys.executable, "-c", "raise SystemExit('no such table')"), "x")
+
+    with pytest.raises(WentWrong, match=r"Fragile ended with status 1: no such table"):
+        measure.pick_up(Entry(failing, database_url, connection, Figures()), 100)
+
+
+@pytest.mark.slow
+def test_trueup_runs_on_the_stage_that_its_peers_run_on() -> None:
+    from bench.server import server
+
+    with server() as cluster:
+        figures = measure.measure(cluster, OURS[:1], jobs=100, rounds=1, idle_for=2, say=lambda text: None)[TRUEUP]
+
+    assert figures.drain[0] > 0
+    assert figures.bulk[0] > 0
+    assert figures.one_by_one[0] > 0
+    assert len(figures.pick_up[0]) == 100
+    assert 0 < figures.idle < 10
