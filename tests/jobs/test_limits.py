@@ -77,6 +77,15 @@ def test_no_slot_is_given_out_further_ahead_than_allowed_and_the_wait_leads_to_t
     assert grant(rate, taken, NOON + granted.wait, most=5).slots == (taken,)
 
 
+def test_a_slot_further_ahead_than_any_is_taken_is_of_a_clock_that_was_set_back_and_is_not_waited_for() -> None:
+    rate = Rate.parse("10/s")
+    taken = grant(rate, None, NOON, most=100)
+    next_start_at = taken.next_start_at(len(taken.slots), rate)
+    assert grant(rate, next_start_at, NOON, most=100).slots == ()
+    granted = grant(rate, next_start_at, NOON - timedelta(hours=1), most=2)
+    assert [granted.start_after(n) for n in range(2)] == [timedelta(), timedelta(milliseconds=100)]
+
+
 def test_only_used_slots_count() -> None:
     rate = Rate.parse("10/s")
     granted = grant(rate, None, NOON, most=3)

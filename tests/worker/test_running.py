@@ -203,6 +203,27 @@ async def test_a_running_job_that_is_cancelled_stops(
     await app.close()
 
 
+async def test_a_job_that_was_asked_to_stop_while_nobody_listened_stops_as_soon_as_somebody_does(
+    app: App, events: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trueup.worker.stopper.EVERY", 60)
+
+    @app.job
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    async with app.worker() as worker:
+        await until(lambda: worker.claimer.listening)
+        job = await endless.enqueue()
+        await events.seen(JobStarted)
+        listening = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trueup listen'"
+        async with app.store.pool.use() as connection, connection.transaction():  # both at once: nobody hears of it
+            await connection.execute(listening)
+            await connection.execute("update trueup.jobs set cancel_requested_at = now()")
+        with pytest.raises(JobCancelled, match="stopped"):
+            await job.result(timeout="15s")
+
+
 async def test_a_queued_job_that_is_cancelled_never_runs(app: App, events: Watched) -> None:
     @app.job
     async def later() -> None: ...

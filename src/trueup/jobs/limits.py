@@ -95,6 +95,8 @@ def grant(rate: Rate | None, next_start_at: datetime | None, now: datetime, most
         return Grant(now, (now,) * most)
     earliest = now - rate.spacing * (rate.burst - 1)
     slot = earliest if next_start_at is None else max(next_start_at, earliest)
+    if slot > now + AHEAD + rate.spacing:  # none is ever taken that far ahead: the clock has been set back since
+        slot = now
     slots: list[datetime] = []
     while len(slots) < most and slot <= now + AHEAD:
         slots.append(slot)

@@ -91,12 +91,14 @@ class Claimer(Service):
         self._pace = Pace()
         self._ahead = 0
         self._heard: set[str] = set()
+        self._look_at = 0.0  # at all lanes, whatever was heard of meanwhile
         self._lanes_first = False
         self._recover_at = elapsed() + RECOVER_EVERY
         self._hungry = (
             True  # there may be more: the last claim found as much as there was room for, or a queue was full
         )
         self._unasked = False  # some queue had no room, and may have jobs
+        self._full = False  # no queue had
         self.listening = False
 
     def wake_after(self, delay: timedelta) -> None:
@@ -140,9 +142,11 @@ class Claimer(Service):
         if not self._lanes_first:
             lanes_pause = await self._claim_lanes(life, waiting)
         self._recover_at = planned
+        if self._full:
+            return self._until_look(min(lanes_pause, self._idle_pause()))  # whoever makes room wakes us
         if more and self._hand.waiting <= self.low_water and len(self._hand.running) < self._hand.concurrency:
             return 0.0
-        return min(lanes_pause, self._idle_pause())
+        return self._until_look(min(lanes_pause, self._idle_pause()))
 
     async def _recover(self, life: Life) -> None:
         """Take what is ours without our knowing: the reply to a claim was lost, and nobody else may touch those jobs.
@@ -154,6 +158,12 @@ class Claimer(Service):
         self._take(life, found, elapsed())
         self._recover_at = elapsed() + RECOVER_EVERY
 
+    def _until_look(self, pause: float) -> float:
+        """Seconds until all lanes are looked at: after this pause, unless that was to be sooner already."""
+        now = elapsed()
+        self._look_at = now + pause if self._look_at <= now else min(self._look_at, now + pause)
+        return self._look_at - now
+
     def _idle_pause(self) -> float:
         return jittered(self._poll_every if self.listening else self._poll_without_listen)
 
@@ -162,22 +172,26 @@ class Claimer(Service):
         return {job.lane: job for job in self._registry if job.controls.any and job.queue in self._hand.queues}
 
     async def _worth_claiming(self) -> set[str]:
-        """All lanes while there was more than we took; those we heard of; or else a look at which have anything due.
+        """All lanes while there was more than we took; those we heard of; and when it is time, a look at which have anything due.
 
-        The look is one cheap statement that writes nothing, so it is what an idle worker costs.
+        The look is one cheap statement that writes nothing, so it is what an idle worker costs. What is heard of one lane, again
+        and again, must not put it off: the others may have jobs that nobody says a word about when their time has come.
         """
         lanes = [*self._hand.queues, *self._controlled()]
         heard, self._heard = self._heard, set()
         if self._hungry:
             return set(lanes)
-        return heard & set(lanes) or set(await self._lanes.waiting(lanes))
+        heard &= set(lanes)
+        if heard and elapsed() < self._look_at:
+            return heard
+        return heard | set(await self._lanes.waiting(lanes))
 
     async def _claim_queues(self, life: Life, waiting: set[str]) -> bool:
         """Returns whether there is likely more to claim than there was room for."""
         # What has ended and is not yet written counts as in hand: a database that cannot keep up slows us down, not fills us up.
         room = self._hand.room(self._ahead - self._finisher.pending)
         self._unasked = len(room) < len(self._hand.queues)
-        more = not room
+        self._full = more = not room
         kinds = [job.kind for job in self._registry]
         for queue, most in room.items():
             if queue in waiting:

@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import CodeType
 from typing import Any
@@ -102,6 +103,7 @@ class Renewer:
 
     def _run(self) -> None:
         due = elapsed() + self._renew_every
+        self._reserve()
         try:
             while not self._stop.is_set():
                 pause = min(due - elapsed(), LOOK_EVERY) if self._watched else due - elapsed()
@@ -142,6 +144,11 @@ class Renewer:
         life.trust.end()
         self._on_lost(life, "the database says it has passed")
         return True
+
+    def _reserve(self) -> None:
+        """The connection before it is needed: by then somebody else may have taken all that the server allows."""
+        with suppress(*RETRYABLE, DatabaseUnavailable, psycopg.Error):  # the first renewal tries again, and says so
+            self._connection = self._store.connect_sync("renew")
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

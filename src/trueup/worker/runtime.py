@@ -391,6 +391,7 @@ class Worker:
         if listening:
             self.claimer.wake()  # something may have been said while nobody heard
             self.ticker.wake()
+            self.stopper.wake()
 
     def _handlers(self) -> dict[CodeType, str]:
         return {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg import errors
 
 from tests.worker.rows.field import Field
 from trueup.events import ServiceFailed, SweepCompleted, SweepRefused
 from trueup.reconcile.counts import Counts
+from trueup.store.reconcilers import Gate
 from trueup.testing.clock import ManualClock
 from trueup.worker.rows import pace, purger
 from trueup.worker.rows.purger import Purger
@@ -110,17 +113,39 @@ async def test_more_and_more_batches_are_asked_for_together_while_they_are_quick
     assert all(more <= 2 * before for before, more in itertools.pairwise(asked))
 
 
-async def test_a_deadlock_with_somebody_else_is_an_error(live: Field, monkeypatch: pytest.MonkeyPatch) -> None:
-    await live.put(3)
-    age(live)
+async def test_what_was_done_before_a_deadlock_with_somebody_else_is_told(
+    live: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.put(30)
+    age(live, batch=10)
     sweeping = await gathered(live)
+    take = sweeping.purges.take
 
     async def taking(state: str | None, counts: Counts, batches: int = 1) -> Any:
-        raise errors.DeadlockDetected("deadlock detected")
+        if counts.changed:
+            raise errors.DeadlockDetected("deadlock detected")
+        return await take(state, counts, batches)
 
     monkeypatch.setattr(sweeping.purges, "take", taking)
     with pytest.raises(errors.DeadlockDetected):
         await live.sweep("age")
+    assert [event.changed for event in live.events.of(SweepCompleted)] == [10]
+    assert await live.value("select sum(changed) from trueup.sweeps") == 10
+
+
+async def test_batches_of_a_message_that_went_before_a_failed_one_are_counted(live: Field) -> None:
+    await live.put(35)
+    await live.do(
+        "create function refuse() returns trigger language plpgsql as"
+        " $$ begin if new.id = 25 then raise 'not this one'; end if; return new; end $$"
+    )
+    await live.do("create trigger refuse before update on things for each row execute function refuse()")
+    age(live, batch=10)
+    purges, counts = (await gathered(live)).purges, Counts()
+    with pytest.raises(psycopg.Error, match="not this one"):
+        await purges.take("new", counts, 4)
+    assert (counts.changed, counts.lateness.count) == (20, 20)
+    assert await live.states() == {"old": 20, "new": 15}
 
 
 async def test_it_starts_at_once_when_asked_to_and_stops(live: Field) -> None:
@@ -170,3 +195,14 @@ async def test_a_rate_holds_for_moves(live: Field) -> None:
 )
 async def test_as_many_batches_in_a_message_as_take_a_tenth_of_a_second(batches: int, took: float, then: int) -> None:
     assert pace.next_batches(batches, took) == then
+
+
+@pytest.mark.parametrize(
+    ("swept_ago", "least", "most"), [(None, 0, 5), (0.0, 300, 305), (299.0, 1, 6), (900.0, 0, 5), (-3600.0, 300, 305)]
+)
+async def test_a_first_sweep_is_due_when_the_last_one_is_long_enough_ago(
+    swept_ago: float | None, least: float, most: float
+) -> None:
+    """Ahead of the clock: it has been set back since."""
+    gate = Gate(paused=False, rests_for=None, pauses=0, swept_ago=swept_ago, now=datetime.now(UTC))
+    assert least <= pace.first_after(timedelta(minutes=5), run_at_start=False, gate=gate) <= most

@@ -144,7 +144,8 @@ class Crew:
     def _begin(self, held: Held) -> None:
         held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
         self._tasks.add(held.task)
-        held.task.add_done_callback(partial(self._over, held))  # one that is cancelled before its first step ends nothing itself
+        # One that is cancelled before its first step ends nothing by itself.
+        held.task.add_done_callback(partial(self._over, held))
 
     def _follow(self) -> Held | None:
         """The next row, if it may begin at once: it is begun, and waits for whoever ends now to open it."""

@@ -23,7 +23,10 @@ def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
     if run_at_start:
         return 0.0
     spread = random.uniform(0, min(STARTS_WITHIN, every.total_seconds() / 10))  # noqa: S311
-    return spread if gate.swept_ago is None else max(0.0, every.total_seconds() - gate.swept_ago) + spread
+    if gate.swept_ago is None:
+        return spread
+    swept_ago = max(0.0, gate.swept_ago)  # ahead of now: the database's clock has been set back since
+    return max(0.0, every.total_seconds() - swept_ago) + spread
 
 
 def next_batches(batches: int, took: float) -> int:

@@ -8,13 +8,17 @@ Before it begins, `max_fraction` is compared with how much of the table would be
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from uuid import UUID
 
+import psycopg
 from psycopg import errors
 
 from trueup.clock import Clock, elapsed
 from trueup.events import Events, ServiceFailed, SweepRefused
 from trueup.reconcile.counts import Counts
+from trueup.store.connect import RETRYABLE
 from trueup.store.purges import Purges
 from trueup.store.reconcilers import Gate, Reconcilers
 from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, next_batches, wait_for_rate
@@ -64,6 +68,17 @@ class Purger(Service):
             await self._log.swept(self.purge.name)
             return counts
         begun_at, started = gate.now, elapsed()
+        try:
+            await self._take_all(gate, counts, started, progress)
+        except psycopg.Error:  # what was taken before it is gone all the same
+            with suppress(*RETRYABLE):
+                await self._tell(begun_at, counts, elapsed() - started)
+            raise
+        await self._log.swept(self.purge.name)
+        await self._tell(begun_at, counts, elapsed() - started)
+        return counts
+
+    async def _take_all(self, gate: Gate, counts: Counts, started: float, progress: Progress | None) -> None:
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
         looked = started
         for state in self.purge.selection.states or (None,):
@@ -85,8 +100,8 @@ class Purger(Service):
                     break
                 if self.purges.in_a_row:
                     batches = next_batches(batches, elapsed() - sent)
-        await self._log.swept(self.purge.name)
+
+    async def _tell(self, begun_at: datetime, counts: Counts, seconds: float) -> None:
         if counts.claimed:
             await self._log.log(self.purge.name, self._holder(), begun_at, counts)
-            self.events.emit(completed(self.purge.name, counts, elapsed() - started))
-        return counts
+            self.events.emit(completed(self.purge.name, counts, seconds))

@@ -1,4 +1,7 @@
--- A day of history, made apart and then attached: only the catch-all partition is locked meanwhile, and finishing goes on.
+-- A day of history, made apart and then attached. Whoever has chosen the catch-all partition for a row of that day, and then waits
+-- for it, would be refused once the day is there: so nobody may be on the way while it is attached, and those who come wait until
+-- it is. That takes milliseconds; what goes to other parents goes on.
 set local lock_timeout = '2s';
 create table {schema}.{day} (like {schema}.{parent} including defaults including constraints);
+lock table {schema}.{parent} in share row exclusive mode;
 alter table {schema}.{parent} attach partition {schema}.{day} for values from ({first}) to ({last});
