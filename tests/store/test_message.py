@@ -184,6 +184,33 @@ async def test_a_reconciler_with_prepared_statements_lives_through_a_column_of_a
             await until(lambda: read == {1, 3_000_000_000})
 
 
+async def test_statements_are_repeated_with_their_values_and_nothing_is_left_behind(
+    connection: AsyncConnection[Any],
+) -> None:
+    await connection.execute("create table t (n int)")
+    add = message.Call(b"insert into t select count(*) + %(more)s::int from t", {"more": 10})
+    look = message.Call(b"select count(*), '100%%' from t", {})
+    answers = await message.repeat(connection, 3, b"BEGIN", add, look, b"COMMIT")
+    assert [answers.check().rows(4 * n + 2) for n in range(3)] == [[(n, "100%")] for n in (1, 2, 3)]
+    assert [answers.count(4 * n + 1) for n in range(3)] == [1, 1, 1]
+    assert await (await connection.execute("select n from t order by n")).fetchall() == [(10,), (11,), (12,)]
+    assert await kept(connection) == 0
+
+
+async def test_what_is_repeated_until_it_fails_is_known_and_nothing_is_left_behind(
+    connection: AsyncConnection[Any],
+) -> None:
+    await connection.execute("create table t (n int)")
+    add = message.Call(b"insert into t select 1 / (2 - count(*)) from t", {})
+    answers = await message.repeat(connection, 5, b"BEGIN", add, b"COMMIT")
+    assert (len(answers), type(answers.error)) == (7, errors.DivisionByZero)
+    assert await (await connection.execute("select count(*) from t")).fetchone() == (2,)
+    assert await kept(connection) == 0
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+    answers = await message.repeat(connection, 2, message.Call(b"select from missing", {}))
+    assert (len(answers), type(answers.error)) == (0, errors.UndefinedTable)
+
+
 async def test_nothing_keeps_a_connection_that_is_not_used_any_more(empty_database_url: str) -> None:
     connection = await AsyncConnection.connect(empty_database_url, autocommit=True)
     await message.send(connection, b"select 1")

@@ -19,7 +19,7 @@ from trueup.jobs.job import Draft
 from trueup.store.enqueue import Stored
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
-from trueup.store.line import Answered, exchange, fetch
+from trueup.store.line import Answered, fetch, repeat
 from trueup.store.message import Part, Rows
 from trueup.store.store import Store
 from trueup.store.workers import Workers
@@ -48,12 +48,12 @@ class OneConnection:
         await self._connection.execute(UNBOUND)
         return rows
 
-    async def exchange(self, parts: Sequence[Part], answered: Answered) -> None:
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
         """As one message, with something harmless for what would begin and end the transaction."""
         await self._connection.execute("select 1")  # it begins here
         instead = {b"BEGIN": b"select 1", b"COMMIT": UNBOUND.encode()}
         inside = [instead.get(part, part) if isinstance(part, bytes) else part for part in parts]
-        await exchange(self._connection, inside, answered)
+        await repeat(self._connection, times, inside, answered)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:

@@ -54,6 +54,11 @@ class Line:
         self._connection: AsyncConnection[Any] | None = None
         self._lost_at: float | None = None
 
+    async def open(self) -> None:
+        """Connect before it is needed: by then somebody else may have taken all connections that the server allows."""
+        async with self.use():
+            pass
+
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         """Run one statement in a transaction of its own and return its rows."""
         async with self.use() as connection:
@@ -64,10 +69,10 @@ class Line:
         async with self.use() as connection:
             return await fetch_steered(connection, steer, query, params)
 
-    async def exchange(self, parts: Sequence[Part], answered: Answered) -> None:
-        """Send statements in one message; what came of them is told before an error is raised."""
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
+        """Send statements so many times in one message; what came of them is told before an error is raised."""
         async with self.use() as connection:
-            await exchange(connection, parts, answered)
+            await repeat(connection, times, parts, answered)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -144,11 +149,9 @@ async def fetch_steered(
     return answers.check().rows(STEERED)
 
 
-async def exchange(connection: AsyncConnection[Any], parts: Sequence[Part], answered: Answered) -> None:
-    answers = await message.send(connection, *parts)
+async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[Part], answered: Answered) -> None:
+    answers = await message.repeat(connection, times, *parts)
     answered(answers)
-    if answers.error is not None:
-        await message.roll_back(connection)
     answers.check()
 
 

@@ -13,6 +13,7 @@ nothing of it.
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_
 
 _REPLANNED = "RevalidateCachedQuery"  # where the server finds out that a kept statement would return something else
 _KEPT_AS = "_trueup_peer"
+_PROCESS = secrets.token_hex(4).encode()  # behind a pooler, what one process has failed to remove is met by others
 
 _numbers = itertools.count(1)
 
@@ -55,15 +57,16 @@ Part = bytes | Call  # one statement
 class Answers:
     """One for each statement that was completed, in their order; and the error that ended it, if one did."""
 
-    def __init__(self, peer: _Peer, results: Sequence[PGresult]) -> None:
+    def __init__(self, peer: _Peer, results: Sequence[PGresult], before: int = 0) -> None:
+        """`before`: so many are left out, of statements that go before those that are asked about."""
         self._peer = peer
-        self._results = results
         self.error: psycopg.Error | None = None
         if not results:
             self.error = psycopg.OperationalError("the server has answered nothing")
         elif results[-1].status in _FAILED:
-            self._results = results[:-1]
             self.error = peer.error(results[-1])
+            results = results[:-1]
+        self._results = results[before:]
 
     def __len__(self) -> int:
         """How many statements were completed."""
@@ -94,6 +97,27 @@ async def send(connection: AsyncConnection[Any], *parts: Part) -> Answers:
     peer = _peer_of(connection)
     texts = [part if isinstance(part, bytes) else await peer.text(part) for part in parts]
     return Answers(peer, await peer.exchange(_BETWEEN.join(texts)))
+
+
+async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> Answers:
+    """Send the same statements so many times in one message. Calls are parsed and planned once for all of them.
+
+    They are prepared within the message, which a pooler sends to one server process from its beginning to its end.
+    """
+    peer, prepare, forget, once = _peer_of(connection), [], [], []
+    for part in parts:
+        if isinstance(part, Call):
+            name = b"trueup_%b_%d" % (_PROCESS, next(_numbers))
+            prepare.append(b"PREPARE %b AS %b" % (name, peer.filled(_template(part.query), part.params)))
+            forget.append(b"DEALLOCATE %b" % name)
+            part = b"EXECUTE %b" % name
+        once.append(part)
+    answers = Answers(peer, await peer.exchange(_BETWEEN.join([*prepare, *once * times, *forget])), len(prepare))
+    if answers.error is not None:
+        await roll_back(connection)
+        for each in forget:
+            await peer.exchange(each)  # whether it is there or not
+    return answers
 
 
 def keep(connection: AsyncConnection[Any]) -> None:
@@ -150,16 +174,17 @@ class _Peer:
             return await self._wait(_exchange(self._pgconn, message))
 
     async def text(self, call: Call) -> bytes:
-        query, params = call
+        """The statement with its values, or what calls it, if it is kept; it is kept from now on, if that may be."""
         if self.kept is None:
-            template = _template(query)
-        elif query in self.kept:
-            template = self.kept[query]
-        else:
+            return self.filled(_template(call.query), call.params)
+        if call.query not in self.kept:
             # In a message of its own: should the other statements fail, it is known whether this one was kept.
-            prepare, template = _prepared(query)
+            prepare, template = _prepared(call.query)
             Answers(self, await self.exchange(prepare)).check()
-            self.kept[query] = template
+            self.kept[call.query] = template
+        return self.filled(self.kept[call.query], call.params)
+
+    def filled(self, template: _Template, params: Params) -> bytes:
         parts = [template.texts[0]]
         for name, text in zip(template.names, template.texts[1:], strict=True):
             parts.append(self._literal(params[name]))
@@ -203,7 +228,7 @@ def _exchange(pgconn: PGconn, message: bytes) -> PQGen[list[PGresult]]:
 
 def _prepared(query: bytes) -> tuple[bytes, _Template]:
     """The statement that has the server keep another one, and the one that calls it."""
-    name = b"trueup_%d" % next(_numbers)
+    name = b"trueup_%b_%d" % (_PROCESS, next(_numbers))
     text, names = numbered(query)
     values = b", ".join(b"%%(%b)s" % each.encode() for each in names)
     call = b"EXECUTE %b%b" % (name, b" (%b)" % values if values else b"")

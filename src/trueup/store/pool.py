@@ -30,7 +30,7 @@ from trueup.store.connect import (
     prepare_if_possible_sync,
     went_away,
 )
-from trueup.store.line import Answered, exchange, fetch, fetch_steered
+from trueup.store.line import Answered, fetch, fetch_steered, repeat
 from trueup.store.message import Part, Rows
 
 WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
@@ -98,9 +98,9 @@ class Pool:
         async with self.use() as connection:
             return await fetch_steered(connection, steer, query, params)
 
-    async def exchange(self, parts: Sequence[Part], answered: Answered) -> None:
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
         async with self.use() as connection:
-            await exchange(connection, parts, answered)
+            await repeat(connection, times, parts, answered)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:

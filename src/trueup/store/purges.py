@@ -81,13 +81,13 @@ class Purges:
         batch, before = self.purge.batch, counts.changed
         if self.purge.lane is not None:
             return await self._take_in_turn(self.purge.lane, state, counts)
-        parts = [b"BEGIN", self._steer, *self._parts(state, batch), b"COMMIT"]
+        parts = [b"BEGIN", Call(self._steer, {}), *self._parts(state, batch), b"COMMIT"]
 
         def answered(answers: Answers) -> None:
             for begin in range(0, len(answers) - len(parts) + 1, len(parts)):
                 self._count(answers, begin + STEERED, counts)
 
-        await self._database.exchange(parts * batches, answered)
+        await self._database.repeat(batches, parts, answered)
         return Taken(batch * batches, counts.changed - before)
 
     async def _take_in_turn(self, lane: str, state: str | None, counts: Counts) -> Taken:
@@ -116,7 +116,7 @@ class Purges:
     def _parts(self, state: str | None, most: int) -> list[Part]:
         """A batch, and how late its rows were."""
         call = Call(self._take(state), {**self._params(), "most": most})
-        return [call] if self.found.partitioned else [call, self._statements["rows/told"]]
+        return [call] if self.found.partitioned else [call, Call(self._statements["rows/told"], {})]
 
     def _count(self, answers: Answers, n: int, counts: Counts) -> None:
         """What the batch did that began with this statement."""

@@ -191,7 +191,7 @@ async def test_a_rate_holds_for_moves(live: Field) -> None:
 
 @pytest.mark.parametrize(
     ("batches", "took", "then"),
-    [(1, 0.001, 2), (4, 0.004, 8), (8, 0.008, 8), (2, 0.08, 2), (8, 0.4, 2), (8, 4.0, 1), (1, 60.0, 1), (1, 0.0, 2)],
+    [(1, 0.001, 2), (8, 0.008, 16), (16, 0.016, 16), (2, 0.08, 2), (8, 0.4, 2), (8, 4.0, 1), (1, 60.0, 1), (1, 0.0, 2)],
 )
 async def test_as_many_batches_in_a_message_as_take_a_tenth_of_a_second(batches: int, took: float, then: int) -> None:
     assert pace.next_batches(batches, took) == then

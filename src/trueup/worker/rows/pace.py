@@ -15,7 +15,7 @@ STARTS_WITHIN = 5.0  # seconds over which the first sweeps of a fleet that start
 PAUSED_LOOK = 5.0  # seconds between looks whether a pause is over
 LOOK_AT_GATE = 1.0  # seconds between looks, during a sweep, whether there is a pause
 IN_A_MESSAGE = 0.1  # seconds that the batches of one message should take at most: nothing can be stopped in between
-MOST_BATCHES = 8
+MOST_BATCHES = 16
 
 
 def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:

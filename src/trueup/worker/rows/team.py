@@ -82,6 +82,7 @@ class Team:
         lanes = [declared.lane for declared in self._declared if declared.lane is not None]
         if lanes:
             await Lanes(self._claiming, self._store.statements, self._store.clock).register(lanes)
+        await self._settling.open()
 
     async def _add(self, declared: Reconciler | Purge) -> None:
         if declared.name in self.members:
