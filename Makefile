@@ -31,11 +31,14 @@ wallpapers: setup ## uploads interrupted at every step, storage that goes away, 
 pulse: setup ## a cron suite under Redis locks: a holder is killed, Redis restarts, and every tick ran once (SECONDS_OF_TRAFFIC=60)
 	@$(BIN)/python -m apps.pulse demo --seconds $${SECONDS_OF_TRAFFIC:-60}
 
+# The tests start hundreds of processes: what one has compiled, none of the others should have to.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -X dev -m pytest
+
 test: setup lint types ## everything: lint, types, and the whole suite against real servers
-	@$(BIN)/python -X dev -m pytest
+	@$(PYTEST)
 
 test-fast: setup ## the parts of the suite that take seconds
-	@$(BIN)/python -m pytest -m "not slow" -x
+	@$(PYTEST) -m "not slow" -x
 
 lint: setup ## style, formatting and the layering of the packages
 	@$(BIN)/ruff check .
@@ -52,9 +55,10 @@ types: setup ## strict type checking of src/ and of the API as users write it
 docs: setup ## build the documentation into site/
 	@$(BIN)/mkdocs build --strict
 
-bench: setup ## throughput and latency as ratios against the raw-SQL limit of the same run
+bench: setup ## throughput and latency as ratios against the raw-SQL limit and other job queues in the same run
 	@$(BIN)/python -m bench.jobs
 	@$(BIN)/python -m bench.reconcile
+	@$(BIN)/python -m bench.peers
 
 chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
 	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,15 +11,24 @@ import pytest
 import pytest_asyncio
 
 from tests.support.database import TestServer
+from tests.support.memory import in_memory
 from trueup import App
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 
 
+def pytest_configure() -> None:
+    if place := in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))  # what `tmp_path` is below
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[TestServer]:
-    with tempfile.TemporaryDirectory(prefix="trueup-pg-") as directory, TestServer(Path(directory)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory()) as directory,
+        TestServer(Path(directory)) as server,
+    ):
         yield server
 
 

@@ -12,6 +12,7 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
+from tests.support.waiting import wait_until
 from trueup.embedded.cluster import Cluster
 from trueup.store.migrate import Migrator
 
@@ -52,7 +53,14 @@ class TestServer:
         try:
             yield self.cluster.url(name)
         finally:
-            self._execute(f"drop database if exists {name} with (force)")
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
+        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+            # `force` alone looks ten times a second whether the sessions have gone, and most are just going.
+            wait_until(lambda: not connection.execute(end, [name]).rowcount, f"nobody uses {name}", pause=0.002)
+            connection.execute(sql.SQL(f"drop database if exists {name} with (force)"))
 
     def _execute(self, statement: str) -> None:
         with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
