@@ -178,10 +178,13 @@ def in_hand(url: str, directory: Path, *, workers_url: str | None = None) -> Ite
     with Fleet("tests.crash.gated", theirs, directory, TRUEUP_LEASE_FOR=LEASE, GATE=str(gate)) as workers:
         this = InHand(url, workers, gate)
         try:
-            this.enqueue(transfer=JOBS, rated=3)
-            this.fill(1, ROWS)
+            this.enqueue(rated=3)
             for worker in [workers.launch() for _ in range(2)]:
                 workers.wait_registered(worker)
+            # Before the others, which take the places of all: one in hand would wait with them, and be held by the dead with them.
+            wait_until(lambda: this.count("trueup.jobs where kind = 'rated'") == 0, "those with a rate have ended")
+            this.enqueue(transfer=JOBS)
+            this.fill(1, ROWS)
             this.wait_fired(2)
             all_of_it = (JOBS, len(gated.MODES) * ROWS)
             wait_until(lambda: this.in_hand() == all_of_it, "all jobs and rows are in hand", timeout=30)

@@ -180,6 +180,15 @@ def test_a_server_whose_first_user_gave_up_while_it_started_is_stopped(home: Pat
     wait_until(lambda: has_stopped(home), "the server has stopped")
 
 
+def test_a_server_whose_data_were_deleted_before_anything_else_is_ended(home: Path, shared: EmbeddedPostgres) -> None:
+    shared.acquire()
+    server, keeper = pid_of_server(home), pid_of_keeper(home)
+    shutil.rmtree(home / "postgres", ignore_errors=True)
+    wait_for_log(home, "the data is gone")
+    wait_until(lambda: not processes.alive(server), "the server is gone")
+    wait_until(lambda: not processes.alive(keeper), "the keeper is gone")
+
+
 def test_a_deleted_directory_ends_the_server_and_makes_room_for_a_new_one(
     home: Path, shared: EmbeddedPostgres, other: EmbeddedPostgres
 ) -> None:

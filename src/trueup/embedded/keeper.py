@@ -10,7 +10,7 @@ the server it keeps the lock until the server is down and it has given up being 
 waits, finds neither server nor keeper, and starts both anew; one who arrived before keeps the keeper from stopping.
 
 Leaves the server alone and ends: when somebody else stopped the server in an orderly way (`postmaster.pid` is gone, while
-a crash leaves it). Ends the server at once: on SIGTERM, and when the directory was deleted.
+a crash leaves it). Ends the server at once: on SIGTERM, and when the directory was deleted, or the data in it.
 
 If the keeper itself is killed the server runs on. The next user starts a new keeper, which adopts it.
 """
@@ -35,6 +35,7 @@ from trueup.embedded.cluster import Cluster
 from trueup.embedded.home import DATABASE, READY, Home
 
 POLL = 0.25  # seconds: how late the last leave or a crash is noticed; a look costs well under a millisecond
+ENDS_WITHIN = 1.0  # seconds between the end of `postmaster.pid` and that of the server, in an orderly stop
 BECOME_WITHIN = 1.0  # seconds: whoever looks whether there is a keeper holds the keeper's lock for a moment
 
 log = logging.getLogger("trueup.embedded.keeper")  # not __name__, which is __main__ here
@@ -91,9 +92,13 @@ class Keeper:
                 return
 
     def _recover(self) -> bool:
-        """Start a crashed server again; False when it did not crash but was stopped."""
+        """Start a crashed server again; False when it did not crash but was stopped, or its directory is being deleted."""
         if not postmaster.pid_file(self._cluster.data).exists():
-            log.info("the server was stopped")
+            if self._cluster.ends(within=ENDS_WITHIN):
+                log.info("the server was stopped")
+            else:
+                log.info("the data is gone")
+                self._cluster.abandon()
             return False
         log.warning("the server crashed; starting it again")
         self._cluster.start()

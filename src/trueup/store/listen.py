@@ -49,7 +49,13 @@ class Ear:
             if not notification.payload.startswith("ping "):
                 yield notification.payload
 
+    def cut(self) -> None:
+        """Make whoever opens it or listens fail; closing is theirs. A connection that is closed while it is in use is a crash."""
+        if self._connection is not None:
+            abort(self._connection)
+
     async def close(self) -> None:
+        """By the one who has opened it, and is done with it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             abort(connection)

@@ -54,11 +54,11 @@ class Listener(Service):
             await self._ear.close()
 
     async def stop(self) -> None:
-        """Listening only ends when its connection does; one that is just being made is closed as soon as it is there."""
+        """Listening only ends when its connection does; one that is just being made is cut as soon as it is there."""
         self._stop.set()
         self._wake.set()
         while self._task is not None and not self._task.done():
-            await self._ear.close()
+            self._ear.cut()
             await asyncio.wait({self._task}, timeout=0.02)
         await super().stop()
 
