@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ class Jobs:
     transfer: Job[..., Any]
     quick: Job[..., Any]
     rated: Job[..., Any]
+    bulky: Job[..., Any]
 
 
 async def passed() -> None:
@@ -58,10 +60,16 @@ def declare(app: App) -> Jobs:
     @app.job(retry=RETRY, rate="20/s")
     async def rated(n: int) -> None: ...
 
+    @app.job(retry=RETRY)
+    async def bulky(n: int) -> str:
+        """What it returns needs room that no page has left."""
+        await passed()
+        return secrets.token_hex(4_000)
+
     @app.cron(EVERY_SECOND, overlap="allow")
     async def secondly(tick: Tick) -> None: ...
 
-    return Jobs(transfer, quick, rated)
+    return Jobs(transfer, quick, rated, bulky)
 
 
 def declare_rows(app: App, journal: Journal) -> None:

@@ -78,6 +78,9 @@ def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_ever
             connection.execute(f"create database full_up template {TEMPLATE} tablespace small strategy file_copy")
         ballast = Ballast(server.cluster)
         with in_hand(server.cluster.url("full_up"), tmp_path) as run:
+            run.enqueue(bulky=2)
+            claimed = "trueup.jobs where kind = 'bulky' and state = 'running'"
+            wait_until(lambda: run.count(claimed) == 2, "those that need room are in hand")
             ballast.fill()
             run.gate.touch()
             wait_until(lambda: no_room_said(run, "finish"), "a worker says that it cannot finish", timeout=30)
