@@ -43,6 +43,8 @@ _numbers = itertools.count(1)
 class StalePlan(psycopg.OperationalError):
     """What a kept statement returns is of another type since a table was altered, or it was dropped. Sent again, it works."""
 
+    sqlstate = errors.InvalidSqlStatementName.sqlstate  # the server has answered: nothing is uncertain
+
 
 class Call(NamedTuple):
     """A statement with values, `%(name)s` in its text."""

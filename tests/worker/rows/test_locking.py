@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.worker.rows.field import Field
-from trueup import App, To
+from trueup import App, Retry, To
 from trueup.events import RowConflict, RowRetried
 from trueup.store import message
 from trueup.worker.rows.held import Held
@@ -236,3 +236,21 @@ async def test_handlers_that_repeat_themselves_and_are_rolled_back_leave_the_con
     assert {event.error for event in field.events.of(RowRetried)} == {"boom"}
     await field.close()
     await field.app.close()
+
+
+async def test_a_handler_that_has_the_server_forget_its_statements_is_tried_again_at_no_cost(field: Field) -> None:
+    forgot: list[int] = []
+
+    async def handler(row: Any, *, tx: Tx) -> Any:
+        if row.id == 3 and not forgot:
+            forgot.append(row.id)
+            await tx.execute("deallocate all")
+        return To("done")
+
+    await field.put(5)
+    field.fix(handler, claim="row_lock", concurrency=1, retry=Retry(first="1ms", jitter=0))
+    counts = await field.sweep()
+    assert (counts.changed, counts.retry, counts.lost) == (4, 1, 0)
+    known = await field.known(3)
+    assert known is not None
+    assert (known["state"], known["attempt"], known["crashes"]) == ("resting", 0, 0)

@@ -14,6 +14,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Ended
 from trueup.reconcile.outcome import Outcome
 from trueup.store.connect import RETRYABLE
+from trueup.store.message import StalePlan
 from trueup.store.rows import Done
 from trueup.worker.rows.held import Held
 
@@ -39,7 +40,7 @@ async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
         yield
     except RETRYABLE as error:
         state = error.sqlstate if isinstance(error, psycopg.Error) else None
-        handled.unspent = isinstance(error, psycopg.Error) and state in NOT_OUR_FAULT
+        handled.unspent = isinstance(error, StalePlan) or (isinstance(error, psycopg.Error) and state in NOT_OUR_FAULT)
         if state is not None and not state.startswith("57P"):
             held.uncertain = False  # the server has refused it; one that stops may have done it
         raise
