@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.crash.working import work
 from tests.support.journal import VARIABLE, Journal
 from trueup import App, Context, DatabaseUnavailable, Discard, GiveUp, Job, Retry, Snooze, Worker
 from trueup.clock import elapsed
@@ -134,16 +134,9 @@ def declare(app: App, journal: Journal | None = None) -> Jobs:
     return Jobs(quick, transfer, transfer_sync, flaky, slow, deliver, rated, fair, limited, choosy, gated, poison)
 
 
-async def work(app: App, journal: Journal, workers: list[Worker]) -> None:
-    worker = app.worker()
-    workers.append(worker)
-    app.events.subscribe(journal)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, worker.request_stop)
-    try:
-        await worker.run()
-    finally:
-        await app.close()
+async def run(app: App, journal: Journal, workers: list[Worker]) -> None:
+    workers.append(app.worker())
+    await work(app, workers[-1], journal)
 
 
 def main() -> None:
@@ -158,7 +151,7 @@ def main() -> None:
     declare(app, journal)
     for _ in range(RESTARTS):  # as whatever looks after the process would
         try:
-            asyncio.run(work(app, journal, workers))
+            asyncio.run(run(app, journal, workers))
             break
         except DatabaseUnavailable:
             workers.clear()

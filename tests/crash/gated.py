@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from psycopg import AsyncConnection
 
 from tests.crash.planner import EVERY_SECOND
 from tests.crash.sweeps import TASKS, WRITE
+from tests.crash.working import work
 from tests.support.journal import VARIABLE, Journal
 from trueup import App, Context, Job, Retry, Row, Tick, To
 
@@ -110,15 +110,8 @@ def declare_rows(app: App, journal: Journal) -> None:
         )(handle_locked if mode == "row_lock" else handle)
 
 
-async def work(app: App, journal: Journal) -> None:
-    worker = app.worker()
-    app.events.subscribe(journal)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, worker.request_stop)
-    try:
-        await worker.run()
-    finally:
-        await app.close()
+async def run(app: App, journal: Journal) -> None:
+    await work(app, app.worker(), journal)
 
 
 def main() -> None:
@@ -126,7 +119,7 @@ def main() -> None:
     app = App()
     declare(app)
     declare_rows(app, journal)
-    asyncio.run(work(app, journal))
+    asyncio.run(run(app, journal))
     journal.close()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from tests.crash.working import work
 from tests.support.journal import VARIABLE, Journal
 from trueup import App, Context, DatabaseUnavailable, Retry, Row, To
 from trueup.events import (
@@ -205,15 +205,8 @@ class Sweeps:
         return self._app.table("wallpapers", key="id", state="upload_state", changed_at="state_changed_at")
 
 
-async def work(app: App, journal: Journal) -> None:
-    worker = app.worker()
-    app.events.subscribe(journal, *TOLD)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, worker.request_stop)
-    try:
-        await worker.run()
-    finally:
-        await app.close()
+async def run(app: App, journal: Journal) -> None:
+    await work(app, app.worker(), journal, *TOLD)
 
 
 def main() -> None:
@@ -224,7 +217,7 @@ def main() -> None:
     Sweeps(app, journal, **typed).declare(os.environ["SWEEPS"].split(","))
     for _ in range(RESTARTS):  # as whatever looks after the process would
         try:
-            asyncio.run(work(app, journal))
+            asyncio.run(run(app, journal))
             break
         except DatabaseUnavailable:
             time.sleep(0.2)
