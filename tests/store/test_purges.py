@@ -262,6 +262,31 @@ async def test_many_at_once_are_as_late_in_all_as_each_of_them(desk: RowsDesk, v
     assert sum(1 for bucket in counts.lateness.counts if bucket) == (1 if span < 1_000 else 2)
 
 
+@pytest.mark.parametrize("verb", ["delete", "move"])
+@pytest.mark.parametrize("span", [5, 30_000])
+async def test_rows_that_a_trigger_keeps_are_not_counted(desk: RowsDesk, verb: str, span: int) -> None:
+    await desk.run(
+        "create function keep() returns trigger language plpgsql as"
+        " $$ begin if old.id % 4 = 0 then return null; end if; return coalesce(new, old); end $$"
+    )
+    await desk.run("create trigger keep before delete or update on t for each row execute function keep()")
+    await put(desk, *((n, "open", NOON - 2 * HOUR - timedelta(seconds=span * n / 20)) for n in range(1, 21)))
+    counts = await finish(await desk.purges(verb, "open", **STALE, **TO[verb]))
+    assert (counts.claimed, counts.changed, counts.lateness.count) == (15, 15, 15)
+    assert await ids(desk) == [4, 8, 12, 16, 20]
+
+
+async def test_several_batches_in_a_message_are_as_many_transactions(desk: RowsDesk) -> None:
+    await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 26)))
+    purges = await desk.purges("move", "open", batch=10, **STALE, to="old")
+    assert (await take(purges, batches=4)).changed == 25
+    assert [row["n"] for row in await desk.run("select count(*) as n from t group by xmin::text order by 1 desc")] == [
+        10,
+        10,
+        5,
+    ]
+
+
 async def test_a_rate_holds_for_the_whole_fleet(desk: RowsDesk, clock: ManualClock) -> None:
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 101)))
     one, other = [await desk.purges("delete", "open", rate="40/s", **STALE) for _ in range(2)]

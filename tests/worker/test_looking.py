@@ -67,3 +67,34 @@ async def test_a_kind_at_its_limit_goes_on_though_a_queue_is_busy(database_url: 
         await seen.seen(JobCompleted, kind="often", count=3)
         await limited.enqueue_many([(n,) for n in range(5)])
         await seen.seen(JobCompleted, kind="limited", count=5)
+
+
+async def test_a_worker_that_has_no_room_waits_until_somebody_makes_some(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has ended and cannot be written takes room, and looking again at once changes nothing."""
+    app = App(database_url, prefetch=4)
+    seen = Watched(app)
+
+    @app.job
+    async def noop(n: int) -> None: ...
+
+    async with app:
+        await noop.enqueue_many([(n,) for n in range(300)])
+        worker = app.worker(concurrency=2)
+        look, send, looks = worker.claimer.run_once, worker.finisher._send, 0
+
+        async def looking() -> float:
+            nonlocal looks
+            looks += 1
+            return await look()
+
+        async def slowly(*given: Any) -> Any:
+            await asyncio.sleep(0.02)
+            return await send(*given)
+
+        monkeypatch.setattr(worker.claimer, "run_once", looking)
+        monkeypatch.setattr(worker.finisher, "_send", slowly)
+        async with worker:
+            await seen.seen(JobCompleted, count=300)
+    assert looks < 300  # some for each time that outcomes were written

@@ -1,8 +1,8 @@
 """Several statements in one message, and what the server answered to each.
 
-One message is one round trip and one system call each way, however many statements, and even transactions, are in it; psycopg's
-own way, a call for each, takes three times as much of this process' time, its pipeline five times. The statements are executed
-one after the other; after one that fails, none that follows is. What was answered before that still counts: a commit that is
+One message is one round trip and one system call each way, however many statements, and even transactions, are in it; psycopg
+has a call for each, or its pipeline, which takes more of this process' time than the calls. The statements are executed one
+after the other; after one that fails, none that follows is. What was answered before that still counts: a commit that is
 followed by something which failed is a commit.
 
 Values become part of the text. On a connection that was told to `keep` them, statements are kept parsed and planned by the

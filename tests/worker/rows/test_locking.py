@@ -93,11 +93,8 @@ async def test_a_row_that_fails_leaves_the_next_one_to_be_handled(field: Field, 
     assert await locked_by_others(field) == 0
 
 
-@pytest.mark.parametrize(
-    ("theirs", "expected"),
-    [("delete from things where id = 2", "conflict"), ("update things set state = 'else' where id = 2", "conflict")],
-)
-async def test_a_next_row_that_is_not_there_any_more_is_passed_over(field: Field, theirs: str, expected: str) -> None:
+@pytest.mark.parametrize("theirs", ["delete from things where id = 2", "update things set state = 'else' where id = 2"])
+async def test_a_next_row_that_is_not_there_any_more_is_passed_over(field: Field, theirs: str) -> None:
     called: list[int] = []
 
     async def handler(row: Any) -> Any:
@@ -109,7 +106,7 @@ async def test_a_next_row_that_is_not_there_any_more_is_passed_over(field: Field
     await field.put(3)
     field.fix(handler, claim="row_lock", concurrency=1)
     counts = await field.sweep()
-    assert (counts.changed, getattr(counts, expected), counts.settled) == (2, 1, 3)
+    assert (counts.changed, counts.conflict, counts.settled) == (2, 1, 3)
     assert called == [1, 3]
     assert [await field.known(n) for n in (1, 2, 3)] == [None] * 3
 

@@ -33,9 +33,8 @@ class Held:
     written: Outcome | None = None  # in a transaction of the handler's, which is committed: nothing is left to lose
     claimed: float = 0.0  # when its claim was answered
     uncertain: bool = False  # that commit was sent, and no answer has come
-    opening: asyncio.Future[Opened | None] | None = (
-        None  # another row's end locks this one; None: it does not come to that
-    )
+    # With claim='row_lock', the end of another row locks this one; None comes of it when it does not come to that.
+    opening: asyncio.Future[Opened | None] | None = None
 
     def kept(self, now: float) -> bool:
         """Whether its lease is to be renewed: not once its handler has used up its time, whatever that still does."""
