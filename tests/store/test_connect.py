@@ -10,6 +10,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.pgbouncer import PgBouncer
 from trueup import App, Row, To
+from trueup.errors import DatabaseUnavailable
+from trueup.store.connect import is_away, may_pass
 from trueup.store.pool import SyncPool
 from trueup.store.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
@@ -102,3 +104,49 @@ async def test_only_what_is_worth_it_is_prepared(database_url: str, prepare: str
         await line.close()
     assert len(rows) == 1
     assert "enqueue" in rows[0][0]
+
+
+def raised(sqlstate: str) -> psycopg.Error:
+    return psycopg.errors.lookup(sqlstate)("as the server says it")
+
+
+AWAY = ["08000", "08006", "08P01", "57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01", "25006", "25P03"]
+PASSING = ["53100", "53200", "57014", "55P03", "58030"]
+OWN = ["22001", "23505", "23P01", "42883", "54000", "P0001", "XX000", "21000", "44000", "0A000", "25P02", "55000"]
+
+
+@pytest.mark.parametrize("sqlstate", AWAY)
+def test_a_server_that_is_away_or_asks_to_repeat_is_not_the_statements_fault(sqlstate: str) -> None:
+    assert is_away(raised(sqlstate))
+    assert not may_pass(raised(sqlstate))
+
+
+@pytest.mark.parametrize("sqlstate", PASSING)
+def test_locks_timeouts_and_full_disks_may_pass_and_are_not_taken_for_an_absence(sqlstate: str) -> None:
+    assert may_pass(raised(sqlstate))
+    assert not is_away(raised(sqlstate))
+
+
+@pytest.mark.parametrize("sqlstate", OWN)
+def test_every_other_refusal_is_the_statements_own(sqlstate: str) -> None:
+    assert not is_away(raised(sqlstate))
+    assert not may_pass(raised(sqlstate))
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True),
+        (psycopg.InterfaceError("the connection is closed"), True),
+        (psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), False),
+        (psycopg.ProgrammingError("cannot adapt type 'object'"), False),
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (DatabaseUnavailable("refused"), True),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), False),
+        (KeyError("a mistake of ours"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_without_an_answer_the_kind_of_error_decides(error: Exception, away: bool) -> None:
+    assert is_away(error) is away

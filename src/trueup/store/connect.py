@@ -17,7 +17,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from trueup.dsn import mask
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, DatabaseUnavailable
 
 RETRYABLE = (
     psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
@@ -27,6 +27,38 @@ RETRYABLE = (
     ConnectionError,
     TimeoutError,
 )
+
+# What a server says when it, not the statement, is the reason: it starts, stops, is full, or chose another transaction.
+AWAY_CLASSES = ("08", "57P0")
+AWAY = frozenset(
+    {
+        errors.TooManyConnections.sqlstate,
+        errors.SerializationFailure.sqlstate,
+        errors.DeadlockDetected.sqlstate,
+        errors.ReadOnlySqlTransaction.sqlstate,
+        errors.IdleInTransactionSessionTimeout.sqlstate,
+        errors.InvalidSqlStatementName.sqlstate,  # it has forgotten a prepared statement, which is prepared anew
+    }
+)
+PASSING_CLASSES = ("53", "58")  # out of disk or memory, an I/O error: of the whole server, or met by one row alone
+PASSING = frozenset({errors.QueryCanceled.sqlstate, errors.LockNotAvailable.sqlstate})
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database is away, or asks for the same statement again. Everything else is the statement's own fault."""
+    if isinstance(error, psycopg.Error):
+        state = error.sqlstate
+        if state is None:  # no answer from a server; psycopg also raises its own DataError for a value it cannot send
+            return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return state.startswith(AWAY_CLASSES) or state in AWAY
+    return isinstance(error, ConnectionError | TimeoutError | DatabaseUnavailable)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a refusal may end by itself: a lock, a timeout, a full disk. It may concern one row or the whole server."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
+
 
 # psycopg prepares a statement on such a connection when that is asked for, and none by itself: a plan that is made once for all
 # values is a bad one for statements over many rows.
