@@ -150,3 +150,41 @@ async def test_the_time_of_the_crash_is_kept_with_the_job(desk: Desk, clock: Man
     clock.advance(seconds=LEASE_S)
     await store.jobs.rescue()
     assert (await desk.row(job.id))["finished_at"] == NOON + LEASE
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3])
+async def test_a_running_job_whose_holder_has_no_row_goes_back_with_its_attempt(
+    desk: Desk, store: Store, max_attempts: int
+) -> None:
+    job = await desk.running(max_attempts=max_attempts)
+    kept = await desk.running()
+    await desk.scalar("delete from trueup.workers where holder = %s", job.holder)
+    assert await store.jobs.rescue() == [Rescued(job.id, "send", 0, job.holder, "", 0, "queued")]
+    row = await desk.row(job.id)
+    assert (row["state"], row["holder"], row["attempt"], row["crashes"], row["errors"]) == ("queued", None, 0, 0, [])
+    assert await desk.state(kept.id) == "running"
+    (again,) = await desk.claim(await desk.worker())
+    assert (again.attempt, again.term > job.term) == (1, True), "the fencing token is never given back"
+
+
+async def test_jobs_of_many_vanished_holders_are_found_among_those_of_living_ones(desk: Desk, store: Store) -> None:
+    jobs = [await desk.running() for _ in range(12)]
+    vanished = [job for number, job in enumerate(jobs) if number % 3 == 0]
+    for job in vanished:
+        await desk.scalar("delete from trueup.workers where holder = %s", job.holder)
+    assert {rescued.job_id for rescued in await store.jobs.rescue()} == {job.id for job in vanished}
+    assert await store.jobs.rescue() == []
+
+
+async def test_a_vanished_holders_finish_is_refused_after_the_rescue(desk: Desk, store: Store) -> None:
+    job = await desk.running()
+    await desk.scalar("delete from trueup.workers where holder = %s", job.holder)
+    await store.jobs.rescue()
+    assert await store.jobs.complete(job.holder, [job], [None]) == set()
+
+
+async def test_a_job_that_was_asked_to_stop_is_dropped_when_its_holder_has_no_row(desk: Desk, store: Store) -> None:
+    job = await desk.running()
+    await store.jobs.request_stop([job.id])
+    await desk.scalar("delete from trueup.workers where holder = %s", job.holder)
+    assert [rescued.state for rescued in await store.jobs.rescue()] == ["cancelled"]

@@ -116,7 +116,10 @@ class JobDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRescued(Event):
-    """A job of a worker whose lease passed was taken from it; `state` is where it went."""
+    """A job of a worker whose lease passed was taken from it; `state` is where it went.
+
+    Without a host, the worker had left before its claim committed: no handler saw the job, and no attempt was spent.
+    """
 
     name = "job.rescued"
     job_id: int

@@ -30,7 +30,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """A job taken from a worker whose lease passed; `state` is where it went."""
+    """A job taken from a worker whose lease passed; `state` is where it went. Without a host, the worker had left in order."""
 
     job_id: int
     kind: str

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, IsolationLevel
 
 from trueup.clock import elapsed
 from trueup.dsn import mask
@@ -103,6 +103,8 @@ class Line:
     async def _open(self) -> AsyncConnection[Any]:
         async with asyncio.timeout(self._connect_timeout * 2):
             connection = await AsyncConnection.connect(**self._settings)
+        # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         self._connection = connection
         return connection
 

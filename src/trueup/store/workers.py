@@ -10,6 +10,7 @@ from uuid import UUID
 
 from trueup.clock import Clock
 from trueup.store.jobs import Database
+from trueup.store.line import fetch
 from trueup.store.load import Statements
 
 GRACE = timedelta(
@@ -86,7 +87,9 @@ class Workers:
     async def leave(self, holder: UUID) -> bool:
         """Go. False: jobs are still in hand, so the row stays until it expires and they are rescued."""
         params = {"now": self._clock.now(), "holder": holder}
-        return bool(await self._database.fetch(self._statements["workers/leave"], params))
+        async with self._database.transaction() as connection:
+            await fetch(connection, self._statements["workers/hold"], params)
+            return bool(await fetch(connection, self._statements["workers/leave"], params))
 
     async def forget(self) -> Sequence[tuple[UUID, str, int]]:
         """Remove the rows of rescued workers that hold nothing any more; returns (holder, host, pid) of each."""

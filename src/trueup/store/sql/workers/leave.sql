@@ -1,5 +1,5 @@
 -- A worker that has handed everything back goes; its last sign of life stays. With jobs still in hand the row stays, and
--- expires, so that they are rescued. Index: jobs_held.
+-- expires, so that they are rescued. Fence: `workers/hold` before it in the same transaction. Index: jobs_held.
 with t as (
   select coalesce(%(now)s::timestamptz, now()) as now
 ), gone as (
