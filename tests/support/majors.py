@@ -77,12 +77,19 @@ class MajorServer(TestServer):
         self._major = major
 
     def __enter__(self) -> Self:
-        found = programs(self._major)
-        self._initialise(found / "initdb")
+        found = self._programs()
         with pytest.MonkeyPatch.context() as during_start:
+            self._prepare(during_start)
+            self._initialise(found / "initdb")
             during_start.setattr(binaries, "installed", lambda: {self._major: found})
             self.cluster.start()
         return super().__enter__()
+
+    def _programs(self) -> Path:
+        return programs(self._major)
+
+    def _prepare(self, patch: pytest.MonkeyPatch) -> None:
+        """Change what the programs find around them when they are started."""
 
     def _initialise(self, initdb: Path) -> None:
         make_private(self.cluster.directory)
