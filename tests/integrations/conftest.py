@@ -6,6 +6,16 @@ from contextlib import ExitStack
 import pytest
 
 from apps.servers.valkey import Valkey
+from trueup.integrations.webhooks import resolver
+from trueup.integrations.webhooks.resolver import Resolver
+
+
+@pytest.fixture(autouse=True)
+def fresh_resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    """What one test's names resolved to, or did not, is forgotten in the next."""
+    fresh = Resolver()
+    monkeypatch.setattr(resolver, "SHARED", fresh)
+    return fresh
 
 
 @pytest.fixture

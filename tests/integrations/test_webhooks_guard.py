@@ -41,7 +41,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]
     """Names resolve to these, lookup by lookup, the last one for ever. Returns the list of lookups, as it grows."""
     lookups: list[str] = []
 
-    def getaddrinfo(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int | None, *_: Any, **__: Any) -> list[Any]:
         answer = answers[min(len(lookups), len(answers) - 1)]
         lookups.append(host)
         if not answer:
@@ -120,12 +120,9 @@ async def test_the_address_that_was_judged_is_the_one_connected_to(monkeypatch: 
         async with Webhook(f"http://rebinding.example:{judged.port}/", allow=["127.0.0.2/32"]) as hook:
             await hook.deliver({}, key="1")
             assert lookups == ["rebinding.example"]
-            await hook.deliver({}, key="2")
-            assert lookups == ["rebinding.example"], "the connection is kept, and with it the address"
-            await hook.aclose()
             with pytest.raises(TargetRefused):
-                await hook.deliver({}, key="3")
-        assert [got.headers["host"] for got in judged.received] == [f"rebinding.example:{judged.port}"] * 2
+                await hook.deliver({}, key="2")
+        assert [got.headers["host"] for got in judged.received] == [f"rebinding.example:{judged.port}"]
         assert inside.connections == 0
 
 
@@ -145,7 +142,7 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(monkeypatch: p
 @pytest.mark.asyncio
 async def test_families_are_tried_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, ["2606:4700::1", "2606:4700::2", "2606:4700::3", "1.1.1.1", "1.0.0.1"])
-    found = await Guard().addresses("example.com", 443)
+    found = await Guard().addresses("example.com")
     assert [str(address) for address in found] == ["2606:4700::1", "1.1.1.1", "2606:4700::2", "1.0.0.1"]
 
 

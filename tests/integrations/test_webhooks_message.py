@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from trueup import ConfigError, InvalidArguments
 from trueup.integrations.webhooks import DeliveryFailed, Webhook
 from trueup.integrations.webhooks.payload import encode
-from trueup.integrations.webhooks.retry_after import LEAST, MOST, retry_after
+from trueup.integrations.webhooks.retry_after import MAX_POSTPONEMENT, MIN_POSTPONEMENT, retry_after
 from trueup.integrations.webhooks.target import header_of
 
 PUBLIC = "https://example.com/hooks"
@@ -185,7 +185,7 @@ def test_no_retry_after_is_too_strange_to_be_read(value: str, now: str, dated: b
         *([(b"date", now.encode("utf-8", "replace"))] * dated),
     ]
     after = retry_after(httpx.Headers(headers))
-    assert after is None or LEAST <= after <= MOST
+    assert after is None or MIN_POSTPONEMENT <= after <= MAX_POSTPONEMENT
 
 
 @pytest.mark.parametrize(

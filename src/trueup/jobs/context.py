@@ -70,6 +70,14 @@ class Context:
         return self.job.lateness
 
     @property
+    def snoozed_for(self) -> timedelta:
+        """For how long this job has been put off by `Snooze`: the time since the run that raised the first one.
+
+        Zero for a job that was never snoozed. For the job of a schedule it is the time since its tick was due.
+        """
+        return self.job.snoozed_for
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this job."""
         return self.job.idempotency_key

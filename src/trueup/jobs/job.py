@@ -51,14 +51,21 @@ class ClaimedJob:
     run_at: datetime
     enqueued_at: datetime
     claimed_at: datetime
-    schedule: str | None = None  # the schedule whose tick this job is, and when that was due
-    due_at: datetime | None = None
+    schedule: str | None = None  # the schedule whose tick this job is
+    due_at: datetime | None = (
+        None  # when that tick was due; of any other job, when it was claimed before its first snooze
+    )
     asked_to_stop: bool = False  # while it ran before: it failed or was handed back before it could be stopped
 
     @property
     def lateness(self) -> timedelta:
         """How long after it was due the job was claimed."""
         return self.claimed_at - self.run_at
+
+    @property
+    def snoozed_for(self) -> timedelta:
+        """How long ago the job was claimed before it was first snoozed (or its tick was due); zero if it never was."""
+        return timedelta() if self.due_at is None else max(self.claimed_at - self.due_at, timedelta())
 
     @property
     def idempotency_key(self) -> str:

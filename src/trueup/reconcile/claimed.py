@@ -37,6 +37,11 @@ class ClaimedRow:
         return timedelta() if self.due_at is None else max(self.claimed_at - self.due_at, timedelta())
 
     @property
+    def snoozed_for(self) -> timedelta:
+        """Rows do not remember when they were first put off; how long they have been due comes closest."""
+        return self.lateness
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt at this row by this reconciler: give it to whatever the handler calls outside."""
         return f"{self.reconciler}:{self.key}"

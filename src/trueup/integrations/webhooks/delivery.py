@@ -51,7 +51,8 @@ class Webhook:
     hosts that may be delivered to although they are not public. `secret`, one or several, has deliveries signed. `tls` is
     for certificates of your own. `max_response` is how much of an answer is read.
 
-    Connections are kept open for the next delivery, apart for each event loop; `aclose` closes those of the running one.
+    Each delivery has a connection of its own. A receiver's stray second answer can therefore never be taken for the answer to
+    the next message.
 
     With a `client` of your own its proxies, certificates and authentication are used, and it is never closed here. Where it
     connects to is then not checked. Redirects are not followed with it either.
@@ -79,7 +80,7 @@ class Webhook:
         self._most_read = _size(max_response)
         self._tls = default_tls() if tls is None and client is None and self._url.scheme == "https" else tls
         self._client = client
-        self._transports: dict[asyncio.AbstractEventLoop, GuardedTransport] = {}
+        self._transport = GuardedTransport(self._guard, self._tls)
         if client is None:
             self._refuse_forbidden_literal()
         elif allow or tls is not None:
@@ -95,10 +96,7 @@ class Webhook:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop. The webhook can be used again."""
-        transport = self._transports.pop(asyncio.get_running_loop(), None)
-        if transport is not None:
-            await transport.aclose()
+        """Nothing is kept open between deliveries; the webhook can be used again."""
 
     async def deliver(
         self,
@@ -137,6 +135,7 @@ class Webhook:
             **self._headers,
             **checked_headers(headers),
             "accept-encoding": "identity",  # an answer that is not compressed cannot grow
+            "connection": "close",
             "idempotency-key": sent_key,
         }
         if self._keys:
@@ -153,7 +152,7 @@ class Webhook:
             async with asyncio.timeout_at(deadline):
                 if self._client is not None:
                     return await self._client.send(request, stream=True, follow_redirects=False)
-                return await self._transport().handle_async_request(request)
+                return await self._transport.handle_async_request(request)
         except (TimeoutError, httpx.TimeoutException):
             within = format_duration(self._timeout)
             raise DeliveryFailed(f"{shown(self._url)} has not answered within {within}") from None
@@ -174,7 +173,7 @@ class Webhook:
             pass  # what was read until then is as good an excerpt as any
         finally:
             with suppress(httpx.HTTPError, OSError):
-                await response.aclose()  # closes the connection, too, unless the answer was read to its end
+                await response.aclose()  # and with it the connection
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding != "identity" and read:
             return f"({encoding[:20]}, not unpacked)"
@@ -193,15 +192,6 @@ class Webhook:
         if response.is_redirect:
             reason += ", and redirects are not followed: give the URL it leads to"
         return DeliveryFailed(reason, status, excerpt)
-
-    def _transport(self) -> GuardedTransport:
-        loop = asyncio.get_running_loop()
-        transport = self._transports.get(loop)
-        if transport is None:
-            for other in [other for other in list(self._transports) if other.is_closed()]:
-                self._transports.pop(other, None)
-            transport = self._transports[loop] = GuardedTransport(self._guard, self._tls)
-        return transport
 
     def _refuse_forbidden_literal(self) -> None:
         """An address in the URL needs no resolving: it is judged at once, so that it can be refused when it is entered."""

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from trueup.durations import Duration, parse_duration
 from trueup.errors import TrueupError
+from trueup.integrations.webhooks.retry_after import MAX_POSTPONEMENT, MIN_POSTPONEMENT
 
+POSTPONE_FOR = timedelta(days=1)  # as long as receivers are ever down for; then somebody should hear of it
 MOST_SHOWN = 200  # characters of an answer in an error's text; `excerpt` has the rest
 
 
@@ -38,12 +41,27 @@ class DeliveryFailed(DeliveryError):
 
 
 class DeliveryPostponed(DeliveryError):
-    """The receiver asks to be left alone for `after`, which is from one second to one hour."""
+    """The receiver asks to be left alone for `after`, which is from one second to one hour.
+
+    `raise Snooze(error.delay(ctx.snoozed_for))` heeds it without spending an attempt, for a day at most.
+    """
 
     def __init__(self, after: timedelta, status: int, reason: str = "postponed") -> None:
         super().__init__(f"{reason}, again after {after.total_seconds():g} s")
         self.after = after
         self.status = status
+
+    def delay(self, waited: timedelta, *, within: Duration = POSTPONE_FOR) -> timedelta:
+        """How long to wait now, when this message has been put off for `waited` already. Raises this error after `within`.
+
+        At least what the receiver asked for, and at least half of `waited`, up to an hour: a receiver that says "in a second"
+        for ever is asked less and less often. After `within` the postponement counts as a failed attempt like any other.
+        """
+        left = parse_duration(within) - waited
+        if left <= timedelta():
+            raise self
+        growing = min(max(self.after, waited / 2), MAX_POSTPONEMENT)
+        return max(min(growing, left), MIN_POSTPONEMENT)
 
 
 class DeliveryRefused(DeliveryError):

@@ -10,16 +10,14 @@ The ranges are those of IANA's special-purpose registries. They are written out 
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from itertools import chain, zip_longest
 
 from trueup.errors import ConfigError
+from trueup.integrations.webhooks import resolver
 from trueup.integrations.webhooks.errors import TargetRefused
-
-Address = IPv4Address | IPv6Address
+from trueup.integrations.webhooks.resolver import Address
 
 _FORBIDDEN_4 = {
     IPv4Network(network): kind
@@ -58,7 +56,7 @@ _FORBIDDEN_6 = {
     )
 }
 _NAT64 = IPv6Network("64:ff9b::/96")  # where a network without IPv4 reaches the whole of it
-MOST_TRIED = 4  # addresses of one host: more would leave each too little of the time
+MAX_TRIED = 4  # addresses of one host: more would leave each too little of the time
 
 
 class Guard:
@@ -95,23 +93,18 @@ class Guard:
             return None
         return f"the address {address} is {kind}; if it is meant, name it in allow="
 
-    async def addresses(self, host: str, port: int) -> list[Address]:
-        """Those to connect to, in the order to try them. Raises TargetRefused if any address of the host is forbidden.
+    async def addresses(self, host: str) -> list[Address]:
+        """The addresses to connect to, in the order to try them.
 
-        One bad address among good ones is no accident, or one that somebody has to repair.
+        Raises TargetRefused if any address of the host is forbidden: one bad address among good ones is no accident, or
+        one that somebody has to repair. Raises OSError when the name cannot be resolved.
         """
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except UnicodeError as error:  # a label that is empty or too long
-            raise OSError("it is not a host name") from error
-        addresses = list(dict.fromkeys(ip_address(where[0]) for *_, where in found))
+        addresses = await resolver.SHARED.addresses(host)
         for address in addresses:
             fault = self.fault(host, address)
             if fault is not None:
                 raise TargetRefused(f"{host}: {fault}")
-        if not addresses:
-            raise OSError("it has no address")
-        return _in_turns(addresses)[:MOST_TRIED]
+        return _in_turns(addresses)[:MAX_TRIED]
 
 
 def kind_of(address: Address) -> str | None:

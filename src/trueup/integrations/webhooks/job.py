@@ -7,9 +7,10 @@ from typing import Any, TypedDict
 
 from trueup.app import App
 from trueup.backoff import Retry
+from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.integrations.webhooks.delivery import Webhook
-from trueup.integrations.webhooks.errors import DeliveryPostponed, DeliveryRefused
+from trueup.integrations.webhooks.errors import POSTPONE_FOR, DeliveryPostponed, DeliveryRefused
 from trueup.jobs.context import Context
 from trueup.jobs.definition import Job
 from trueup.jobs.outcome import Snooze
@@ -28,14 +29,22 @@ class Receipt(TypedDict):
 
 
 def delivery_job(
-    app: App, webhook: Webhook, *, name: str = "deliver", queue: str = "default", retry: Retry = RETRY
+    app: App,
+    webhook: Webhook,
+    *,
+    name: str = "deliver",
+    queue: str = "default",
+    retry: Retry = RETRY,
+    postpone_for: Duration = POSTPONE_FOR,
 ) -> Job[..., Receipt]:
     """A job of (payload, key=None, headers=None) that delivers to this webhook.
 
     Without a `key` its idempotency key is that of the job; in either case every attempt has the same, and the same bytes. A
-    receiver that says when to come back is heeded, without an attempt being spent; one that refuses, or may not be connected
-    to, ends the job. `app.close` closes the webhook's connections.
+    receiver that says when to come back is heeded without an attempt being spent, at growing intervals and for up to
+    `postpone_for`; after that its postponements count as failed attempts. One that refuses, or may not be connected to, ends
+    the job.
     """
+    patience = parse_duration(postpone_for)
     retry = replace(retry, give_up_on=(*retry.give_up_on, *HOPELESS))
 
     @app.job(name=name, queue=queue, retry=retry)
@@ -45,8 +54,7 @@ def delivery_job(
         try:
             delivered = await webhook.deliver(payload, key=key or ctx.idempotency_key, headers=headers, sent_at=ctx.now)
         except DeliveryPostponed as postponed:
-            raise Snooze(postponed.after) from postponed
+            raise Snooze(postponed.delay(ctx.snoozed_for, within=patience)) from postponed
         return Receipt(status=delivered.status, answer=delivered.body_excerpt[:MOST_ANSWER])
 
-    app.on_close(webhook.aclose)
     return deliver

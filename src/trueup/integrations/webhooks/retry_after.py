@@ -8,21 +8,21 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-LEAST = timedelta(seconds=1)  # "0" would have us call without pause, and no attempt is spent on it
-MOST = timedelta(hours=1)
+MIN_POSTPONEMENT = timedelta(seconds=1)  # "0" would have us call without pause, and no attempt is spent on it
+MAX_POSTPONEMENT = timedelta(hours=1)
 
 _SECONDS = re.compile("[0-9]+")
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 def retry_after(headers: httpx.Headers) -> timedelta | None:
-    """How long the receiver wants to be left alone, from LEAST to MOST. None when it does not say, or nothing sensible.
+    """How long the receiver wants to be left alone, from a second to an hour. None when it does not say, or nothing sensible.
 
     A date is compared with the receiver's own `Date`, so that neither its clock nor ours needs to be right.
     """
     value = _first(headers, "retry-after")
     if _SECONDS.fullmatch(value):
-        return _bounded(MOST if len(value) > _MOST_DIGITS else timedelta(seconds=int(value)))
+        return _bounded(MAX_POSTPONEMENT if len(value) > _MAX_DIGITS else timedelta(seconds=int(value)))
     then, now = _moment(value), _moment(_first(headers, "date"))
     if then is None or now is None or then < now:
         return None
@@ -42,4 +42,4 @@ def _moment(text: str) -> datetime | None:
 
 
 def _bounded(after: timedelta) -> timedelta:
-    return min(max(after, LEAST), MOST)
+    return min(max(after, MIN_POSTPONEMENT), MAX_POSTPONEMENT)

@@ -1,7 +1,8 @@
 -- snooze: running -> queued, later, and the attempt is given back. Fence: (id, holder, term).
+-- The first one keeps in due_at when the job was claimed, so that handlers can bound for how long they put it off.
 -- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 update {schema}.jobs as j
-   set state = 'queued', holder = null, attempt = attempt - 1,
+   set state = 'queued', holder = null, attempt = attempt - 1, due_at = coalesce(due_at, claimed_at),
        run_at = mine.run_at, rank = mine.run_at - make_interval(secs => priority * %(aging)s::float8)
   from (select m.id, m.term, coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => m.delay) as run_at
           from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(delays)s::float8[]) as m(id, term, delay)) as mine
