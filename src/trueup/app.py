@@ -365,7 +365,7 @@ class App:
                 # By name: integrations are edges that App must not depend on, and this one needs a package few install.
                 redis: Any = import_module("trueup.integrations.redis")
                 urls = redis_urls(settings.redis_url)
-                made = redis.leases(urls, store.terms, settings.schema, settings.redis_unavailable, key)
+                made = redis.leases(urls, store.terms, settings.schema, settings.redis_unavailable, key, self.events)
                 return cast(LeaseBackend, made)
 
     @property

@@ -66,7 +66,7 @@ class LostClaim(TrueupError):
 
 
 class NotAcquired(TrueupError):
-    """The lease is held elsewhere; or whoever keeps it could not be asked (`unreachable`), which counts as held."""
+    """The lease is held elsewhere; or it could not be found out whether it is (`unreachable`), and it was not given."""
 
     def __init__(self, name: str, reason: str = "it is held elsewhere", *, unreachable: bool = False) -> None:
         super().__init__(f"lease {name!r} was not acquired: {reason}")
@@ -76,10 +76,10 @@ class NotAcquired(TrueupError):
 
 
 class LostLease(TrueupError):
-    """The lease passed, or went to somebody else, while it was being used."""
+    """The lease expired, went to another holder, or was released, and is still being used."""
 
     def __init__(self, name: str, term: int) -> None:
-        super().__init__(f"lease {name!r} of term {term} is lost")
+        super().__init__(f"lease {name!r} of term {term} is lost or was released")
         self.name = name
         self.term = term
 

@@ -199,13 +199,15 @@ async def test_what_expires_while_postgresql_makes_the_term_is_not_held(quorum: 
     assert isinstance(backend, RedisQuorum)
     mint = store.terms.mint
 
-    def slow(*arguments: Any) -> int | None:
+    def slow(*arguments: Any) -> int:
         for server in backend._servers:
-            server.flushall()  # as their expiry would
+            server._client.flushall()  # as their expiry would
         return mint(*arguments)
 
     monkeypatch.setattr(store.terms, "mint", slow)
-    assert await asyncio.to_thread(backend.acquire, "nightly", uuid4(), timedelta(seconds=1)) is None
+    with pytest.raises(NotAcquired, match="longer than its ttl") as unknown:
+        await asyncio.to_thread(backend.acquire, "nightly", uuid4(), timedelta(seconds=1))
+    assert unknown.value.unreachable
     backend.close()
 
 
@@ -307,7 +309,8 @@ async def test_one_who_still_has_it_under_the_key_of_an_older_release_is_refused
     shop: App, valkey: Valkey
 ) -> None:
     older = RedisLeases(valkey.url, shop.store.terms, "trueup")  # where schemas were not part of the key
-    term = await asyncio.to_thread(older.acquire, "nightly", uuid4(), timedelta(seconds=30))
+    holder = uuid4()
+    term = await asyncio.to_thread(older.acquire, "nightly", holder, timedelta(seconds=30))
     assert term == 1
     async with lease(shop) as newer:
         assert valkey.keys() == ["shop:lease:nightly", "trueup:lease:nightly"], "both hold it"
@@ -315,7 +318,7 @@ async def test_one_who_still_has_it_under_the_key_of_an_older_release_is_refused
             await newer.fence(tx)
         with pytest.raises(LostLease):
             async with shop.transaction() as tx:
-                await shop.store.terms.fence(older.fence_name("nightly"), term, tx)
+                await shop.store.terms.fence(older.fence_name("nightly"), holder, term, tx)
     older.close()
 
 

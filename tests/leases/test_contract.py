@@ -10,6 +10,7 @@ import pytest
 
 from tests.leases.keepers import Keeper
 from tests.support.waiting import wait_until
+from trueup.errors import LostLease
 from trueup.leases.backend import LeaseBackend
 
 LONG = timedelta(seconds=60)
@@ -47,11 +48,19 @@ def test_terms_grow_strictly_also_for_the_same_holder(keeper: Keeper) -> None:
 
 
 def test_asking_in_vain_leaves_the_fence_of_the_holder_alone(keeper: Keeper) -> None:
-    backend = keeper.make()
-    term = taken(backend, uuid4())
+    backend, holder = keeper.make(), uuid4()
+    term = taken(backend, holder)
     assert keeper.make().acquire(NAME, uuid4(), LONG) is None
     with psycopg.connect(keeper.database_url) as tx:
-        keeper.app.store.terms.fence_sync(backend.fence_name(NAME), term, tx)
+        keeper.app.store.terms.fence_sync(backend.fence_name(NAME), holder, term, tx)
+
+
+def test_the_fence_refuses_a_lease_that_was_given_back(keeper: Keeper) -> None:
+    backend, holder = keeper.make(), uuid4()
+    term = taken(backend, holder)
+    backend.release(NAME, holder, term)
+    with psycopg.connect(keeper.database_url) as tx, pytest.raises(LostLease):
+        keeper.app.store.terms.fence_sync(backend.fence_name(NAME), holder, term, tx)
 
 
 def test_only_holder_and_term_together_renew_and_release(keeper: Keeper) -> None:

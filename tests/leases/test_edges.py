@@ -235,6 +235,84 @@ async def test_nobody_takes_over_before_a_fenced_transaction_has_ended(app: App)
             await asyncio.sleep(60)
 
 
+@pytest.mark.parametrize("backend", ["postgres", "advisory"])
+async def test_after_it_was_given_back_a_lease_is_not_held_and_its_fence_refuses(app: App, backend: Any) -> None:
+    async with app.lease("nightly", backend=backend) as lease:
+        assert lease.held()
+    assert not lease.held()
+    assert not lease.lost.is_set(), "it was given back, not lost"
+    assert "not held" in repr(lease)
+    with pytest.raises(LostLease, match="released"):
+        lease.check()
+    async with app.transaction() as tx:
+        with pytest.raises(LostLease):
+            await lease.fence(tx)
+
+
+async def test_a_lost_lease_is_refused_by_its_fence(app: App) -> None:
+    with pytest.raises(LostLease):
+        async with app.lease("nightly", ttl="1s") as lease:
+            await app.store.pool.fetch(b"delete from trueup.leases")
+            await asyncio.sleep(60)
+    async with app.transaction() as tx:
+        with pytest.raises(LostLease):
+            await lease.fence(tx)
+
+
+async def test_an_advisory_name_and_the_key_of_that_number_are_fenced_apart(app: App) -> None:
+    async with (
+        app.lease("42", backend="advisory") as named,
+        app.lease("other", backend="advisory", key=42) as numbered,
+        app.transaction() as tx,
+    ):
+        await named.fence(tx)
+        await numbered.fence(tx)
+
+
+async def test_one_frozen_in_a_fenced_transaction_does_not_keep_the_lease_for_ever(
+    app: App, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "MIN_SILENCE", SECOND)
+    lease = await app.lease("nightly", ttl="1s").__aenter__()
+    with psycopg.connect(database_url) as frozen:
+        lease.fence_sync(frozen)
+        await app.close()  # nothing renews it from here on
+        other = App(database_url)
+        with other.lease_sync("nightly", wait="15s") as heir:
+            assert heir.term > lease.term
+        other.close_sync()
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            frozen.execute("select 'too late'")
+
+
+@pytest.mark.parametrize(("theirs", "then"), [("0", "1min"), ("5s", "5s"), ("1h", "1min"), ("60001ms", "1min")])
+async def test_a_fence_bounds_silence_and_leaves_a_shorter_bound_alone(
+    app: App, database_url: str, theirs: str, then: str
+) -> None:
+    setting = "idle_in_transaction_session_timeout"
+    async with app.lease("nightly") as lease, await psycopg.AsyncConnection.connect(database_url) as tx:
+        await tx.execute(f"set {setting} = '{theirs}'")
+        await tx.commit()
+        await lease.fence(tx)
+        shown = await (await tx.execute(f"show {setting}")).fetchone()
+        await tx.commit()
+        after = await (await tx.execute(f"show {setting}")).fetchone()
+    assert (shown, after) == ((then,), (theirs,))
+
+
+async def test_a_lease_whose_row_is_locked_is_unknown_unless_it_is_seen_to_be_held(app: App, database_url: str) -> None:
+    async with app.lease("nightly") as lease:
+        with psycopg.connect(database_url) as tx:
+            lease.fence_sync(tx)
+            with pytest.raises(NotAcquired, match="held elsewhere") as held:
+                await app.lease("nightly").__aenter__()
+            assert not held.value.unreachable
+            await forget(app)
+            with pytest.raises(NotAcquired, match="another transaction has locked it") as unknown:
+                await app.lease("nightly").__aenter__()
+            assert unknown.value.unreachable
+
+
 @pytest.mark.slow
 async def test_renewals_go_on_while_a_fenced_transaction_is_open(app: App) -> None:
     async with app.lease("nightly", ttl="1s") as lease, app.store.pool.transaction() as tx:

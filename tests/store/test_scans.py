@@ -36,7 +36,7 @@ class Holder:
         self.term = term
 
     async def fence(self, tx: AsyncConnection[Any]) -> None:
-        await self._store.terms.fence(lease_name(NAME), self.term, tx)
+        await self._store.terms.fence(lease_name(NAME), self._holder, self.term, tx)
 
     def release(self) -> None:
         RowLeases(self._store.terms).release(lease_name(NAME), self._holder, self.term)

@@ -37,7 +37,7 @@ from trueup.events.jobs import (
     JobsRevived,
     JobStarted,
 )
-from trueup.events.leases import LeaseAcquired, LeaseLost, LeaseNotReleased
+from trueup.events.leases import LeaseAcquired, LeaseGrantedOpenly, LeaseLost, LeaseNotReleased
 from trueup.events.reconcilers import (
     IndexMissing,
     ReconcilerDeclared,
@@ -99,6 +99,7 @@ __all__ = [
     "JobsEnqueued",
     "JobsRevived",
     "LeaseAcquired",
+    "LeaseGrantedOpenly",
     "LeaseLost",
     "LeaseNotReleased",
     "ListenRestored",

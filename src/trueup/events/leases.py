@@ -37,3 +37,14 @@ class LeaseNotReleased(Event):
     term: int
     holder: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGrantedOpenly(Event):
+    """Redis is away and `redis_unavailable="open"`: a lease was given, or is kept, without asking it. Others may have it, too."""
+
+    name = "lease.granted_openly"
+    lease: str
+    term: int
+    holder: str
+    reason: str

@@ -2,45 +2,61 @@
 
 Redis only makes it unlikely that two work at once. It forgets: a server restarted without persistence, a flush, a failover
 to a replica that lags, a clock that jumps, and the next one gets the lease while the first still works. So every holder's
-term comes from PostgreSQL, and `lease.fence(tx)` inside the holder's transaction refuses whoever is not the newest. That,
+term comes from PostgreSQL, and `lease.fence(tx)` inside the holder's transaction refuses every term but the newest. That,
 and not Redis, is what makes a write safe.
 
 Taking it is done in this order, and each step has its reason:
 
-1. `SET key holder NX PX ttl`. Before the term is made, because making one ends the fence of the holder before us: somebody
-   who merely asks must not do that.
+1. A claim: the key becomes `holder`, if it is free. Before the term is made, because making one ends the fence of the holder
+   before us: asking in vain must not do that.
 2. The term, from PostgreSQL.
 3. The value becomes `holder:term`, if the key is still ours: PostgreSQL may have been slow. From here on renewing and giving
    back compare the whole value, in one script each, so neither can touch what belongs to a later holder.
 
-When Redis cannot be reached nobody gets the lease (`unavailable="closed"`), and whoever has it is told when its time is over.
+So a key says whether somebody holds the lease (`holder:term`, or whatever other programs write) or is still trying (`holder`). Only
+the first is "held elsewhere". Everything that is not known is unknown, with its reason: servers that do not answer or refuse,
+answers that come too late, claims that met on different servers. Claims that met are tried again after a random pause.
+
+When Redis cannot be reached the lease is given to nobody (`unavailable="closed"`), and its holder is told when its time is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.errors import ConfigError, NotAcquired
+from trueup.events import Events, LeaseGrantedOpenly
+from trueup.integrations.redis_servers import Answer, Fault, Question, Server, ask, connect
 from trueup.store.leases import Terms
 
-try:
-    from redis import Redis, RedisError
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-except ImportError as error:  # pragma: no cover - the tests have it
-    raise ConfigError('leases in Redis need the redis package: pip install "trueup[redis]"') from error
+__all__ = ["RedisLeases", "RedisQuorum", "Unavailable", "connect", "leases"]
 
 Unavailable = Literal["closed", "open"]
 
-MOST_SECONDS = 0.5  # for a connection or an answer; with a dead server among several, each try costs this much
 DRIFT = 0.01  # how much faster a server's clock may run than ours, as a part of the ttl
-DRIFT_LEAST = 0.002  # seconds: expiry in Redis is by whole milliseconds
+MIN_DRIFT = 0.002  # seconds: expiry in Redis is by whole milliseconds
+SPLIT_FOR = 2.0  # seconds during which claims that met are tried again
+SPLIT_PAUSE = 0.02  # seconds before the first of these; each is up to twice as long as the one before
 
+HELD, TAKEN, CLAIMED = 0, 1, 2
+
+# A holder whose first try was not answered finds its own claim, and takes it. 36 characters are a holder without a term: a claim.
+CLAIM = """
+local value = redis.call('get', KEYS[1])
+if value and value ~= ARGV[1] then
+  if #value == 36 and not string.find(value, '[^0-9a-f-]') then return 2 end
+  return 0
+end
+redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
 # Old and new value are the same for a renewal, and differ once: when the term has been made.
 EXTEND = """
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -52,13 +68,41 @@ if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('del', KEYS[1])
 """
 
+_independent: set[tuple[str, ...]] = set()  # quorums of this process that were found to be several servers
+
 
 class Votes(NamedTuple):
-    """What the servers said. `errors` are of those that said nothing."""
+    """What the servers said. `claimed` by somebody who does not hold it yet."""
 
     yes: int
-    no: int
-    errors: tuple[str, ...]
+    held: int
+    claimed: int
+    faults: tuple[Fault, ...]
+    reasons: str
+
+    @property
+    def answered(self) -> int:
+        return self.yes + self.held + self.claimed
+
+    @property
+    def away(self) -> bool:
+        return bool(self.faults) and all(fault.away for fault in self.faults)
+
+
+class Unknown(NotAcquired):
+    """Whether it is held could not be found out. `away`: because no server that matters said anything."""
+
+    def __init__(self, name: str, reason: str, *, away: bool = False) -> None:
+        super().__init__(name, reason, unreachable=True)
+        self.away = away
+
+
+class Unanswered(ConnectionError):
+    """A renewal or a release that a majority did not answer."""
+
+    def __init__(self, reason: str, *, away: bool) -> None:
+        super().__init__(reason)
+        self.away = away
 
 
 class RedisQuorum:
@@ -70,9 +114,12 @@ class RedisQuorum:
     """
 
     def __init__(self, urls: Sequence[str], terms: Terms, schema: str, key: str | None = None) -> None:
-        if len(urls) < 3 or len(set(urls)) < len(urls):
-            raise ConfigError("a quorum needs three or more different Redis servers; an even number adds no safety")
-        self._servers = [connect(url) for url in urls]
+        if len(urls) < 3 or len({_place(url) for url in urls}) < len(urls):
+            raise ConfigError(
+                "a quorum needs three or more different Redis servers, not databases of one; an even number adds no safety"
+            )
+        self._urls = tuple(urls)
+        self._servers = [Server(url) for url in urls]
         self._terms = terms
         self._schema = schema
         self._own_key = key
@@ -82,44 +129,53 @@ class RedisQuorum:
         return len(self._servers) // 2 + 1
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
-        began = elapsed()
-        claim = str(holder)
-        votes = self._ask(lambda server: server.set(self._key(name), claim, nx=True, px=milliseconds(ttl)))
-        term = None
-        try:
-            if votes.yes >= self.majority and self._in_time(began, ttl):
-                term = self._seal(name, holder, claim, ttl, began)
-        finally:
-            if term is None and (votes.yes or votes.errors):  # who did not answer may have said yes
-                self._give_back(name, claim)
-        if len(votes.errors) > len(self._servers) - self.majority:
-            raise NotAcquired(name, self._unreachable(votes), unreachable=True)
-        return term
+        self._check_independent()
+        claim, pause, give_up = str(holder), SPLIT_PAUSE, elapsed() + SPLIT_FOR
+        while True:
+            began = elapsed()
+            votes = self._ask(lambda server: server.eval(CLAIM, 1, self._key(name), claim, milliseconds(ttl)))
+            if votes.yes >= self.majority:
+                return self._seal(name, holder, claim, ttl, began)
+            if votes.held + votes.claimed < len(self._servers):  # one that did not answer may have said yes
+                self._give_back(name, claim, wait_for=votes.answered)
+            if votes.held >= self.majority:
+                return None
+            self._raise_unless_answered(name, votes)
+            if elapsed() + pause > give_up:
+                raise Unknown(name, self._split(votes))
+            time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+            pause *= 2
 
-    def _seal(self, name: str, holder: UUID, claim: str, ttl: timedelta, began: float) -> int | None:
-        term = self._terms.mint(self.fence_name(name), holder)
-        if term is None:
-            return None
-        votes = self._swap(name, claim, value(holder, term), ttl)
-        if votes.yes >= self.majority and self._in_time(began, ttl):
-            return term
-        self._give_back(name, value(holder, term))
-        return None
+    def _seal(self, name: str, holder: UUID, claim: str, ttl: timedelta, began: float) -> int:
+        mine = claim
+        try:
+            if self._in_time(began, ttl):
+                term = self._terms.mint(self.fence_name(name), holder)
+                mine = value(holder, term)
+                votes = self._swap(name, claim, mine, ttl)
+                if votes.yes >= self.majority and self._in_time(began, ttl):
+                    mine = ""
+                    return term
+                self._raise_unless_answered(name, votes)
+            raise Unknown(name, "acquiring it took longer than its ttl; the claim may have expired meanwhile")
+        finally:
+            for kept in {claim, mine} if mine else ():
+                self._give_back(name, kept)
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
-        began = elapsed()
         mine = value(holder, term)
         votes = self._swap(name, mine, mine, ttl)
         if votes.yes >= self.majority:
-            return self._in_time(began, ttl)
-        if votes.yes + len(votes.errors) < self.majority:
+            return True
+        if votes.yes + len(votes.faults) < self.majority:
             return False
-        raise ConnectionError(self._unreachable(votes))
+        raise Unanswered(self._unreachable(votes), away=votes.away)
 
     def release(self, name: str, holder: UUID, term: int) -> None:
         votes = self._give_back(name, value(holder, term))
-        if len(votes.errors) > len(self._servers) - self.majority:
-            raise ConnectionError(self._unreachable(votes))
+        self._terms.forget_holder(self.fence_name(name), holder, term)
+        if len(votes.faults) > len(self._servers) - self.majority:
+            raise Unanswered(self._unreachable(votes), away=votes.away)
 
     def renew_every(self, ttl: timedelta) -> float:
         return ttl.total_seconds() / 3
@@ -139,102 +195,157 @@ class RedisQuorum:
     def _swap(self, name: str, old: str, new: str, ttl: timedelta) -> Votes:
         return self._ask(lambda server: server.eval(EXTEND, 1, self._key(name), old, new, milliseconds(ttl)))
 
-    def _give_back(self, name: str, mine: str) -> Votes:
-        """On all servers, also those that did not answer before."""
-        return self._ask(lambda server: server.eval(RELEASE, 1, self._key(name), mine))
+    def _give_back(self, name: str, mine: str, wait_for: int | None = None) -> Votes:
+        """On all servers, also those that did not answer before; waits for so many of them, or for all."""
+        enough = len(self._servers) if wait_for is None else wait_for
+        return self._ask(lambda server: server.eval(RELEASE, 1, self._key(name), mine), wait_for=enough)
 
-    def _ask(self, question: Callable[[Any], Any]) -> Votes:
-        answers, errors = [], []
-        for server in self._servers:
-            try:
-                answers.append(bool(question(server)))
-            except (RedisError, OSError) as error:
-                errors.append(mask(str(error)) or type(error).__name__)
-        return Votes(answers.count(True), answers.count(False), tuple(errors))
+    def _ask(self, question: Question, *, wait_for: int | None = None) -> Votes:
+        """With a majority that says yes, or held, the others are not waited for: a frozen minority costs no time."""
+
+        def decided(answers: Sequence[Answer]) -> bool:
+            if wait_for is not None:
+                return len(answers) >= wait_for
+            return max(answers.count(TAKEN), answers.count(HELD)) >= self.majority
+
+        answers = ask(self._servers, question, enough=decided, late=wait_for is not None)
+        yes, held, claimed = (answers.given.count(each) for each in (TAKEN, HELD, CLAIMED))
+        return Votes(yes, held, claimed, answers.faults, answers.reasons)
+
+    def _raise_unless_answered(self, name: str, votes: Votes) -> None:
+        if len(votes.faults) > len(self._servers) - self.majority:
+            raise Unknown(name, self._unreachable(votes), away=votes.away)
+
+    def _check_independent(self) -> None:
+        """Raises ConfigError when two addresses lead to one server. One that may not be asked for its id counts as another."""
+        if self._urls in _independent:
+            return
+        answers = ask(self._servers, lambda server: str(server.info("server")["run_id"]))
+        if len(set(answers.given)) < len(answers.given):
+            raise ConfigError(
+                "redis_url: two of the addresses lead to the same Redis server, which then has two votes; a quorum needs "
+                "three or more different servers"
+            )
+        if not any(fault.away for fault in answers.faults):
+            _independent.add(self._urls)
 
     def _in_time(self, began: float, ttl: timedelta) -> bool:
         """Whether the first key that was set is surely still there."""
         lasts = ttl.total_seconds()
-        return elapsed() - began < lasts - (lasts * DRIFT + DRIFT_LEAST)
+        return elapsed() - began < lasts - (lasts * DRIFT + MIN_DRIFT)
+
+    def _split(self, votes: Votes) -> str:
+        return (
+            f"no majority: {votes.yes} of {len(self._servers)} Redis servers were free, on {votes.held} it is held, on "
+            f"{votes.claimed} others are trying" + (f", and of others: {votes.reasons}" if votes.faults else "")
+        )
 
     def _unreachable(self, votes: Votes) -> str:
-        answered = len(self._servers) - len(votes.errors)
-        return f"{answered} of {len(self._servers)} Redis servers answered: {'; '.join(votes.errors)}"
+        answered = len(self._servers) - len(votes.faults)
+        return f"{answered} of {len(self._servers)} Redis servers answered: {votes.reasons}"
 
 
 class RedisLeases(RedisQuorum):
     """A lease on one server.
 
-    With `unavailable="open"` whoever asks while Redis cannot be reached gets the lease all the same, everybody at once, and
-    keeps it until Redis is back and knows of somebody else. Terms are made as ever, so of those who fence their
-    transactions only the newest writes. It is for work that may run twice but must run.
+    With `unavailable="open"` everybody who asks while Redis is away gets the lease all the same, and keeps it until Redis is back
+    and knows of another holder; each time that is an event. A server that answers with a refusal (wrong password, no permission,
+    read only, out of memory) is not away. Terms are made as ever, so of those who fence their transactions only the newest
+    writes. It is for work that may run twice but must run.
     """
 
     def __init__(
-        self, url: str, terms: Terms, schema: str, unavailable: Unavailable = "closed", key: str | None = None
+        self,
+        url: str,
+        terms: Terms,
+        schema: str,
+        unavailable: Unavailable = "closed",
+        key: str | None = None,
+        events: Events | None = None,
     ) -> None:
-        self._servers = [connect(url)]
+        self._urls = (url,)
+        self._servers = [Server(url)]
         self._terms = terms
         self._schema = schema
         self._own_key = key
         self._unavailable = unavailable
+        self._events = events or Events()
         self._opened = False
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
         try:
             return super().acquire(name, holder, ttl)
-        except NotAcquired:
-            if self._unavailable == "closed":
+        except Unknown as unknown:
+            if self._unavailable == "closed" or not unknown.away:
                 raise
-            self._opened = True
-            return self._terms.mint(self.fence_name(name), holder)
+            term = self._terms.mint(self.fence_name(name), holder)
+            self._open(name, holder, term, unknown.reason)
+            return term
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
         try:
-            return super().renew(name, holder, term, ttl) or (self._opened and self._enter(name, holder, term, ttl))
-        except ConnectionError:
-            if self._unavailable == "closed":
+            if super().renew(name, holder, term, ttl):
+                self._opened = False
+                return True
+            return self._opened and self._enter(name, holder, term, ttl)
+        except Unanswered as unanswered:
+            if self._unavailable == "closed" or not unanswered.away:
                 raise
-            self._opened = True
+            self._open(name, holder, term, str(unanswered))
             return True
+
+    def _open(self, name: str, holder: UUID, term: int, reason: str) -> None:
+        if not self._opened:
+            self._opened = True
+            self._events.emit(LeaseGrantedOpenly(name, term, str(holder), reason))
 
     def _enter(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
         """Redis is back: it gets to know who has the lease, unless it knows better."""
-        self._opened = False
         mine = value(holder, term)
-        votes = self._ask(lambda server: server.set(self._key(name), mine, nx=True, px=milliseconds(ttl)))
+        votes = self._ask(lambda server: server.eval(CLAIM, 1, self._key(name), mine, milliseconds(ttl)))
+        if votes.faults:
+            raise Unanswered(self._unreachable(votes), away=votes.away)
+        self._opened = False
         return votes.yes > 0
 
+    def _check_independent(self) -> None:
+        """One server is."""
+
+    def _split(self, votes: Votes) -> str:
+        return "another claim on it was made and has not been completed"
+
     def _unreachable(self, votes: Votes) -> str:
-        return f"Redis cannot be reached: {'; '.join(votes.errors)}"
+        return f"Redis {'cannot be reached' if votes.away else 'refused'}: {votes.reasons}"
 
 
 def leases(
-    urls: Sequence[str], terms: Terms, schema: str, unavailable: Unavailable, key: str | None = None
+    urls: Sequence[str],
+    terms: Terms,
+    schema: str,
+    unavailable: Unavailable,
+    key: str | None = None,
+    events: Events | None = None,
 ) -> RedisQuorum:
     """What `redis_url` and `redis_unavailable` ask for, under schema and name, or a `key` that others know, too.
 
     An "open" quorum would be none.
     """
     if len(urls) == 1:
-        return RedisLeases(urls[0], terms, schema, unavailable, key)
+        return RedisLeases(urls[0], terms, schema, unavailable, key, events)
     if unavailable == "open":
         raise ConfigError("redis_unavailable='open' is for one server; with several, a majority decides")
     return RedisQuorum(urls, terms, schema, key)
 
 
-def connect(url: str) -> Redis:
-    """A client that connects when it is first used, and that gives up soon: a renewal that waits is a renewal missed."""
+def _place(url: str) -> tuple[Any, ...]:
+    """Where a URL leads, whichever user and database it names."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return ("unix", parts.path)
     try:
-        return Redis.from_url(
-            url,
-            socket_timeout=MOST_SECONDS,
-            socket_connect_timeout=MOST_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        )
-    except ValueError as error:
-        raise ConfigError(f"redis_url: {mask(str(error))}") from None
+        return (parts.hostname, parts.port or 6379)
+    except ValueError:  # connecting says what is wrong with it
+        return (url,)
 
 
 def value(holder: UUID, term: int) -> str:

@@ -11,7 +11,11 @@ class LeaseBackend(Protocol):
     """Terms only grow; renewing and releasing name the term, and never touch another holder's lease."""
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
-        """The new term; None when it is held elsewhere. Raises NotAcquired when that cannot be known, and it fails closed."""
+        """One of three answers: the new term; None: another holder has it; or NotAcquired (`unreachable`) is raised, with a reason.
+
+        That is for everything that is not known: a keeper that is away, refuses or answers too late, and claims that met. None is
+        returned only when another holder was seen, because a run under a lease is skipped then, and postponed otherwise.
+        """
         ...
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:

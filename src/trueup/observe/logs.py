@@ -59,6 +59,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.ListenUnavailable: Entry(WARNING, "listen unavailable"),
         events.ListenRestored: Entry(INFO, "listen restored"),
         events.LeaseAcquired: Entry(DEBUG, "lease acquired"),
+        events.LeaseGrantedOpenly: Entry(WARNING, "lease granted without Redis"),
         events.LeaseLost: Entry(WARNING, "lease lost"),
         events.LeaseNotReleased: Entry(WARNING, "lease not given back"),
         events.RunPostponed: Entry(WARNING, "run waits for its lease"),

@@ -27,9 +27,20 @@ def is_asyncpg(connection: object) -> bool:
     return is_of("asyncpg", connection) and hasattr(connection, "is_in_transaction")
 
 
+def _is_closed(connection: Any) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except Exception:  # of asyncpg's own: a pool's connection that was given back answers nothing
+        return True
+
+
 class AsyncpgConnection:
     def __init__(self, connection: Any) -> None:
         """Raises ConfigError when no transaction is open: the job would be committed on its own."""
+        if _is_closed(connection):
+            raise ConfigError(
+                "tx=: this asyncpg connection is closed or back in its pool; pass one inside a transaction"
+            )
         if not connection.is_in_transaction():
             raise ConfigError(
                 "tx=: no transaction is open on this asyncpg connection; use it inside `async with conn.transaction():`"

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 
 from trueup import faults
@@ -18,7 +18,7 @@ from trueup.clock import Clock
 from trueup.errors import ConfigError, DuplicateJob
 from trueup.jobs.job import Draft
 from trueup.store.asyncpg import AsyncpgConnection
-from trueup.store.callers import CallersConnection, connection_of, connection_of_sync
+from trueup.store.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
 from trueup.store.load import Statements
 from trueup.store.pool import Pool, SyncPool
 from trueup.store.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
@@ -126,7 +126,9 @@ class Enqueue:
             yield
 
     async def _many(self, template: Draft, drafts: Iterator[Draft], connection: CallersConnection) -> StoredMany:
-        if isinstance(connection, AsyncpgConnection):
+        if isinstance(connection, AsyncpgConnection) or in_pipeline(
+            connection
+        ):  # neither can stream a statement of ours
             return await drive(self._batches(template, drafts), connection)
         first = list(islice(drafts, ONE_STATEMENT + 1))
         drafts = chain(first, drafts)
@@ -134,7 +136,7 @@ class Enqueue:
             return await drive(self._batches(template, drafts), connection)
         ((now,),) = await fetch(connection, self._statements["session/now"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging)
-        async with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
+        async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 await copy.write(block)
                 await asyncio.sleep(0)  # validating and encoding a block takes a while: others get a turn
@@ -144,13 +146,15 @@ class Enqueue:
         return StoredMany(lines.count, 0)
 
     def _many_sync(self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any]) -> StoredMany:
+        if in_pipeline(connection):
+            return drive_sync(self._batches(template, drafts), connection)
         first = list(islice(drafts, ONE_STATEMENT + 1))
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._batches(template, drafts), connection)
         ((now,),) = fetch_sync(connection, self._statements["session/now"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging)
-        with connection.cursor().copy(self._statements["jobs/copy"]) as copy:
+        with Cursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 copy.write(block)
         fetch_sync(connection, *self._wake(template, lines))

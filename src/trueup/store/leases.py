@@ -12,24 +12,35 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection, Connection, errors
+from psycopg import errors
 
 from trueup.clock import Clock
-from trueup.errors import ConfigError, DatabaseUnavailable, LostLease
+from trueup.errors import ConfigError, DatabaseUnavailable, LostLease, NotAcquired
+from trueup.store.callers import connection_of, connection_of_sync
 from trueup.store.connect import RETRYABLE
-from trueup.store.line import Rows, fetch
+from trueup.store.line import Rows
 from trueup.store.load import Statements
 from trueup.store.pool import fetch_sync
+from trueup.store.steps import fetch
+from trueup.store.steps import fetch_sync as fetch_callers
 from trueup.store.wire import Connect, Wire
 
 # Statements about leases touch one row. One that takes longer than this is stuck, and renewals queue up behind it.
 MOST_SECONDS = 5.0
+MIN_SILENCE = timedelta(seconds=60)  # in a fenced transaction between two statements; a call to another system fits in
+LOCKED = "another transaction has locked it: one that an earlier holder has fenced, or another acquisition under way"
 ADVISORY_LOOK = 1.0  # seconds between looks at an advisory lock: it ends with its connection, whatever the ttl
 
 
 def label() -> str:
     """Who holds it, for people."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _fence(name: str, holder: UUID, term: int, silence: timedelta) -> dict[str, Any]:
+    seconds = silence.total_seconds()
+    params = {"name": name, "holder": holder, "term": term, "silence": seconds}
+    return {**params, "silence_ms": str(round(seconds * 1000))}
 
 
 class Terms:
@@ -51,35 +62,55 @@ class Terms:
     def wire(self, part: str) -> Wire:
         return Wire(self._connect, part, self._seconds)
 
-    def acquire(self, statement: str, **params: Any) -> Rows:
-        """Run a statement that gives a lease to somebody. No rows also when a fenced transaction of its holder is open."""
+    def acquire(self, statement: str, name: str, **params: Any) -> Rows:
+        """Run a statement that gives a lease to somebody. No rows: it is held elsewhere.
+
+        Raises NotAcquired (`unreachable`) when another transaction has its row locked, and it is not known to be held: an earlier
+        holder's fenced transaction is open, or another acquisition is under way.
+        """
         self._check_open()
+        params = self._at({"name": name, **params})
         with self._acquiring.use() as connection:
             try:
                 with connection.transaction():
                     fetch_sync(connection, self._statements["leases/patience"])
-                    return fetch_sync(connection, self._statements[statement], self._at(params))
+                    return fetch_sync(connection, self._statements[statement], params)
             except errors.LockNotAvailable:
-                return []
+                if fetch_sync(connection, self._statements["leases/is_held"], params):
+                    return []
+        raise NotAcquired(name, LOCKED, unreachable=True)
 
     def run(self, statement: str, **params: Any) -> Rows:
         self._check_open()
         with self._renewing.use() as connection:
             return fetch_sync(connection, self._statements[statement], self._at(params))
 
-    def mint(self, name: str, holder: UUID) -> int | None:
-        """A new term, larger than every earlier one of this name; None while a transaction fenced by an earlier one is open."""
-        rows = self.acquire("leases/mint", name=name, holder=holder, label=label())
-        return int(rows[0][0]) if rows else None
+    def mint(self, name: str, holder: UUID) -> int:
+        """A new term for a lease that is kept elsewhere, larger than every earlier one of this name.
 
-    async def fence(self, name: str, term: int, tx: AsyncConnection[Any]) -> None:
-        """Raise LostLease unless this is the newest term; it stays so until the caller's transaction ends."""
-        if not await fetch(tx, self._statements["leases/fence"], {"name": name, "term": term}):
+        Raises NotAcquired (`unreachable`) while a transaction that an earlier term has fenced is open.
+        """
+        ((term,),) = self.acquire("leases/mint", name, holder=holder, label=label())
+        return int(term)
+
+    async def fence(self, name: str, holder: UUID, term: int, tx: Any, silence: timedelta = MIN_SILENCE) -> None:
+        """Raise LostLease unless this is the newest term; it stays so until the caller's transaction ends.
+
+        The server ends a session that is silent inside that transaction for longer than `silence`. Raises ConfigError when `tx` has
+        no transaction.
+        """
+        connection = await connection_of(tx)
+        if not await fetch(connection, self._statements["leases/fence"], _fence(name, holder, term, silence)):
             raise LostLease(name, term)
 
-    def fence_sync(self, name: str, term: int, tx: Connection[Any]) -> None:
-        if not fetch_sync(tx, self._statements["leases/fence"], {"name": name, "term": term}):
+    def fence_sync(self, name: str, holder: UUID, term: int, tx: Any, silence: timedelta = MIN_SILENCE) -> None:
+        connection = connection_of_sync(tx)
+        if not fetch_callers(connection, self._statements["leases/fence"], _fence(name, holder, term, silence)):
             raise LostLease(name, term)
+
+    def forget_holder(self, name: str, holder: UUID, term: int) -> None:
+        """A lease that is kept elsewhere was given back: its fence refuses from here on."""
+        self.run("leases/release", name=name, holder=holder, term=term)
 
     def at_close(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call this before the connections are closed. Returns what takes it back."""
@@ -114,7 +145,7 @@ class RowLeases:
         self._terms = terms
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
-        rows = self._terms.acquire("leases/acquire", name=name, holder=holder, label=label(), ttl=ttl.total_seconds())
+        rows = self._terms.acquire("leases/acquire", name, holder=holder, label=label(), ttl=ttl.total_seconds())
         return int(rows[0][0]) if rows else None
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
@@ -170,6 +201,7 @@ class AdvisoryLeases:
     def release(self, name: str, holder: UUID, term: int) -> None:
         taken, self._taken = self._taken, {}
         if taken:
+            self._terms.forget_holder(self.fence_name(name), holder, term)
             with self._wire.use() as connection:
                 fetch_sync(connection, self._statements["leases/advisory_unlock"], taken)
 
@@ -177,7 +209,8 @@ class AdvisoryLeases:
         return min(ttl.total_seconds() / 3, ADVISORY_LOOK)
 
     def fence_name(self, name: str) -> str:
-        return f"advisory:{name if self._key is None else self._key}"
+        # No name has this sign in it: a number is never taken for the name of another lease.
+        return f"advisory:{name}" if self._key is None else f"advisory:={self._key}"
 
     def close(self) -> None:
         self._wire.close()

@@ -9,10 +9,11 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
 from trueup.store.asyncpg import AsyncpgConnection
+from trueup.store.callers import in_pipeline
 from trueup.store.connect import ON_REQUEST
 from trueup.store.line import Rows
 
@@ -56,17 +57,28 @@ async def fetch(
     *,
     often: bool = False,
 ) -> Rows:
-    """Tuples, whatever rows the connection makes: it may be the caller's, who has them made into something else."""
+    """Tuples, whatever the connection is set to: it may be the caller's, with row and cursor factories of their own.
+
+    In pipeline mode there is no answer before a synchronisation, which leaving the inner block brings.
+    """
     if isinstance(connection, AsyncpgConnection):
         return await connection.fetch(query, params)
-    cursor = connection.cursor(row_factory=tuple_row)
-    await cursor.execute(query, params, prepare=_prepare(connection, often))
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    if in_pipeline(connection):
+        async with connection.pipeline():
+            await cursor.execute(query, params)
+    else:
+        await cursor.execute(query, params, prepare=_prepare(connection, often))
     return await cursor.fetchall() if cursor.description is not None else []
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any], *, often: bool = False) -> Rows:
-    cursor = connection.cursor(row_factory=tuple_row)
-    cursor.execute(query, params, prepare=_prepare(connection, often))
+    cursor = Cursor(connection, row_factory=tuple_row)
+    if in_pipeline(connection):
+        with connection.pipeline():
+            cursor.execute(query, params)
+    else:
+        cursor.execute(query, params, prepare=_prepare(connection, often))
     return cursor.fetchall() if cursor.description is not None else []
 
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from trueup.durations import Duration, parse_duration
-from trueup.errors import ConfigError, NotAcquired
+from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
 from trueup.events import Events, RunHandledElsewhere, RunPostponed
 from trueup.jobs.definition import checked_name
 from trueup.jobs.outcome import Discard, Snooze
@@ -99,6 +99,8 @@ class Exclusive:
             async with AsyncExitStack() as stack:
                 try:
                     lease = await stack.enter_async_context(found[1])
+                except DatabaseUnavailable as unknown:
+                    raise self._postponed(found[0], str(unknown)) from None
                 except NotAcquired as refused:
                     self._postpone(found[0], refused)
                     await self._store().schedules.skip_tick(found[0].schedule, found[0].due_at, ELSEWHERE)
@@ -112,6 +114,8 @@ class Exclusive:
             with ExitStack() as stack:
                 try:
                     lease = stack.enter_context(found[1])
+                except DatabaseUnavailable as unknown:
+                    raise self._postponed(found[0], str(unknown)) from None
                 except NotAcquired as refused:
                     self._postpone(found[0], refused)
                     self._skip_sync(found[0])
@@ -123,10 +127,13 @@ class Exclusive:
         return wrapped
 
     def _postpone(self, tick: Tick, refused: NotAcquired) -> None:
-        """Raises Snooze when nobody could say whether it is held: then it is not known to be handled elsewhere, either."""
+        """Raises Snooze when it is not known whether the lease is held: then it is not known to be handled elsewhere, either."""
         if refused.unreachable:
-            self._events.emit(RunPostponed(tick.schedule, tick.due_at.isoformat(), refused.reason))
-            raise Snooze(ASK_AGAIN) from None
+            raise self._postponed(tick, refused.reason) from None
+
+    def _postponed(self, tick: Tick, reason: str) -> Snooze:
+        self._events.emit(RunPostponed(tick.schedule, tick.due_at.isoformat(), reason))
+        return Snooze(ASK_AGAIN)
 
     def _skip_sync(self, tick: Tick) -> None:
         store = self._store()

@@ -19,8 +19,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from psycopg import AsyncConnection, Connection
-
 from trueup.clock import elapsed
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
@@ -29,7 +27,7 @@ from trueup.leases.backend import LeaseBackend
 from trueup.leases.trust import Trust
 from trueup.lost import Lost
 from trueup.store.connect import RETRYABLE
-from trueup.store.leases import Terms
+from trueup.store.leases import MIN_SILENCE, Terms
 
 RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
 ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
@@ -47,23 +45,24 @@ class Wish:
 
 
 class Lease:
-    """A lease that is held."""
+    """A lease that is held, until it is lost or given back."""
 
-    def __init__(self, name: str, holder: UUID, term: int, fence_name: str, terms: Terms, trust: Trust) -> None:
-        self.name = name
+    def __init__(self, wish: Wish, holder: UUID, term: int, fence_name: str, terms: Terms, trust: Trust) -> None:
+        self.name = wish.name
         self.holder = holder
         self.term = term
         self.lost = Lost()
         self._fence_name = fence_name
         self._terms = terms
         self._trust = trust
+        self._silence = max(wish.ttl, MIN_SILENCE)
         self._process = os.getpid()
 
     def __repr__(self) -> str:
-        return f"<Lease {self.name!r} term={self.term}{'' if self.held() else ' lost'}>"
+        return f"<Lease {self.name!r} term={self.term}{'' if self.held() else ' not held'}>"
 
     def held(self) -> bool:
-        """As far as this process knows. Never in a forked child: the lease is its parent's.
+        """As far as this process knows. Not after it was given back, and never in a forked child: the lease is its parent's.
 
         The deadline is looked at, too: a process that was stopped may get here before the thread that watches it.
         """
@@ -74,14 +73,20 @@ class Lease:
         if not self.held():
             raise LostLease(self.name, self.term)
 
-    async def fence(self, tx: AsyncConnection[Any]) -> None:
-        """Inside your transaction: raise LostLease unless this is the newest term in the database; nobody can take over before you commit."""
-        self.check()
-        await self._terms.fence(self._fence_name, self.term, tx)
+    async def fence(self, tx: Any) -> None:
+        """Inside your transaction: raise LostLease unless this is the newest term. There is no takeover before you commit.
 
-    def fence_sync(self, tx: Connection[Any]) -> None:
+        `tx` is what `enqueue(tx=)` takes: a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy. Raises
+        ConfigError when it has no open transaction. The server ends a session that is silent inside the transaction for a minute,
+        or for the lease's `ttl` if that is longer: a frozen process does not keep the lease for ever.
+        """
         self.check()
-        self._terms.fence_sync(self._fence_name, self.term, tx)
+        await self._terms.fence(self._fence_name, self.holder, self.term, tx, self._silence)
+
+    def fence_sync(self, tx: Any) -> None:
+        """`fence` for plain code: with a psycopg Connection, or what SQLAlchemy or Django has around one."""
+        self.check()
+        self._terms.fence_sync(self._fence_name, self.holder, self.term, tx, self._silence)
 
 
 class Hold:
@@ -92,6 +97,7 @@ class Hold:
 
     _backend: LeaseBackend
     _terms: Terms
+    _trust: Trust
 
     def __init__(self, wish: Wish, keeper: Callable[[], tuple[LeaseBackend, Terms]], events: Events) -> None:
         self._wish = wish
@@ -114,7 +120,7 @@ class Hold:
             lease, trust = self._take()
             with self._lock:
                 if not self._abandoned:
-                    self._lease = lease
+                    self._lease, self._trust = lease, trust
         except BaseException:
             self._backend.close()
             raise
@@ -151,6 +157,7 @@ class Hold:
         self._forget()
         held = lease.held()
         self._over.set()
+        self._trust.end()  # whoever kept the object does not hold anything from here on
         if held:
             if self._renewer is not None:
                 self._renewer.join(JOIN_FOR)
@@ -174,7 +181,7 @@ class Hold:
                 term, refused = None, error
             if term is not None:
                 trust = Trust(wish.ttl, sent)
-                return Lease(wish.name, self._holder, term, backend.fence_name(wish.name), self._terms, trust), trust
+                return Lease(wish, self._holder, term, backend.fence_name(wish.name), self._terms, trust), trust
             left = deadline - elapsed()
             if left <= 0 or self._over.wait(min(ASK_EVERY * random.uniform(0.5, 1), left)):  # noqa: S311
                 raise refused
