@@ -79,7 +79,7 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job."""
+        """The same for every attempt of this job, and another one for every other job, also after a restore."""
         return self.job.idempotency_key
 
     async def progress(self, percent: float, note: str | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -69,5 +69,9 @@ class ClaimedJob:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job: give it to whatever the handler calls outside the database."""
-        return f"{self.kind}:{self.id}"
+        """The same for every attempt of this job: give it to whatever the handler calls outside the database.
+
+        Ids alone are used again: by another database, and by one that was restored or lost its last commits in a failover. So
+        the moment it was enqueued is part of it. That is stored with the job, and survives retries, takeovers and a revival.
+        """
+        return f"{self.kind}:{self.id}@{self.enqueued_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC
 from typing import Any
 
 from trueup.jobs.job import ClaimedJob
@@ -57,12 +56,8 @@ def body_of(data: Any) -> bytes:
 
 
 def id_of(job: ClaimedJob) -> str:
-    """The id of a message that was given none: the job's idempotency key, and when it was enqueued.
-
-    The same at every attempt. The key alone is not enough: jobs are counted from 1 in every database, and the messages of a
-    second one, or of one that was made anew, would be dropped as duplicates of the first one's.
-    """
-    return f"{job.idempotency_key}@{job.enqueued_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+    """The id of a message that was given none: the same at every attempt, and another one in every other database."""
+    return job.idempotency_key
 
 
 def size_of(headers: Mapping[str, str], body: bytes) -> int:
