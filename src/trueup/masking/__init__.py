@@ -1,0 +1,57 @@
+"""Hiding secrets in texts: every error, traceback, log line, event field and stored answer goes through `mask`.
+
+A secret is known by the name in front of it (`named.py`: `password=…`, `"api_key": "…"`, `Authorization: …`), by its own shape
+(`shapes.py`: a JSON Web Token, a private key, a key of AWS or Stripe) or by its place (`places.py`: a URL, `user:…@host`).
+
+Where a text can be read in two ways, more is hidden, and a host or a closing quote may be lost with the password. Apply it
+before a text is encoded as JSON. Texts may be hostile, so nothing here backtracks over more than a few characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trueup.masking.mark import MASK
+from trueup.masking.named import is_secret_name, mask_named
+from trueup.masking.places import mask_places, mask_url
+from trueup.masking.shapes import mask_shapes
+
+__all__ = ["MASK", "is_secret_name", "mask", "mask_named", "mask_url", "mask_value"]
+
+
+def mask(text: str) -> str:
+    """The text with every secret in it replaced by MASK. Users, hosts, ports, databases and names of fields stay readable.
+
+    Never raises, takes linear time, and changes nothing the second time. A raw blank ends a URL here, so the rest of a
+    password that contains one is not found: `check_dsn` refuses those.
+    """
+    return mask_places(mask_shapes(mask_named(text)))
+
+
+def mask_value(value: Any, depth: int = 8) -> Any:
+    """A value with the texts in it masked, and with whatever stands under a secret's name hidden whole."""
+    match value:
+        case str():
+            return mask(value)
+        case bytes() | bytearray():
+            return mask(repr(bytes(value)))
+        case Mapping() | list() | tuple() | set() | frozenset() if depth <= 0:
+            return MASK
+        case Mapping():
+            return {_text(key): _under(key, item, depth - 1) for key, item in value.items()}
+        case (str() | bytes() as name, str() | bytes()) if is_secret_name(_text(name)):
+            return [_text(name), MASK]
+        case list() | tuple() | set() | frozenset():
+            return [mask_value(item, depth - 1) for item in value]
+    return value
+
+
+def _under(key: object, value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool) or not is_secret_name(_text(key)):
+        return mask_value(value, depth)
+    return MASK
+
+
+def _text(key: object) -> str:
+    return mask(key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key))

@@ -1,0 +1,73 @@
+"""Secrets that are known by their own shape: tokens whose issuers gave them a prefix, credentials of HTTP, private keys."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+
+from trueup.masking.mark import MASK
+
+_TOKENS = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"eyJ[\w-]{8,}+(?:\.[\w-]*+){2,4}"  # JSON Web Tokens
+    r"|A(?:KIA|SIA|BIA|CCA|GPA|IDA|ROA)[A-Z0-9]{16}(?![A-Za-z0-9])"  # AWS
+    r"|gh[opsur]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+|gl(?:pat|ptt|rt|dt|cbt|soat)-[\w-]{16,}+"
+    r"|xox[a-z](?:\.xox[a-z])?-[\w-]{10,}+|xapp-[\w-]{10,}+"  # Slack
+    r"|[rs]k_(?:live|test)_\w{8,}+|whsec_[\w+/=-]{8,}+|sk-[\w-]{20,}+"  # Stripe and others
+    r"|AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|GOCSPX-[\w-]{10,}+"  # Google
+    r"|npm_[A-Za-z0-9]{30,}+|pypi-[\w-]{16,}+|hf_[A-Za-z0-9]{30,}+|do[opr]_v1_[a-f0-9]{32,}+"
+    r"|SG\.[\w-]{16,}+\.[\w-]{16,}+|hv[bs]\.[\w-]{20,}+|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{20,}+"
+    r"|[0-9]{8,10}:AA[\w-]{30,}+"  # Telegram's bots
+    r")",
+    re.ASCII,
+)
+_INCOMING_HOOK = re.compile(
+    r"((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/)[\w/-]++", re.ASCII
+)
+_CREDENTIALS = re.compile(r"\b((bearer|basic)[ \t]++)([\w.~+/=-]{8,}+)", re.IGNORECASE | re.ASCII)
+_EVIDENTLY_A_TOKEN = re.compile(r"[\w.~+/=-]*?(?:[0-9=]|[a-z][A-Z])|[\w.~+/=-]{24}", re.ASCII)
+
+_PEM_LINE = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n\\")
+
+
+def mask_shapes(text: str) -> str:
+    if "PRIVATE KEY" in text:
+        text = _mask_private_keys(text)
+    text = _TOKENS.sub(MASK, text)
+    if ".com/" in text:
+        text = _INCOMING_HOOK.sub(rf"\g<1>{MASK}", text)
+    lowered = text.lower()
+    return _CREDENTIALS.sub(_mask_credentials, text) if "bearer" in lowered or "basic" in lowered else text
+
+
+def _mask_credentials(found: re.Match[str]) -> str:
+    """Basic and bearer are plain words, too: "bearer of bad news", "basic authentication"."""
+    hidden = _is_basic(found[3]) if found[2].lower() == "basic" else _EVIDENTLY_A_TOKEN.match(found[3])
+    return f"{found[1]}{MASK}" if hidden else found[0]
+
+
+def _is_basic(token: str) -> bool:
+    try:
+        return b":" in b64decode(token.rstrip(".=")[:1000] + "==")
+    except ValueError:
+        return False
+
+
+def _mask_private_keys(text: str) -> str:
+    """What is between the two lines; to the end of the text if it was cut off, from the key's start if it was cut before."""
+    parts: list[str] = []
+    done, inside = 0, False
+    for line in _PEM_LINE.finditer(text):
+        if line[1] == "BEGIN":
+            parts.append(MASK if inside else text[done : line.start()])
+        elif inside:
+            parts.append(MASK)
+        else:
+            start = line.start()
+            while start > done and text[start - 1] in _BASE64:
+                start -= 1
+            parts += (text[done:start], MASK if start < line.start() else "")
+        parts.append(line[0])
+        done, inside = line.end(), line[1] == "BEGIN"
+    return "".join(parts) + (MASK if inside else text[done:])

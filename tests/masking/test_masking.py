@@ -1,0 +1,290 @@
+"""Real formats of secrets, each with a marked secret; and texts that look alike and hold none."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64encode
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trueup.masking import MASK, is_secret_name, mask, mask_value
+
+S = "Zq7hunter2"  # the secret
+# Put together here, so that no scanner of this repository takes them for real ones.
+AWS_ID = "AKIA" + "IOSFODNN7EXAMPLE"
+JWT = ".".join(["eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiIxMjM0NTY3ODkwIn0", S])
+PEM = f"-----BEGIN RSA PRIVATE {'KEY'}-----\nMIIE{S}\nabc{S}==\n-----END RSA PRIVATE {'KEY'}-----"
+BASIC = b64encode(f"ann:{S}".encode()).decode()
+
+HIDDEN = {
+    "URL": f"mysql+pymysql://ann:{S}@db:3306/shop",
+    "URL with several hosts": f"postgresql://ann:{S}@a:5432,b:5433/shop",
+    "URLs in a list": f"redis://:{S}@a:6379,redis://:{S}@b:6379",
+    "URL with a token for a user": f"https://{S}{S}{S}@git.example/x.git",
+    "URL of git in an error": f"fatal: unable to access 'https://ann:{S}@git.example/x.git/': 403",
+    "login without a scheme": f"could not connect to ann:{S}@db.example:5432/shop",
+    "login without a scheme, in quotes": f'dial "ann:{S}@db"',
+    "login without a scheme, to an address": f"(ann:{S}@10.0.0.1:5432)",
+    "login without a scheme, IPv6": f"ann:{S}@[::1]:5432",
+    "login with an @ in it": f"ann:{S}@{S}@db.example",
+    "libpq": f"host=db user=ann password={S} dbname=shop",
+    "libpq with a quoted value": rf"host=db password='{S} \' {S}' dbname=shop",
+    "libpq sslpassword": f"sslkey=/k sslpassword={S} host=db",
+    "libpq passfile": f"passfile=/home/ann/{S} host=db",
+    "libpq in a repr": repr(f"host=db password='{S} {S}' x=\"1\""),
+    "SQL": f"ALTER ROLE ann WITH ENCRYPTED PASSWORD '{S}' VALID UNTIL 'infinity'",
+    "SQL with a doubled quote": f"create user ann password 'it''s {S}'",
+    "SQL with an escape string": f"create user ann password E'{S}\\n'",
+    "SQL with dollar quotes": f"create user ann password $x${S}$x$",
+    "SQL of MySQL": f"CREATE USER ann IDENTIFIED BY '{S}'",
+    "SQL options": f"CREATE USER MAPPING FOR ann SERVER s OPTIONS (user 'ann', password '{S}')",
+    "SQL condition": f"select 1 from users where password = '{S}' and id = 1",
+    "Bearer": f"Authorization: Bearer {S}.{S}",
+    "Basic": f"authorization: Basic {BASIC}",
+    "Digest": f'Authorization: Digest username="ann", realm="r", nonce="{S}", response="{S}"',
+    "Token": f"AUTHORIZATION: Token {S}",
+    "ApiKey": f"Authorization: ApiKey {S}",
+    "no scheme": f"Authorization: {S}",
+    "AWS4": f"Authorization: AWS4-HMAC-SHA256 Credential={AWS_ID}/20240101/x, SignedHeaders=host, Signature={S}",
+    "Proxy-Authorization": f"Proxy-Authorization: Basic {S}",
+    "Bearer on its own": f"refused: bearer {S}{S}",
+    "Basic on its own": f"sent Basic {BASIC}",
+    "headers of a request": f"POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {S}\r\nAccept: */*",
+    "headers in a repr": repr(f"GET /\r\nCookie: sid={S}; b={S}\r\nAccept: */*"),
+    "headers as a dict": repr({"Authorization": f"Bearer {S}", "Accept": "*/*"}),
+    "headers as JSON lists": json.dumps({"Authorization": [f"Bearer {S}"], "Set-Cookie": [f"a={S}", f"b={S}"]}),
+    "headers as pairs": repr([(b"host", b"a"), (b"authorization", f"Bearer {S}".encode())]),
+    "headers as JSON pairs": json.dumps([["X-Api-Key", S], ["Accept", "*/*"]]),
+    "headers as names and values": json.dumps([{"name": "X-Api-Key", "value": S}]),
+    "header for curl": f"curl -H 'Authorization: Bearer {S}' https://a.example/",
+    "header with a cookie for curl": f'curl -H "Cookie: a={S}; b={S}" https://a.example/',
+    "user for curl": f"curl -u ann:{S} https://a.example/",
+    "Cookie": f"Cookie: theme=dark; sessionid={S}",
+    "Set-Cookie": f"set-cookie: sessionid={S}; HttpOnly; Path=/",
+    "X-Api-Key": f"X-Api-Key: {S}",
+    "X-Auth-Token": f"x-auth-token: {S}",
+    "X-Vault-Token": f"X-Vault-Token: {S}",
+    "Private-Token": f"PRIVATE-TOKEN: {S}",
+    "JSON": json.dumps({"api_key": S, "user": "ann"}),
+    "JSON, compact": json.dumps({"user": "ann", "accessToken": S, "x": 1}, separators=(",", ":")),
+    "JSON in JSON": json.dumps({"body": json.dumps({"refresh_token": S, "user": "ann"})}),
+    "JSON, nested": json.dumps({"auth": {"client_secret": S}}),
+    "JSON, number": '{"password": 4711' + S + ', "x": 1}',
+    "JSON, over two lines": f'{{\n  "secret":\n    "{S}"\n}}',
+    "repr": repr({"apikey": S, "secret": S}),
+    "repr of bytes": repr({b"token": S.encode()}),
+    "dataclass": f"Config(user='ann', passwd='{S}', port=1)",
+    "call": f"connect(host='db', password=\"{S}\", port=5432)",
+    "source": f'    token: str = "{S}"',
+    "assignment": f"SECRET_KEY = '{S}'",
+    "Ruby": f'{{"password"=>"{S}", "x"=>1}}',
+    "Go": f"{{User:ann Password:{S} Port:5432}}",
+    "JavaScript": f"{{ user: 'ann', password: '{S}' }}",
+    "tuple": repr(("password", S)),
+    "command line as a list": repr(["mysql", "--password", S, "shop"]),
+    "command line": f"mysql --password {S} shop",
+    "command line with =": f"tool --client-secret={S} --verbose",
+    "YAML": f"db:\n  user: ann\n  password: {S}\n  port: 5432",
+    "YAML, in quotes": f"token: '{S}'",
+    "YAML, several words": f"passphrase: correct {S} battery {S}",
+    "YAML, item": f"- api_key: {S}",
+    "YAML, block": f"db:\n  private_key: |\n    {S}\n    {S}\n  port: 1",
+    "YAML, flow": f"{{user: ann, password: {S}, port: 1}}",
+    "YAML, environment": f"- name: DB_PASSWORD\n  value: {S}\n- name: X",
+    "environment": f"PATH=/bin\nSECRET_KEY={S}\nDB_PASS={S}\nexport API_TOKEN={S}",
+    "environment, AWS": f"AWS_ACCESS_KEY_ID={AWS_ID} AWS_SECRET_ACCESS_KEY={S}/{S}+{S}",
+    "environment, MySQL": f"MYSQL_PWD={S} mysqldump",
+    "TOML": f'password = "{S}"',
+    "INI": f"passwd = {S}",
+    "query string": f"GET /x?user=ann&access_token={S}&page=2",
+    "query string, first": f"https://a.example/x?token={S}",
+    "query string, presigned": f"https://b.example/o?X-Amz-Credential={AWS_ID}%2F2024&X-Amz-Signature={S}&x=1",
+    "query string, SAS": f"https://b.example/o?sv=2024&sig={S}%3D&se=1",
+    "form": f"grant_type=password&client_secret={S}&user=ann",
+    "XML": f"<user>ann</user><password>{S}</password>",
+    "Azure": f"Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey={S}=",
+    "netrc": f"machine a.example login ann password {S}",
+    "npm": f"//registry.example/:_authToken={S}",
+    "requests": f"requests.get(url, auth=('ann', '{S}'))",
+    "sentence": f"login failed with password: {S} for ann",
+    "JWT": f"sent {JWT} to a",
+    "private key": f"key:\n{PEM}\nend",
+    "private key in a repr": repr({"pem": PEM}),
+    "private key, cut off": PEM[:-20],
+    "private key, cut before": "…" + PEM[34:],
+    "Slack": "xox" + f"b-123456-{S}",
+    "Slack's hook": f"https://hooks.slack.com/services/T00/B00/{S}",
+    "GitHub": "gh" + f"p_{S * 3}",
+    "GitLab": "gl" + f"pat-{S * 2}",
+    "Stripe": "sk" + f"_live_{S * 2}",
+    "webhook": "wh" + f"sec_{S}",
+    "password in several places": f"password={S} then {{'password': '{S}'}} and postgresql://u:{S}@h",
+}
+
+
+@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN.keys())
+def test_a_secret_is_hidden_in_every_format(text: str) -> None:
+    masked = mask(text)
+    assert S not in masked
+    assert BASIC not in masked
+    assert AWS_ID not in masked
+    assert MASK in masked
+    assert mask(masked) == masked
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("connect(host='db', password='x1', port=5432)", "connect(host='db', password='***', port=5432)"),
+        ("Authorization: Bearer abc1234\r\nHost: a", "Authorization: Bearer ***\r\nHost: a"),
+        ('{"api_key": "x1", "user": "ann"}', '{"api_key": "***", "user": "ann"}'),
+        ("db:\n  password: x1\n  port: 5432", "db:\n  password: ***\n  port: 5432"),
+        ("GET /x?token=x1&page=2 HTTP/1.1", "GET /x?token=***&page=2 HTTP/1.1"),
+        ("SECRET_KEY=x1\nDEBUG=1", "SECRET_KEY=***\nDEBUG=1"),
+        ("mysql --password x1 shop", "mysql --password *** shop"),
+        ("alter role ann password 'x1' login", "alter role ann password '***' login"),
+        ("cannot reach ann:x1@db.example:5432/shop", "cannot reach ann:***@db.example:5432/shop"),
+        ("login failed with password: x1 for ann", "login failed with password: *** for ann"),
+        ("(url='https://a.example/?token=x1', n=1)", "(url='https://a.example/?token=***', n=1)"),
+        ("<password>x1</password><user>ann</user>", "<password>***</password><user>ann</user>"),
+        ("('password', 'x1') failed", "('password', '***') failed"),
+    ],
+)
+def test_what_surrounds_a_secret_stays_readable(text: str, masked: str) -> None:
+    assert mask(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "token bucket",
+        "a token bucket with 5 tokens: max_tokens=4096, prompt_tokens: 12",
+        "password must be 8 chars",
+        "password: must be at least 8 characters",
+        "send.password: String should have at least 8 characters",
+        "password: missing",
+        "token: invalid",
+        'FATAL:  password authentication failed for user "ann"',
+        "the password of ann expired",
+        "fencing token 7 is stale",
+        "def login(user: str, password: str, token: str | None = None) -> None:",
+        '{"password": null, "token": false}',
+        "password=None",
+        "columns: ['id', 'password', 'email']",
+        'column "password" does not exist',
+        "bypass=1 compass: north trespass",
+        "PWD=/srv/app OLDPWD=/srv",
+        "primary_key=7 idempotency_key=job-7 unique_key: addr:42",
+        "tokenizer=fast secretary: Ann",
+        "basic authentication, bearer of bad news, Basic usage, bearer authentication",
+        "Unexpected token }",
+        "KeyError: 'user'",
+        "mail ann@example.org about it; mailto:ann@example.org; From:ann@example.org",
+        "git@github.com:org/repo.git",
+        "docker.io/library/postgres:16@sha256:0123abcd",
+        "npm:left-pad@1.3.0 at 10:42:01@worker",
+        "see http://localhost:8080/page:2, or http://localhost:8080.",
+        "https://ann@example.org/x",
+        "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+        '{"email":"ann@example.org","user":"ann"}',
+        "enter password:",
+        "author: ann, authority: x, key: 7, keys=3",
+        "job 7 of kind send_email failed: ValueError: 12 is not 13",
+        "/usr/lib/python3.11/token.py:12",
+        "import secrets; from token import x",
+        "<password/>",
+        "eyJust a word",
+    ],
+)
+def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
+    assert mask(text) == text
+
+
+PIECES = [
+    *"@:/?&=,;'\"\\ \n[]{}()<>-b1*$#|",
+    *("password", "token", "secret", "authorization", "cookie", "pwd", "api_key", "identified by", "value", "login"),
+    *("Bearer ", "Basic ", "://", "redis://", "https://", "eyJ", "AKIA", "-----BEGIN PRIVATE KEY-----", "--", "x", "is"),
+    *("-----END PRIVATE KEY-----", "***", "auth=('", "-u ", "$x$", ": |\n  ", "str", "\\n", "\r\n", "ann", "hunter2", "é"),
+]
+
+
+@settings(deadline=None, max_examples=250)
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+@example("password: x is\npassword: ***")
+def test_masking_twice_is_masking_once(text: str) -> None:
+    assert mask(mask(text)) == mask(text)
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), min_size=1, max_size=20))
+def test_any_secret_is_hidden_where_its_notation_escapes_it(secret: str) -> None:
+    marked = f"Zq7{secret}Zq7"
+    for text in (
+        json.dumps({"client_secret": marked, "user": "ann"}),
+        json.dumps([["x-api-key", marked]]),
+        repr({"token": marked}),
+        repr([("api_key", marked)]),
+        f"GET /?access_token={quote(marked, safe='')}&page=2",
+        f"alter role ann password '{marked.replace(chr(39), chr(39) * 2)}'",
+    ):
+        assert "Zq7" not in mask(text)
+
+
+def _seconds(text: str) -> float:
+    """Of this process alone: others may keep the machine busy."""
+    best = float("inf")
+    for _ in range(2):
+        started = time.process_time()
+        mask(text)
+        best = min(best, time.process_time() - started)
+    return best
+
+
+HOSTILE = [
+    *PIECES,
+    *("password: |\n", "password: a\n", "auth=('a', '", "password='\\", 'secret":["a",', "token=\\\\", "login a password "),
+    *("u:p@h", "a:b@", "Cookie: a=b; ", "password: x ", "('password', '", "<password>", "name password value: ", "-u a:"),
+    *("Basic abcd1234", "password : str ", "eyJaaaaaaaaa.", "password\\\\", "0123456789:", "-----END PRIVATE KEY-----a"),
+    *("token\n", "password, 'a' ", "pass-pass-", "[[[[password", "x-amz-signature&"),
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
+    """Eight times the text in about eight times the time: the bound is far from both 8 (linear) and 64 (quadratic)."""
+    for before in ("", "password='", "password: |\n", "-----BEGIN PRIVATE KEY-----"):
+        small, large = (before + piece * (size // len(piece)) for size in (4_000, 32_000))
+        assert _seconds(large) < 28 * _seconds(small) + 0.03
+
+
+@pytest.mark.parametrize("name", ["password", "DB_PASSWORD", "apiKey", "x-api-key", "refresh_token", "Set-Cookie", "pwd"])
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "key", "user", "tokens", "bypass", "token_count", "password_length", "author"])
+def test_names_of_other_things(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_values_are_masked_inside_containers() -> None:
+    value = {
+        "headers": {"Authorization": f"Bearer {S}", b"x-api-key": S.encode(), "accept": "*/*"},
+        "pairs": [("cookie", S), ("host", "a")],
+        "urls": (f"redis://:{S}@a", {f"password={S}"}),
+        "token": None,
+        "secret": 4711,
+        "deep": [[[[[[[[[[[S]]]]]]]]]]],
+        "count": 3,
+    }
+    masked = mask_value(value)
+    assert S not in repr(masked)
+    assert masked["count"] == 3
+    assert masked["token"] is None
+    assert masked["secret"] == MASK
+    assert masked["headers"]["accept"] == "*/*"
