@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import html
+import json
 import logging
-from collections.abc import Awaitable
+import re
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -337,6 +341,25 @@ async def test_what_entitles_one_to_call_is_in_no_error_and_no_log(
     shown = [str(error), repr(error), repr(vars(error)), repr(hook), caplog.text]
     assert not [word for word in planted for text in shown if word in text]
     assert f"http://127.0.0.1:{sink.port} answered {status}" in str(error)
+
+
+@pytest.mark.parametrize("max_response", [64 << 10, *range(150, 300, 11)])
+@pytest.mark.parametrize("escaped", [str, json.dumps, html.escape, quote])
+async def test_an_answer_that_repeats_our_request_is_cleaned_when_it_is_a_success(
+    escaped: Callable[[str], str], max_response: int
+) -> None:
+    async def repeats(exchange: Exchange) -> None:
+        got = exchange.received
+        echo = "\n".join([got.target, *(f"{name}: {value}" for name, value in got.lines)])
+        await says(200, escaped(f"taken\n{echo}").encode())(exchange)
+
+    async with Sink(repeats) as sink:
+        headers = {"Authorization": 'Bearer token/"secret"<1>'}
+        url = f"{sink.url}/pathsecret?token=querysecret"
+        async with Webhook(url, allow=HERE, headers=headers, max_response=max_response) as hook:
+            delivered = await hook.deliver({}, key="k")
+    assert "taken" in delivered.body_excerpt
+    assert not re.search("pathsec|querysec|token/|oken%2Fs|secret", delivered.body_excerpt)
 
 
 async def test_the_same_key_and_the_same_bytes_come_at_every_attempt(

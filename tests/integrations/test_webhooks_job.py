@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.integrations.sink import Sink, says
+from tests.integrations.sink import Exchange, Sink, says
 from trueup import App, JobFailed, Retry
 from trueup.integrations.webhooks import DeliveryPostponed, Webhook, delivery_job, verify
 from trueup.testing.clock import ManualClock
@@ -52,6 +53,25 @@ async def until_due(app: App, clock: ManualClock) -> float | None:
     async with app.transaction() as tx:
         found = await (await tx.execute("select run_at from trueup.jobs")).fetchone()
     return None if found is None else max((found[0] - clock.now()).total_seconds(), 0)
+
+
+@pytest.mark.asyncio
+async def test_the_receipt_of_a_receiver_that_repeats_secrets_holds_none(still: App, worker: ManualWorker) -> None:
+    async def repeats(exchange: Exchange) -> None:
+        sent = exchange.received.headers["authorization"]
+        theirs = {"headers": {"Authorization": sent}, "db": "postgresql://u:theirsecret@db/x", "nul": "\0"}
+        await says(200, json.dumps(theirs).encode() + b"\xff" + b"x" * 1000)(exchange)
+
+    async with Sink(repeats) as sink:
+        webhook = Webhook(sink.url, allow=["127.0.0.1"], headers={"Authorization": "Basic b3VyOnNlY3JldA=="})
+        job = await delivery_job(still, webhook).enqueue({})
+        assert await worker.run_pending() == 1
+        receipt = await job.result()
+        await still.close()
+    assert receipt["status"] == 200
+    assert "b3VyOnNlY3JldA" not in receipt["answer"]
+    assert "theirsecret" not in receipt["answer"]
+    assert len(receipt["answer"]) < 600
 
 
 @pytest.mark.asyncio

@@ -57,7 +57,7 @@ def test_an_error_whose_text_cannot_be_had_is_still_recorded() -> None:
             raise RuntimeError("no text")
 
     failure = raised(Broken())
-    assert failure.message == "<Broken whose text cannot be had: RuntimeError>"
+    assert failure.message == "<Broken without a text: str() of it raised RuntimeError>"
     assert "test_failure.py" in failure.traceback
 
 

@@ -208,8 +208,33 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
 PIECES = [
     *"@:/?&=,;'\"\\ \n[]{}()<>-b1*$#|",
     *("password", "token", "secret", "authorization", "cookie", "pwd", "api_key", "identified by", "value", "login"),
-    *("Bearer ", "Basic ", "://", "redis://", "https://", "eyJ", "AKIA", "-----BEGIN PRIVATE KEY-----", "--", "x", "is"),
-    *("-----END PRIVATE KEY-----", "***", "auth=('", "-u ", "$x$", ": |\n  ", "str", "\\n", "\r\n", "ann", "hunter2", "é"),
+    *(
+        "Bearer ",
+        "Basic ",
+        "://",
+        "redis://",
+        "https://",
+        "eyJ",
+        "AKIA",
+        "-----BEGIN PRIVATE KEY-----",
+        "--",
+        "x",
+        "is",
+    ),
+    *(
+        "-----END PRIVATE KEY-----",
+        "***",
+        "auth=('",
+        "-u ",
+        "$x$",
+        ": |\n  ",
+        "str",
+        "\\n",
+        "\r\n",
+        "ann",
+        "hunter2",
+        "é",
+    ),
 ]
 
 
@@ -247,9 +272,33 @@ def _seconds(text: str) -> float:
 
 HOSTILE = [
     *PIECES,
-    *("password: |\n", "password: a\n", "auth=('a', '", "password='\\", 'secret":["a",', "token=\\\\", "login a password "),
-    *("u:p@h", "a:b@", "Cookie: a=b; ", "password: x ", "('password', '", "<password>", "name password value: ", "-u a:"),
-    *("Basic abcd1234", "password : str ", "eyJaaaaaaaaa.", "password\\\\", "0123456789:", "-----END PRIVATE KEY-----a"),
+    *(
+        "password: |\n",
+        "password: a\n",
+        "auth=('a', '",
+        "password='\\",
+        'secret":["a",',
+        "token=\\\\",
+        "login a password ",
+    ),
+    *(
+        "u:p@h",
+        "a:b@",
+        "Cookie: a=b; ",
+        "password: x ",
+        "('password', '",
+        "<password>",
+        "name password value: ",
+        "-u a:",
+    ),
+    *(
+        "Basic abcd1234",
+        "password : str ",
+        "eyJaaaaaaaaa.",
+        "password\\\\",
+        "0123456789:",
+        "-----END PRIVATE KEY-----a",
+    ),
     *("token\n", "password, 'a' ", "pass-pass-", "[[[[password", "x-amz-signature&"),
 ]
 
@@ -262,7 +311,9 @@ def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
         assert _seconds(large) < 28 * _seconds(small) + 0.03
 
 
-@pytest.mark.parametrize("name", ["password", "DB_PASSWORD", "apiKey", "x-api-key", "refresh_token", "Set-Cookie", "pwd"])
+@pytest.mark.parametrize(
+    "name", ["password", "DB_PASSWORD", "apiKey", "x-api-key", "refresh_token", "Set-Cookie", "pwd"]
+)
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
 

@@ -141,3 +141,46 @@ def test_an_application_with_its_own_handler_on_the_logger_keeps_it(logger: logg
     assert stream.getvalue() == ""
     assert own.stream.getvalue() == "whose?\n"
     assert not any(isinstance(handler, LinesHandler) for handler in logger.handlers)
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_secrets_are_masked_wherever_a_record_holds_them(log_format: str) -> None:
+    stream = io.StringIO()
+    configure_logging(Settings(log_format=log_format), stream)
+    log = logging.getLogger("trueup.theirs")
+    extra = {
+        "headers": {"Authorization": "Bearer geheim1", "accept": "*/*"},
+        "pairs": [("x-api-key", "geheim2")],
+        "token": "geheim3",
+        "raw": b"password=geheim4",
+        "urls": ["redis://:geheim5@cache"],
+    }
+    try:
+        raise ValueError("api_key=geheim6")
+    except ValueError:
+        log.exception("sent %s", {"secret": "geheim7"}, extra=extra)
+    log.error("Authorization: Bearer geheim8")
+    lines = stream.getvalue()
+    assert "geheim" not in lines
+    assert "*/*" in lines
+    assert "ValueError" in lines
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_line_is_bounded_whatever_is_logged(log_format: str) -> None:
+    stream = io.StringIO()
+    configure_logging(Settings(log_format=log_format), stream)
+    log = logging.getLogger("trueup.theirs")
+    log.error("é" * 10_000_000, extra={"fact": "é" * 10_000_000})
+    try:
+        raise ValueError("é" * 10_000_000)
+    except ValueError:
+        log.exception("failed")
+    assert len(stream.getvalue().encode()) < 300_000
+
+
+def test_a_message_whose_arguments_do_not_fit_is_a_line_all_the_same() -> None:
+    stream = io.StringIO()
+    configure_logging(Settings(log_format="json"), stream)
+    logging.getLogger("trueup.theirs").error("%d of password=%s", "geheim")
+    assert json.loads(stream.getvalue())["message"].startswith("%d of")

@@ -88,6 +88,24 @@ async def test_give_up_is_dead_at_once_with_its_reason(still: App, worker: Manua
     assert (await view(still, job))["attempt"] == 1
 
 
+@pytest.mark.parametrize("raised", [GiveUp, Discard])
+@pytest.mark.parametrize("reason", ["\ud800", "a\0b", "\udcff\0" * 5_000_000, "postgresql://u:geheim@db/x"])
+async def test_any_reason_of_a_handler_ends_the_job_at_once(
+    still: App, worker: ManualWorker, raised: type[GiveUp | Discard], reason: str
+) -> None:
+    @still.job
+    async def ending() -> None:
+        raise raised(reason)
+
+    job = await ending.enqueue()
+    await worker.run_pending()
+    with pytest.raises(JobFailed) as failed:
+        await job.result()
+    assert len(str(failed.value)) < 6000
+    assert "geheim" not in str(failed.value)
+    assert (await view(still, job))["attempt"] == 1
+
+
 @pytest.mark.parametrize(
     ("error", "state"), [(KeyError("a"), "dead"), (LookupError("b"), "queued"), (OSError("c"), "dead")]
 )

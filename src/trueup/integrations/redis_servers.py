@@ -19,8 +19,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.errors import ConfigError
+from trueup.texts import describe
 
 try:
     from redis import Redis
@@ -105,7 +105,7 @@ class Server:
             try:
                 answer: Answer = asked.question(self._client)
             except Exception as error:  # whatever goes wrong with one server is its answer
-                answer = Fault(mask(str(error)) or type(error).__name__, is_away(error))
+                answer = Fault(describe(error) or type(error).__name__, is_away(error))
             self._busy = False
             asked.answer(answer)
         self._client.close()
@@ -170,4 +170,4 @@ def connect(url: str) -> Redis:
             decode_responses=True,
         )
     except ValueError as error:
-        raise ConfigError(f"redis_url: {mask(str(error))}") from None
+        raise ConfigError(f"redis_url: {describe(error)}") from None

@@ -1,4 +1,4 @@
-"""An error as text that can always be stored: cleaned of what PostgreSQL refuses, cut to size, secrets masked."""
+"""A failed attempt, as text that can always be stored."""
 
 from __future__ import annotations
 
@@ -9,37 +9,13 @@ from types import TracebackType
 
 import orjson
 
-from trueup.dsn import mask
+from trueup.texts import MAX_MESSAGE as MOST_MESSAGE
+from trueup.texts import MAX_TRACEBACK as MOST_TRACEBACK
+from trueup.texts import clean, describe, type_name
 
-MOST_MESSAGE = 2_000  # characters; enough for a SQL error with its context
-MOST_TRACEBACK = 8_000
-MOST_READ = 64_000  # of a text, before anything else is done with it
+__all__ = ["MOST_ERRORS", "MOST_MESSAGE", "MOST_TRACEBACK", "Failure", "clean", "describe", "type_name"]
+
 MOST_ERRORS = 25  # kept per job: the first and the latest
-
-
-def clean(text: str, most: int) -> str:
-    """Text that JSON in PostgreSQL can hold: no NUL, no lone surrogates, at most `most` characters, passwords masked."""
-    if len(text) > MOST_READ:
-        # Masking half a URL may miss its password, so the second half starts after a blank.
-        start = text.find(" ", len(text) - MOST_READ // 2)
-        text = f"{text[: MOST_READ // 2]} …{text[start:] if start > 0 else ''}"
-    text = mask(text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"))
-    if len(text) > most:
-        text = f"{text[: most // 2]} … {len(text) - most} characters left out … {text[-(most - most // 2) :]}"
-    return text
-
-
-def describe(error: BaseException) -> str:
-    """`str(error)`, also when that raises."""
-    try:
-        return clean(str(error), MOST_MESSAGE)
-    except Exception as broken:
-        return f"<{type(error).__name__} whose text cannot be had: {type(broken).__name__}>"
-
-
-def type_name(error: BaseException) -> str:
-    cls = type(error)
-    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from trueup.durations import Duration, parse_duration
+from trueup.texts import describe
 
 
 class Snooze(Exception):
@@ -16,19 +17,28 @@ class Snooze(Exception):
         super().__init__(f"again after {self.after}")
 
 
-class Discard(Exception):
+class _WithReason(Exception):
+    """Its reason can be stored, whatever text it was raised with: handlers quote what others have sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+    @property
+    def reason(self) -> str:
+        return describe(self)
+
+
+class Discard(_WithReason):
     """Raise when there is nothing left to do: the job is cancelled, with this reason."""
 
     def __init__(self, reason: str = "discarded by its handler") -> None:
-        self.reason = reason
         super().__init__(reason)
 
 
-class GiveUp(Exception):
+class GiveUp(_WithReason):
     """Raise when no further attempt can help: dead at once, with this reason."""
 
     def __init__(self, reason: str = "given up by its handler") -> None:
-        self.reason = reason
         super().__init__(reason)
 
 

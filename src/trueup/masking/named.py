@@ -75,10 +75,24 @@ _PROSE_INSIDE = re.compile(rf"[ \t](?:{'|'.join(_PROSE_WORDS.split())})(?![\w@:=
 
 _NETRC = re.compile(r"\b(login[ \t]++\S++\s++password[ \t]++)\S++", _FLAGS)
 _CURL_USER = re.compile(r"((?<![\w-])(?:-u|--user|--proxy-user)(?:[ =]|(?=[\"']))[\"']?[^\s:\"']++:)[^\s\"']++", _FLAGS)
-_REQUESTS_AUTH = re.compile(r"(\bauth\s{0,4}=\s{0,4}[\[(]\s{0,4}[\"'][^\"'\n]*+[\"']\s{0,4},\s{0,4}[\"'])[^\"'\n]*+", _FLAGS)
+_REQUESTS_AUTH = re.compile(
+    r"(\bauth\s{0,4}=\s{0,4}[\[(]\s{0,4}[\"'][^\"'\n]*+[\"']\s{0,4},\s{0,4}[\"'])[^\"'\n]*+", _FLAGS
+)
 
 # One of them is in every text that `_NAMED` finds something in.
-_HINTS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "signature", "sig=", "identified")
+_HINTS = (
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "key",
+    "credential",
+    "authorization",
+    "cookie",
+    "signature",
+    "sig=",
+    "identified",
+)
 
 
 def is_secret_name(name: str) -> bool:
@@ -135,9 +149,7 @@ class _Masking:
     def __init__(self, text: str, lowered: str) -> None:
         self._text = text
         # A few letters become two in lower case; then positions in the two texts differ.
-        self._searched, self._pattern = (
-            (lowered, _NAMED) if len(lowered) == len(text) else (text, _NAMED_IN_ANY_CASE)
-        )
+        self._searched, self._pattern = (lowered, _NAMED) if len(lowered) == len(text) else (text, _NAMED_IN_ANY_CASE)
         self._parts: list[str] = []
         self._done = 0
 

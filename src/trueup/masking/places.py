@@ -15,12 +15,33 @@ _LONG_TOKEN = re.compile(r"(?=[a-z_.-]*[0-9])[\w.-]{20,}+", re.ASCII | re.IGNORE
 _UNQUOTED = re.compile(r"[^\s\"'<>`]++", re.ASCII)
 _USER = re.compile(r"(?<![\w.+%~-])([\w.+%~-]*+):", re.ASCII)
 _HOST = re.compile(
-    r"(?:(?=[0-9.-]{0,60}+[A-Za-z_])[\w][\w.-]*+|[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?::[0-9]{1,5})?+(?![\w:])|\[[0-9a-f:.]|\Z", re.ASCII
+    r"(?:(?=[0-9.-]{0,60}+[A-Za-z_])[\w][\w.-]*+|[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?::[0-9]{1,5})?+(?![\w:])|\[[0-9a-f:.]|\Z",
+    re.ASCII,
 )
 _DIGEST = re.compile(r"sha[0-9]+:")  # an image's, after its tag and an @
 # Words before a colon and an address of mail, and schemes without slashes.
 _NOT_USERS = frozenset(
-    ["mailto", "mail", "email", "e-mail", "from", "to", "cc", "bcc", "reply-to", "sender", "recipient", "author", "contact", "sip", "sips", "xmpp", "acct", "pkg", "npm"]
+    [
+        "mailto",
+        "mail",
+        "email",
+        "e-mail",
+        "from",
+        "to",
+        "cc",
+        "bcc",
+        "reply-to",
+        "sender",
+        "recipient",
+        "author",
+        "contact",
+        "sip",
+        "sips",
+        "xmpp",
+        "acct",
+        "pkg",
+        "npm",
+    ]
 )
 
 

@@ -13,9 +13,10 @@ from typing import Any, TextIO
 import orjson
 
 from trueup.config import Settings
-from trueup.dsn import mask
+from trueup.masking import MASK, is_secret_name
 from trueup.observe.logs import LOGGER
 from trueup.observe.printable import printable, printable_json, printable_lines
+from trueup.texts import MAX_FACT, clean, clean_fact
 
 # What every record has; the rest are the facts that `extra=` put there.
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -65,7 +66,7 @@ class JsonLines(logging.Formatter):
             "time": moment.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": mask(record.getMessage()),
+            "message": _message(record),
         }
         trace = _trace(self, record)
         below = {"traceback": trace} if trace else {}
@@ -85,7 +86,7 @@ class ConsoleLines(logging.Formatter):
         facts.pop("event_name", None)  # says what the message says
         below = [text for text in (facts.pop("stack", ""), _trace(self, record)) if text]
         moment = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        message = printable(mask(record.getMessage()))
+        message = printable(_message(record))
         fields = " ".join(f"{self._dim(name + '=')}{_shown(value)}" for name, value in facts.items())
         line = f"{self._dim(moment)} {self._level(record.levelname)} {message:{_MESSAGE_WIDTH}} {fields}".rstrip()
         return "\n".join([line, *(printable_lines(str(text), _INDENT) for text in below)])
@@ -100,15 +101,27 @@ class ConsoleLines(logging.Formatter):
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What `extra=` gave the record, passwords in texts masked."""
+    """What `extra=` gave the record, secrets masked. A field that a secret is named by is hidden whole."""
     given = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
-    return {name: mask(value) if isinstance(value, str) else value for name, value in given.items()}
+    return {name: _hidden(name, value) for name, value in given.items()}
+
+
+def _hidden(name: str, value: Any) -> Any:
+    return MASK if is_secret_name(name) and not isinstance(value, bool | None) else clean_fact(value)
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []
-    return mask("\n".join(parts))
+    return clean("\n".join(parts), MAX_FACT) if parts else ""
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Its text; the template alone if the arguments do not fit it, or one bad call of a library would cost us the line."""
+    try:
+        return str(clean_fact(record.getMessage()))
+    except Exception:
+        return str(clean_fact(str(record.msg)))
 
 
 def _encode(fields: Mapping[str, Any]) -> str:

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trueup import events
-from trueup.dsn import mask
 from trueup.events import Event, Events
+from trueup.texts import clean_fact
 
 LOGGER = "trueup"
 
@@ -148,7 +148,6 @@ def attach_logs(events: Events, logger: logging.Logger | None = None) -> Logs:
 
 
 def facts(event: Event) -> dict[str, Any]:
-    """The event's fields by name, passwords in texts masked, and its name as `event_name`."""
+    """The event's fields by name, secrets masked, and its name as `event_name`."""
     values = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    masked = {name: mask(value) if isinstance(value, str) else value for name, value in values.items()}
-    return {"event_name": event.name, **masked}
+    return {"event_name": event.name, **{name: clean_fact(value) for name, value in values.items()}}

@@ -16,8 +16,8 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable
+from trueup.texts import describe
 
 RETRYABLE = (
     psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
@@ -83,7 +83,7 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prep
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise ConfigError(f"database_url is not a PostgreSQL URL: {mask(str(error).strip())}") from None
+        raise ConfigError(f"database_url is not a PostgreSQL URL: {describe(error)}") from None
     defaults: dict[str, Any] = {
         **KEEPALIVE,
         "application_name": f"trueup {part}",

@@ -16,13 +16,13 @@ from typing import Any
 from psycopg import AsyncConnection, IsolationLevel
 
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.events import DatabaseLost, DatabaseRestored, Events
 from trueup.store import message
 from trueup.store.connect import RETRYABLE, abort, connection_settings
 from trueup.store.load import source
 from trueup.store.message import Answers, Call, Part
 from trueup.store.message import Rows as Rows
+from trueup.texts import describe
 
 Answered = Callable[[Answers], None]
 
@@ -112,7 +112,7 @@ class Line:
         await self.drop()
         if self._lost_at is None:
             self._lost_at = elapsed()
-            self._events.emit(DatabaseLost(self.part, mask(str(error).strip())))
+            self._events.emit(DatabaseLost(self.part, describe(error)))
 
     def _works(self) -> None:
         if self._lost_at is not None:

@@ -20,7 +20,6 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.store import message
 from trueup.store.connect import (
@@ -32,6 +31,7 @@ from trueup.store.connect import (
 )
 from trueup.store.line import Answered, fetch, fetch_steered, repeat
 from trueup.store.message import Part, Rows
+from trueup.texts import describe
 
 WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
@@ -235,7 +235,7 @@ def _take_sync(pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
 
 
 def _no_connection(error: PoolTimeout) -> DatabaseUnavailable:
-    return DatabaseUnavailable(f"no connection within {WAIT:g} s: {mask(str(error))}")
+    return DatabaseUnavailable(f"no connection within {WAIT:g} s: {describe(error)}")
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:

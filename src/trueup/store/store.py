@@ -27,6 +27,7 @@ from trueup.store.pool import Few, Pool, SyncPool
 from trueup.store.schedules import Schedules
 from trueup.store.views import Views
 from trueup.store.workers import Workers
+from trueup.texts import describe
 
 
 class Store:
@@ -109,4 +110,4 @@ class Store:
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
-    return DatabaseUnavailable(f"cannot connect to {mask(url)}: {mask(str(error).strip())}")
+    return DatabaseUnavailable(f"cannot connect to {mask(url)}: {describe(error)}")

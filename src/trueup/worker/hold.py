@@ -20,7 +20,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
 from trueup.events import Events, LeaseAcquired, LeaseLost, LeaseNotReleased
 from trueup.leases.backend import LeaseBackend
@@ -28,6 +27,7 @@ from trueup.leases.trust import Trust
 from trueup.lost import Lost
 from trueup.store.connect import RETRYABLE
 from trueup.store.leases import MIN_SILENCE, Terms
+from trueup.texts import describe
 
 RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
 ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
@@ -192,7 +192,7 @@ class Hold:
                 return self._backend.acquire(self._wish.name, self._holder, self._wish.ttl)
             except (*RETRYABLE, DatabaseUnavailable) as error:
                 if delay is None or self._over.wait(delay):
-                    raise DatabaseUnavailable(f"lease {self._wish.name!r}: {mask(str(error).strip())}") from None
+                    raise DatabaseUnavailable(f"lease {self._wish.name!r}: {describe(error)}") from None
         raise AssertionError("unreachable")
 
     # -- keeping it ---------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Hold:
             self._backend.release(lease.name, lease.holder, lease.term)
         except Exception as error:
             self._events.emit(
-                LeaseNotReleased(lease.name, lease.term, str(lease.holder), mask(str(error).strip()) or repr(error))
+                LeaseNotReleased(lease.name, lease.term, str(lease.holder), describe(error) or type(error).__name__)
             )
         finally:
             self._backend.close()

@@ -9,6 +9,7 @@ from trueup.clock import elapsed
 from trueup.events import Events, ListenRestored, ListenUnavailable
 from trueup.store.connect import RETRYABLE
 from trueup.store.listen import Ear
+from trueup.texts import describe
 from trueup.worker.service import Service
 
 TRY_AGAIN = 60.0  # seconds until a pooler is asked once more whether it lets notifications through
@@ -48,7 +49,7 @@ class Listener(Service):
                 self._hear(payload)
             raise ConnectionError("the listening connection ended")
         except RETRYABLE as error:
-            self._lose(str(error).strip())
+            self._lose(describe(error))
             raise
         finally:
             await self._ear.close()

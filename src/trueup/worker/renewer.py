@@ -24,12 +24,12 @@ from psycopg import Connection
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, LoopBlocked, RenewalFailed
 from trueup.store.connect import RETRYABLE, abort
 from trueup.store.pool import fetch_sync
 from trueup.store.store import Store
+from trueup.texts import describe
 from trueup.worker.life import Life
 
 RETRY_AFTER = 0.5  # seconds between tries while renewals fail
@@ -133,9 +133,7 @@ class Renewer:
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
             self._events.emit(
-                RenewalFailed(
-                    str(life.holder), mask(str(error).strip()), round(life.trust.left(life.clock.elapsed()), 1)
-                )
+                RenewalFailed(str(life.holder), describe(error), round(life.trust.left(life.clock.elapsed()), 1))
             )
             return False
         if rows:

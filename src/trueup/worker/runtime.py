@@ -19,7 +19,6 @@ import psycopg
 
 from trueup.clock import elapsed
 from trueup.config import Settings
-from trueup.dsn import mask
 from trueup.errors import ConfigError
 from trueup.events import (
     DowntimeFound,
@@ -31,7 +30,6 @@ from trueup.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from trueup.jobs.failure import type_name
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
@@ -46,6 +44,7 @@ from trueup.store.scans import Scans
 from trueup.store.schedules import Entry, Schedules
 from trueup.store.store import Store, unavailable
 from trueup.store.workers import Workers
+from trueup.texts import describe, type_name
 from trueup.worker.claimer import Claimer
 from trueup.worker.executor import Executor
 from trueup.worker.finisher import Finisher
@@ -280,7 +279,7 @@ class Worker:
         try:
             await self.pruner.prune(ahead=0)
         except psycopg.errors.InsufficientPrivilege as error:  # the catch-all serves, and the pruner will say so again
-            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), mask(str(error).strip())))
+            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)))
 
     async def begin_life(self) -> None:
         """Put lanes in order, and register as a new holder; last, because the lease runs from there on."""
@@ -370,7 +369,7 @@ class Worker:
                 await self.begin_life()
             except Exception as error:
                 if not isinstance(error, RETRYABLE):  # what the lines have not reported themselves
-                    self.events.emit(ServiceFailed("rebirth", type_name(error), mask(str(error).strip())))
+                    self.events.emit(ServiceFailed("rebirth", type_name(error), describe(error)))
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 
-from trueup.dsn import mask
 from trueup.events import Events, ServiceFailed
-from trueup.jobs.failure import type_name
 from trueup.store.connect import RETRYABLE
+from trueup.texts import describe, type_name
 
 LONGEST_PAUSE = 5.0  # seconds between tries while the database is away
 
@@ -68,7 +67,7 @@ class Service:
                 # Nobody who wakes us can bring the database back, so only a stop cuts this pause short.
                 await _wait(self._stop, min(LONGEST_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1))  # noqa: S311
             except Exception as error:
-                self.events.emit(ServiceFailed(self.name, type_name(error), mask(str(error))))
+                self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
                 await _wait(self._stop, 1.0)
             else:
                 if pause > 0:

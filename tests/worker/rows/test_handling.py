@@ -116,6 +116,18 @@ async def test_give_up_quarantines_at_once_and_a_sweep_leaves_it_alone(field: Fi
     assert (await field.sweep()).claimed == 0
 
 
+@pytest.mark.parametrize("reason", ["\ud800", "a\0b", "\udcff\0" * 5_000_000, "postgresql://u:geheim@db/x"])
+async def test_any_reason_to_give_up_quarantines_at_once(field: Field, reason: str) -> None:
+    await field.put()
+    field.fix(raising(GiveUp(reason)))
+    assert (await field.sweep()).quarantined == 1
+    known = await field.known()
+    assert known is not None
+    assert (known["state"], known["attempt"]) == ("quarantined", 1)
+    assert 0 < len(known["reason"]) < 3000
+    assert "geheim" not in repr(known)
+
+
 async def test_the_exception_of_a_row_is_its_own_failure(field: Field) -> None:
     class Odd(BaseException):
         pass

@@ -20,10 +20,10 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.client import JetStreamContext
 
-from trueup.dsn import mask
 from trueup.durations import format_duration
 from trueup.integrations.nats.errors import NatsRefused, NatsUnavailable
 from trueup.integrations.nats.servers import Servers
+from trueup.texts import describe
 
 log = logging.getLogger("trueup.nats")
 
@@ -235,7 +235,7 @@ def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         # Of a key or credentials: somebody may have given what should be in the file.
         return f"{error.strerror}: a file that connect= names"
-    return mask(str(error)) or type(error).__name__
+    return describe(error) or type(error).__name__
 
 
 def _look_at(ended: asyncio.Future[Any]) -> None:

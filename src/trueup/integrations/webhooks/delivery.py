@@ -118,9 +118,10 @@ class Webhook:
         started = elapsed()
         deadline = asyncio.get_running_loop().time() + self._timeout.total_seconds()
         response = await self._answer(request, deadline)
-        excerpt = await self._read(response, deadline)
+        # A receiver may repeat what we sent, our Authorization included, whether it takes the message or not.
+        excerpt = without_secrets(await self._read(response, deadline), request)
         if not response.is_success:
-            raise self._refusal(request, response, excerpt)
+            raise self._refusal(response, excerpt)
         return Delivered(response.status_code, excerpt, timedelta(seconds=elapsed() - started))
 
     def _request(
@@ -180,10 +181,9 @@ class Webhook:
         # PostgreSQL holds no NUL, and an excerpt is likely to be stored.
         return read[: self._most_read].decode("utf-8", "replace").replace("\0", "\ufffd")
 
-    def _refusal(self, request: httpx.Request, response: httpx.Response, excerpt: str) -> Exception:
+    def _refusal(self, response: httpx.Response, excerpt: str) -> Exception:
         status = response.status_code
         reason = f"{shown(self._url)} answered {status}"
-        excerpt = without_secrets(excerpt, request)
         after = retry_after(response.headers) if status in (429, 503) else None
         if after is not None:
             return DeliveryPostponed(after, status, reason)

@@ -14,6 +14,7 @@ from trueup.integrations.webhooks.errors import POSTPONE_FOR, DeliveryPostponed,
 from trueup.jobs.context import Context
 from trueup.jobs.definition import Job
 from trueup.jobs.outcome import Snooze
+from trueup.texts import clean
 
 # For most of a day: receivers are down for hours, and come back.
 RETRY = Retry(max_attempts=20, first="5s", factor=2, cap="1h")
@@ -55,6 +56,6 @@ def delivery_job(
             delivered = await webhook.deliver(payload, key=key or ctx.idempotency_key, headers=headers, sent_at=ctx.now)
         except DeliveryPostponed as postponed:
             raise Snooze(postponed.delay(ctx.snoozed_for, within=patience)) from postponed
-        return Receipt(status=delivered.status, answer=delivered.body_excerpt[:MOST_ANSWER])
+        return Receipt(status=delivered.status, answer=clean(delivered.body_excerpt, MOST_ANSWER))
 
     return deliver

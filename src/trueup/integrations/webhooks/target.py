@@ -5,8 +5,10 @@ The URL is read by httpx alone, which also sends it: two readers may see two hos
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +18,7 @@ from trueup.errors import ConfigError
 
 MOST_KEY = 1_000  # bytes: servers take some 8,000 for all headers
 HIDDEN = "***"
+MIN_HIDDEN = 6  # characters of something that a receiver repeats
 
 # What decides where a message ends, or who may say so, and what a receiver relies on.
 _OURS = {
@@ -79,15 +82,33 @@ def header_of(key: object) -> str:
 
 
 def without_secrets(text: str, request: httpx.Request) -> str:
-    """What a receiver said, without what it repeats of our path, query and headers."""
+    """What a receiver said, without what it repeats of our path, query and headers, however it has escaped them."""
     url = request.url
     values = [value for name, value in request.headers.items() if name not in _HARMLESS]
     query = url.query.decode("ascii")
     secrets = {url.path, url.raw_path.decode("ascii"), query, *re.split("[&=]", query), *values}
     secrets |= {value for _, value in url.params.multi_items()}  # as they read when decoded
     secrets |= {word for value in values for word in value.split()}
-    # Longest first, or what is left of a longer one would show. Short ones are too likely to be plain words.
+    # Short ones are too likely to be plain words.
+    secrets = {secret for secret in secrets if len(secret) >= MIN_HIDDEN}
+    secrets |= {escaped for secret in secrets for escaped in _escaped(secret)}
+    # Longest first, or what is left of a longer one would show.
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= 6:
-            text = text.replace(secret, HIDDEN)
+        text = _without_beginning(text.replace(secret, HIDDEN), secret)
+    return text
+
+
+def _escaped(secret: str) -> Iterator[str]:
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret)[1:-1].replace("/", "\\/")
+    yield escape(secret)
+    yield quote(secret)
+    yield quote(secret, safe="")
+
+
+def _without_beginning(text: str, secret: str) -> str:
+    """Only the beginning of an answer is read, and it may end in the middle of a secret."""
+    for length in range(min(len(secret) - 1, len(text)), MIN_HIDDEN - 1, -1):
+        if text.endswith(secret[:length]):
+            return text[:-length] + HIDDEN
     return text

@@ -17,7 +17,6 @@ import psycopg
 from psycopg import Connection
 
 from trueup.clock import elapsed
-from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, RenewalFailed, ServiceFailed
 from trueup.jobs.failure import describe, type_name
@@ -102,7 +101,7 @@ class Keeper:
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
-            self._events.emit(RenewalFailed(str(holder), mask(str(error).strip()), round(left, 1)))
+            self._events.emit(RenewalFailed(str(holder), describe(error), round(left, 1)))
             return []
         for held in due:
             seen, answer = answered.get(held.row.key, (None, "gone"))
