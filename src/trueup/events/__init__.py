@@ -17,6 +17,7 @@ from trueup.events.database import (
     ListenRestored,
     ListenUnavailable,
     MigrationApplied,
+    NotificationIgnored,
 )
 from trueup.events.event import Event
 from trueup.events.jobs import (
@@ -106,6 +107,7 @@ __all__ = [
     "ListenUnavailable",
     "LoopBlocked",
     "MigrationApplied",
+    "NotificationIgnored",
     "ReconcilerDeclared",
     "ReconcilerPaused",
     "ReconcilerResumed",

@@ -41,6 +41,14 @@ class ListenRestored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationIgnored(Event):
+    """A payload on our channel that is none of ours. Any role that may connect to the database can send them."""
+
+    name = "listen.ignored"
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryDayCreated(Event):
     """A partition for a coming day was made."""
 

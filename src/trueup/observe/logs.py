@@ -58,6 +58,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.DatabaseRestored: Entry(INFO, "database restored"),
         events.ListenUnavailable: Entry(WARNING, "listen unavailable"),
         events.ListenRestored: Entry(INFO, "listen restored"),
+        events.NotificationIgnored: Entry(DEBUG, "notification ignored"),
         events.LeaseAcquired: Entry(DEBUG, "lease acquired"),
         events.LeaseGrantedOpenly: Entry(WARNING, "lease granted without Redis"),
         events.LeaseLost: Entry(WARNING, "lease lost"),

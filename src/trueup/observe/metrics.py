@@ -88,6 +88,7 @@ METRICS = (
     Metric("trueup_workers_expired_total", (), "Dead workers that this process cleared away."),
     Metric("trueup_loop_blocked_total", (), "Times that the event loop was found blocked."),
     Metric("trueup_database_lost_total", ("part",), "Times that a part of this process lost its connection."),
+    Metric("trueup_notifications_ignored_total", (), "Notifications on our channel that are none of ours."),
     Metric("trueup_service_failures_total", ("service",), "Passes of a worker's loops that raised."),
 )
 
@@ -338,6 +339,7 @@ COUNTED: Mapping[type[Event], Count] = MappingProxyType(
         events.WorkerExpired: _times("trueup_workers_expired_total"),
         events.LoopBlocked: _times("trueup_loop_blocked_total"),
         events.DatabaseLost: _database_lost,
+        events.NotificationIgnored: _times("trueup_notifications_ignored_total"),
         events.ServiceFailed: _service_failed,
     }
 )

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection, sql
 from trueup.store.connect import abort, connection_settings
 from trueup.store.load import Statements
 
+UNREADABLE = "(bytes that are not UTF-8)"
 PING_WITHIN = 3.0  # seconds; a NOTIFY takes a millisecond, a busy server some more
 
 
@@ -45,9 +46,14 @@ class Ear:
     async def heard(self) -> AsyncIterator[str]:
         """Payloads as they come, until the connection breaks or is closed."""
         assert self._connection is not None
-        async for notification in self._connection.notifies():
-            if not notification.payload.startswith("ping "):
-                yield notification.payload
+        while True:
+            try:
+                async for notification in self._connection.notifies():
+                    if not notification.payload.startswith("ping "):
+                        yield notification.payload
+                return
+            except UnicodeDecodeError:  # a database in SQL_ASCII lets any bytes through
+                yield UNREADABLE
 
     def cut(self) -> None:
         """Make whoever opens it or listens fail; closing is theirs. A connection that is closed while it is in use is a crash."""

@@ -1,18 +1,44 @@
-"""Turns notifications into wake-ups. Without them everything still happens, a poll later."""
+"""Turns notifications into wake-ups. Without them everything still happens, a poll later.
+
+Channels have no rights: every role that may connect can send any payload, as often as it likes. So a payload is parsed strictly,
+wakes up at most what polling would wake up anyway, and is ignored if it is none of ours.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from math import ceil
+from typing import NamedTuple
 
 from trueup.clock import elapsed
-from trueup.events import Events, ListenRestored, ListenUnavailable
+from trueup.events import Events, ListenRestored, ListenUnavailable, NotificationIgnored
 from trueup.store.connect import RETRYABLE
 from trueup.store.listen import Ear
-from trueup.texts import describe
+from trueup.texts import clean, describe
 from trueup.worker.service import Service
 
+# "lane seconds", as the statements write it: `extract(epoch …)` is a plain decimal number. Twelve digits are 30,000 years.
+_WORK = re.compile(r"(.{1,500}) ([0-9]{1,12}(?:\.[0-9]{1,12})?)", re.ASCII | re.DOTALL)
+MAX_SHOWN = 100  # characters of an ignored payload
+SLOT = 0.002  # seconds; wake-ups for the same one are one, or as many notifications would be as many timers
+MAX_AHEAD = 600.0  # seconds; polling finds what is due later than that
 TRY_AGAIN = 60.0  # seconds until a pooler is asked once more whether it lets notifications through
+
+
+MAX_SLOTS = 1_000  # before those that have passed are dropped
+
+
+class Work(NamedTuple):
+    lane: str
+    seconds: float
+
+
+def parse_work(payload: str) -> Work | None:
+    """That a lane has work, now or in a while; None for anything else."""
+    found = _WORK.fullmatch(payload)
+    return None if found is None else Work(found[1], float(found[2]))
 
 
 class Listener(Service):
@@ -32,11 +58,10 @@ class Listener(Service):
         super().__init__(events)
         self._ear = ear
         self._on_work = on_work
-        self._on_stop = on_stop
-        self._on_schedules = on_schedules
-        self._on_reconcilers = on_reconcilers
         self._on_state = on_state
         self._lost_at: float | None = None
+        self._slots: set[int] = set()
+        self._by_word = {"stop": on_stop, "schedules": on_schedules, "reconcilers": on_reconcilers}
 
     async def run_once(self) -> float:
         """Listen until the connection breaks. Raises then, so that the service's pauses apply."""
@@ -67,20 +92,25 @@ class Listener(Service):
         await self.stop()
 
     def _hear(self, payload: str) -> None:
-        if payload == "stop":
-            self._on_stop()
+        wake = self._by_word.get(payload)
+        if wake is not None:
+            wake()
+        elif (work := parse_work(payload)) is None:
+            self.events.emit(NotificationIgnored(clean(payload, MAX_SHOWN)))
+        elif work.seconds == 0:
+            self._on_work(work.lane, 0)
+        elif work.seconds <= MAX_AHEAD:
+            self._hear_of_delayed(work)
+
+    def _hear_of_delayed(self, work: Work) -> None:
+        now = asyncio.get_running_loop().time()
+        slot = ceil((now + work.seconds) / SLOT)
+        if slot in self._slots:
             return
-        if payload == "schedules":
-            self._on_schedules()
-            return
-        if payload == "reconcilers":
-            self._on_reconcilers()
-            return
-        lane, _, seconds = payload.rpartition(" ")
-        try:
-            self._on_work(lane, float(seconds))
-        except ValueError:
-            return
+        if len(self._slots) >= MAX_SLOTS:
+            self._slots = {slot for slot in self._slots if slot * SLOT > now}
+        self._slots.add(slot)
+        self._on_work(work.lane, slot * SLOT - now)
 
     def _gain(self) -> None:
         self._on_state(True)

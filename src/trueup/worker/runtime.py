@@ -382,8 +382,11 @@ class Worker:
         self.claimer.wake_after(delay)
 
     def _heard_of_work(self, lane: str, seconds: float) -> None:
-        if lane in self._queues or lane.startswith(LANE_PREFIX):
+        if lane in self._queues or self._has_lane(lane):
             self.claimer.hear(lane, timedelta(seconds=seconds))
+
+    def _has_lane(self, lane: str) -> bool:
+        return lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None
 
     def _listening(self, listening: bool) -> None:
         self.claimer.listening = listening
