@@ -18,12 +18,14 @@ from tests.jobs.claimed import claimed
 from tests.store.desk import failure
 from tests.support.database import TestServer
 from trueup.clock import DatabaseClock
+from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.line import Rows
 from trueup.store.load import Statements, names, source
 from trueup.store.quarantine import Quarantine
 from trueup.store.recovery import RecoveryViews
+from trueup.store.views import Views
 from trueup.store.workers import Workers
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
@@ -54,6 +56,9 @@ insert into trueup.schedule_versions select name, version, now() - interval '1 h
 insert into trueup.ticks (schedule, due_at, last_due_at, outcome, job_id, version, decided_at)
 select 'nightly ' || n % 100, now() - n * interval '1 s', now() - n * interval '1 s', 'fired', 200000 + n, 1, now()
   from generate_series(1, 20000) as n;
+insert into trueup.declarations
+select 'digest ' || n, null, null, '{default}', '{send}', '{@send}', array['nightly ' || n, 'nightly ' || n + 1], '{}', now(), now(), now()
+  from generate_series(1, 50) as n;
 insert into trueup.sweeps (reconciler, holder, started_at, ended_at, claimed, changed, unchanged, conflict, retry, quarantined, lost,
                            late, worst_lateness_s, total_lateness_s, lateness)
 select 'observe ' || n % 10, '00000000-0000-0000-0000-000000000001', now() - n * interval '15 min', now() - n * interval '15 min',
@@ -171,6 +176,11 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.discard(ids, "why")
     await jobs.hurry(ids)
     await jobs.outcome(7)
+    await jobs.adopt(["@send", "@other"])
+    await Views(explainer, statements, clock).unserved()
+    declarations = Declarations(explainer, statements, clock, aging)
+    await declarations.look("digest 7", ["@send"], 15)
+    await declarations.rows("digest 7")
     workers = Workers(explainer, statements, clock)
     await workers.forget()
     await workers.leave(HOLDER)
@@ -255,9 +265,9 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
 
 
 NOT_EXPLAINED = {
-    "jobs/enqueue",  # their index arbitrates inserts
+    "declarations/declare",  # their index arbitrates inserts
+    "jobs/enqueue",
     "jobs/enqueue_one",
-    "jobs/adopt",  # once per declaration that changed
 }
 
 

@@ -325,19 +325,13 @@ async def test_two_releases_that_disagree_take_turns_and_lose_no_tick(
     assert (await store.schedules.get("nightly")).version == 6
 
 
-async def test_a_schedule_that_code_declares_no_more_is_retired_for_its_queues_only(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_retired_schedule_does_not_fire(store: Store, clock: ManualClock) -> None:
     for name in ("kept", "gone"):
         await store.schedules.put(entry(name, origin="code"))
     await store.schedules.put(entry("made by people"))
-    assert await store.schedules.removed(["default"], ["kept"]) == ["gone"]
-    assert await store.schedules.removed(["elsewhere"], []) == []
-    assert await store.schedules.removed(["default"], []) == ["gone", "kept"]
     assert await store.schedules.retire(["gone"], "no longer declared") == {"gone"}
     stored = await store.schedules.get("gone")
     assert (stored.state, stored.note) == ("retired", "no longer declared")
-    assert await store.schedules.removed(["default"], ["kept"]) == []
     clock.advance(minutes=1)
     assert (await store.schedules.plan()).fired == 2
 

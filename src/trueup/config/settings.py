@@ -108,6 +108,14 @@ class Settings:
         "127.0.0.1", HOST, "the address it serves them at; anybody who reaches it can read them"
     )
     release: str | None = setting(None, RELEASE, "the release of your application, shown to people")
+    service: str | None = setting(
+        None, RELEASE, "the name of your service, the same in all its releases; none: a service is known by its kinds"
+    )
+    retire_after: timedelta = setting(
+        "1h",
+        duration("1s", "365d"),
+        "how long workers of a service run without declaring a schedule before it is retired",
+    )
     worker_name: str | None = setting(
         None, RELEASE, "how a worker is called in lease columns of your tables; none: its host and process id"
     )

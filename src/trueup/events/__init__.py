@@ -37,6 +37,7 @@ from trueup.events.jobs import (
     JobSnoozed,
     JobsRevived,
     JobStarted,
+    JobsUnserved,
 )
 from trueup.events.leases import LeaseAcquired, LeaseGrantedOpenly, LeaseLost, LeaseNotReleased
 from trueup.events.reconcilers import (
@@ -61,7 +62,15 @@ from trueup.events.rows import (
     RowsFreed,
     RowUnchanged,
 )
-from trueup.events.schedules import RunHandledElsewhere, RunPostponed, ScheduleChanged, ScheduleUnreadable, TicksDecided
+from trueup.events.schedules import (
+    RunHandledElsewhere,
+    RunPostponed,
+    ScheduleChanged,
+    ScheduleRetired,
+    ScheduleUndeclared,
+    ScheduleUnreadable,
+    TicksDecided,
+)
 from trueup.events.workers import (
     DowntimeFound,
     LoopBlocked,
@@ -99,6 +108,7 @@ __all__ = [
     "JobsDiscarded",
     "JobsEnqueued",
     "JobsRevived",
+    "JobsUnserved",
     "LeaseAcquired",
     "LeaseGrantedOpenly",
     "LeaseLost",
@@ -127,6 +137,8 @@ __all__ = [
     "ScanCompleted",
     "ScanItemFailed",
     "ScheduleChanged",
+    "ScheduleRetired",
+    "ScheduleUndeclared",
     "ScheduleUnreadable",
     "ServiceFailed",
     "Subscriber",

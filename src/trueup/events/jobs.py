@@ -170,6 +170,17 @@ class JobsDiscarded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JobsUnserved(Event):
+    """Jobs are due that no living worker runs: none that serves their queue knows their kind. `waiting` counts up to 100."""
+
+    name = "job.unserved"
+    kind: str
+    queue: str
+    waiting: int
+    oldest_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobResultDropped(Event):
     """A job is done but what it returned could not be stored."""
 

@@ -38,11 +38,31 @@ class TicksDecided(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleChanged(Event):
-    """A schedule was declared, changed, paused, resumed, retired or deleted."""
+    """A schedule was declared, changed, paused, resumed, deleted, or retired by a person."""
 
     name = "schedule.changed"
     schedule: str
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleUndeclared(Event):
+    """No living worker declares this schedule, and it still fires: it is retired after `retire_after`, if its service runs."""
+
+    name = "schedule.undeclared"
+    schedule: str
+    queue: str
+    declared_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRetired(Event):
+    """A schedule was retired, because its service has been running for `retire_after` without declaring it."""
+
+    name = "schedule.retired"
+    schedule: str
+    queue: str
+    declared_at: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,9 +165,11 @@ class Jobs:
         """Make queued jobs due now."""
         return _ids(await self._fetch("jobs/hurry", ids=list(ids), aging=self._aging, channel=self._statements.channel))
 
-    async def adopt(self, lanes: Sequence[str]) -> None:
-        """Put queued jobs of lanes that no longer exist back into their queue's lane."""
-        await self._fetch("jobs/adopt", lanes=list(lanes))
+    async def adopt(self, lanes: Sequence[str]) -> set[int]:
+        """Put queued jobs of lanes that no living worker serves back into their queue's lane, a batch at a time."""
+        params = {"now": self._clock.now(), "lanes": list(lanes), "channel": self._statements.channel}
+        steer, adopt = self._statements["session/steer"], self._statements["jobs/adopt"]
+        return _ids(await self._database.fetch_steered(steer, adopt, params))
 
     async def outcome(self, job_id: int) -> Ending | None:
         rows = await self._fetch("jobs/outcome", id=job_id)

@@ -3,7 +3,8 @@
 A statement is text with `%(name)s` parameters for values and `{schema}` for the schema. `{carried}` stands for the columns
 a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree;
 `{walked}` for the keys of a lane in the order of their turns (`sql/lanes/_walked.sql`), so that a turn which is skipped is
-one that the claim has looked at; `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
+one that the claim has looked at; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
+those want a job or schedule in (`sql/declarations/_….sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
 about a row that is settled without being written to (`sql/rows/_rested.sql`).
 """
 
@@ -39,7 +40,10 @@ def compose(text: str, schema: str, **names: sql.Composable) -> str:
     carried = sql.SQL(source("jobs/_carried").strip())
     walked = sql.SQL(source("lanes/_walked").strip()).format(schema=place)
     rested = sql.SQL(source("rows/_rested").strip()).format(now=NOW)
+    living = sql.SQL(source("declarations/_living").strip()).format(schema=place, now=NOW)
+    todays_lane = sql.SQL(source("declarations/_todays_lane").strip())
     fixed = {"schema": place, "carried": carried, "walked": walked, "now": NOW, "rested": rested}
+    fixed |= {"living": living, "todays_lane": todays_lane}
     return sql.SQL(text).format(**fixed, **names).as_string(None)
 
 

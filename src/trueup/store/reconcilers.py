@@ -36,13 +36,18 @@ class Reconcilers:
         self._database = database
         self._statements = statements
         self._clock = clock
+        self._declared: dict[str, dict[str, str]] = {}
 
     async def put(self, name: str, place: str, declared: Mapping[str, Any]) -> None:
-        await self._fetch("put", name=name, place=place, declared=orjson.dumps(dict(declared)).decode())
+        self._declared[name] = {"place": place, "declared": orjson.dumps(dict(declared)).decode()}
+        await self._fetch("put", name=name, **self._declared[name])
 
     async def gate(self, name: str) -> Gate:
-        rows = await self._fetch("gate", name=name)
-        return Gate(*rows[0])
+        """Whether it may sweep. One whose row is gone, with a database that was restored, is declared again and may."""
+        ((known, *gate),) = await self._fetch("gate", name=name)
+        if not known and name in self._declared:
+            await self._fetch("put", name=name, **self._declared[name])
+        return Gate(*gate)
 
     async def swept(self, name: str) -> None:
         await self._fetch("swept", name=name)

@@ -39,7 +39,9 @@ DECIDE_FOR = (
 )
 MOST_PASSES = 1_000  # settling one schedule may take several plans after a long downtime
 
-State = Literal["active", "paused", "retired"]
+UNDECLARED = "no longer declared in the code"  # the note of a schedule that was not retired by a person
+
+State = Literal["active", "paused", "retired", "finished"]
 
 
 class StaleSchedule(RuntimeError):
@@ -185,15 +187,8 @@ class Schedules:
         return {name: asked[name] for (name,) in await fetch(connection, self._statements["schedules/failing"], params)}
 
     async def _pause_failing(self, connection: AsyncConnection[Any], name: str, dead: int, now: datetime) -> None:
-        params = {
-            "now": now,
-            "names": [name],
-            "state": "paused",
-            "from_states": ["active"],
-            "note": f"the last {dead} {'run is' if dead == 1 else 'runs are'} dead",
-            "next_due_at": None,
-        }
-        await fetch(connection, self._statements["schedules/set_state"], params)
+        note = f"the last {dead} {'run is' if dead == 1 else 'runs are'} dead"
+        await self._change_state(connection, name, now, "paused", ("active",), note)
 
     async def _write(
         self, connection: AsyncConnection[Any], decisions: list[tuple[tuple[Any, ...], Decision]], now: datetime
@@ -235,8 +230,16 @@ class Schedules:
         """Store a schedule; what was due under its old version is settled first. False when nothing changed.
 
         With `expected`, nothing changes unless that is its version; 0: unless there is none of this name.
-        When two releases declare one name differently, the row follows whoever started last, and every planner follows the
-        row: each start is a new version, and no tick is lost or fired twice between them.
+        """
+        return await self.put_version(entry, expected) is not None
+
+    async def put_version(
+        self, entry: Entry, expected: int | None = None, *, resume_within: timedelta | None = None
+    ) -> int | None:
+        """`put`, which returns the new version, or None when nothing changed.
+
+        One that was retired as undeclared not longer than `resume_within` ago goes on as if it had never been: ticks since
+        then are settled by its policy, as after a downtime.
         """
         async with self._database.transaction() as connection:
             now = await self._settle(connection, entry.name)
@@ -257,11 +260,13 @@ class Schedules:
                     "args": entry.args,
                     "at": now,
                     "next_due_at": entry.spec.next_after(now),
+                    "undeclared": UNDECLARED,
+                    "resumed_since": None if resume_within is None else now - resume_within,
                 },
             )
             if rows:
                 await self._changed(connection)
-        return bool(rows)
+        return int(rows[0][0]) if rows else None
 
     async def pause(self, names: Sequence[str], note: str) -> set[str]:
         return await self._set_state(names, "paused", ("active",), note)
@@ -273,6 +278,20 @@ class Schedules:
     async def retire(self, names: Sequence[str], note: str) -> set[str]:
         return await self._set_state(names, "retired", ("active", "paused"), note)
 
+    async def retire_undeclared(self, name: str, retire_after: timedelta) -> bool:
+        """Retire a schedule that no living worker declares. False when a worker has come to declare it meanwhile.
+
+        Its row is locked before that is judged, and a worker records what it declares before it looks at the row: so the
+        worker is seen here, or finds the schedule retired and brings it back.
+        """
+        async with self._database.transaction() as connection:
+            now = await self._settle(connection, name)
+            asked = {"now": now, "names": [name], "retire_after": retire_after.total_seconds()}
+            rows = await fetch(connection, self._statements["declarations/undeclared"], asked)
+            if not any(may_be_retired for *_, may_be_retired in rows):
+                return False
+            return bool(await self._change_state(connection, name, now, "retired", ("active",), UNDECLARED))
+
     async def _set_state(
         self, names: Sequence[str], state: State, from_states: Sequence[State], note: str | None
     ) -> set[str]:
@@ -280,20 +299,31 @@ class Schedules:
         for name in names:
             async with self._database.transaction() as connection:
                 now = await self._settle(connection, name)
-                params = {
-                    "now": now,
-                    "names": [name],
-                    "state": state,
-                    "from_states": list(from_states),
-                    "note": note,
-                    # Only to resume: one that this release cannot read can still be paused.
-                    "next_due_at": await self._next_due(connection, name, now) if state == "active" else None,
-                }
-                rows = await fetch(connection, self._statements["schedules/set_state"], params)
-                if rows:
-                    await self._changed(connection)
-                changed |= {row[0] for row in rows}
+                changed |= await self._change_state(connection, name, now, state, from_states, note)
         return changed
+
+    async def _change_state(
+        self,
+        connection: AsyncConnection[Any],
+        name: str,
+        now: datetime,
+        state: State,
+        from_states: Sequence[State],
+        note: str | None,
+    ) -> set[str]:
+        params = {
+            "now": now,
+            "names": [name],
+            "state": state,
+            "from_states": list(from_states),
+            "note": note,
+            # Only to resume: one that this release cannot read can still be paused.
+            "next_due_at": await self._next_due(connection, name, now) if state == "active" else None,
+        }
+        rows = await fetch(connection, self._statements["schedules/set_state"], params)
+        if rows:
+            await self._changed(connection)
+        return {row[0] for row in rows}
 
     async def _next_due(self, connection: AsyncConnection[Any], name: str, now: datetime) -> datetime | None:
         stored = await self._get(connection, name)
@@ -329,11 +359,6 @@ class Schedules:
             if rows:
                 await self._changed(connection)
         return bool(rows)
-
-    async def removed(self, queues: Sequence[str], declared: Sequence[str]) -> list[str]:
-        """Names that code had declared for these queues and declares no more."""
-        params = {"queues": list(queues), "declared": list(declared)}
-        return [row[0] for row in await self._database.fetch(self._statements["schedules/removed"], params)]
 
     async def trigger(self, name: str) -> int | None:
         """Fire once now, whatever the schedule says. Returns the job's id; None when a tick of this very moment exists."""

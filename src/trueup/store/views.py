@@ -130,6 +130,13 @@ class Views:
         (record,) = await self._records("views/planning", ("active", "paused", "retired", "next_in_s"))
         return record
 
+    async def unserved(self) -> list[Record]:
+        """Kinds with jobs that are due in a queue where no living worker runs them; `waiting` counts the first of each lane."""
+        rows = await self._database.fetch_steered(
+            self._statements["session/steer"], self._statements["views/unserved"], {"now": self._clock.now()}
+        )
+        return [dict(zip(("kind", "queue", "waiting", "oldest_s"), row, strict=True)) for row in rows]
+
     async def ids(self, *, state: str, kind: str | None, after_id: int, limit: int, failed: bool = False) -> list[int]:
         """Ids in a state, oldest first, a page at a time: for commands over many jobs.
 

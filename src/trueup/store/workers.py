@@ -40,6 +40,7 @@ class Identity:
     release: str | None
     queues: tuple[str, ...]
     concurrency: int
+    declaration: str | None = None  # the digest of what its code declares
 
 
 class Workers:
@@ -61,6 +62,7 @@ class Workers:
                 "release": identity.release,
                 "queues": list(identity.queues),
                 "concurrency": identity.concurrency,
+                "declaration": identity.declaration,
                 "lease_for": lease_for.total_seconds(),
                 "grace": GRACE.total_seconds(),
             },

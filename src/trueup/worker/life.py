@@ -33,5 +33,5 @@ class Life:
         return not self.over and self.trust.left(self.clock.elapsed()) > 0
 
 
-def new_identity(release: str | None, queues: tuple[str, ...], concurrency: int) -> Identity:
-    return Identity(uuid4(), socket.gethostname(), os.getpid(), release, queues, concurrency)
+def new_identity(release: str | None, queues: tuple[str, ...], concurrency: int, declaration: str) -> Identity:
+    return Identity(uuid4(), socket.gethostname(), os.getpid(), release, queues, concurrency, declaration)

@@ -23,7 +23,6 @@ from trueup.errors import ConfigError
 from trueup.events import (
     DowntimeFound,
     Events,
-    ScheduleChanged,
     ServiceFailed,
     WorkerLeaseLost,
     WorkerStarted,
@@ -37,15 +36,18 @@ from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
 from trueup.store.connect import RETRYABLE
+from trueup.store.declarations import Declaration, Declarations
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.line import Line
 from trueup.store.scans import Scans
 from trueup.store.schedules import Entry, Schedules
 from trueup.store.store import Store, unavailable
+from trueup.store.views import Views
 from trueup.store.workers import Workers
 from trueup.texts import describe, type_name
 from trueup.worker.claimer import Claimer
+from trueup.worker.declarer import Declarer
 from trueup.worker.executor import Executor
 from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand
@@ -91,6 +93,9 @@ class Worker:
     ) -> None:
         self.store = store
         self._declared = schedules
+        self._reconciled = [each.name for each in (*reconcilers, *scans)]
+        wanted = reconcilers if settings.reconcile else ()
+        self._lanes_of_rows = [each.lane for each in wanted if each.lane is not None]
         self.events = events
         self.settings = settings
         self.registry = registry
@@ -107,7 +112,6 @@ class Worker:
         self._metrics: MetricsServer | None = None
         self._build()
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
-        wanted = reconcilers if settings.reconcile else ()
         self.team = Team(store, settings, events, wanted, lambda: self._current().holder)
         self._lines += self.team.lines
 
@@ -116,7 +120,6 @@ class Worker:
         claiming, finishing, housekeeping = self._line("claim"), self._line("finish"), self._line("housekeeping")
         self._workers = Workers(housekeeping, store.statements, store.clock)
         self._housekeeping_jobs = store.jobs_on(housekeeping)
-        self._housekeeping_lanes = Lanes(housekeeping, store.statements, store.clock)
         port = Port(store, self._current, settings.lease_for, settings.result_limit)
         self.finisher = Finisher(
             store.jobs_on(finishing),
@@ -164,6 +167,18 @@ class Worker:
             ),
             settings.prune_every,
         )
+        self.declarer = Declarer(
+            Declarations(housekeeping, store.statements, store.clock, settings.retire_after),
+            Schedules(housekeeping, store.statements, store.clock, store.aging),
+            self._housekeeping_jobs,
+            Lanes(housekeeping, store.statements, store.clock),
+            Views(housekeeping, store.statements, store.clock),
+            self.registry,
+            self.events,
+            entries=self._declared,
+            declaration=self._declaration,
+            lanes_of_rows=self._lanes_of_rows,
+        )
         self.ticker = Ticker(Schedules(self._line("plan"), store.statements, store.clock, store.aging), self.events)
         self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
         self.listener = Listener(
@@ -171,7 +186,7 @@ class Worker:
             self.events,
             on_work=self._heard_of_work,
             on_stop=self.stopper.wake,
-            on_schedules=self.ticker.wake,
+            on_schedules=self._heard_of_schedules,
             on_reconcilers=lambda: self.team.wake(),
             on_state=self._listening,
         )
@@ -205,6 +220,7 @@ class Worker:
     @property
     def _services(self) -> list[Service]:
         services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
+        services.append(self.declarer)
         services += self.scanners.values()
         return [*services, self.listener] if self.settings.listen else services
 
@@ -245,7 +261,6 @@ class Worker:
 
     async def _prepare(self) -> None:
         await asyncio.to_thread(self.store.check_schema)
-        await self._declare_schedules()
         await self.team.gather()
         await self._make_history_ready()
         await self.begin_life()
@@ -264,15 +279,18 @@ class Worker:
         if metrics is not None:
             await asyncio.to_thread(metrics.close)
 
-    async def _declare_schedules(self) -> None:
-        """Store what the code declares; retire, visibly, what it declared for these queues once and does no more."""
-        schedules = self.store.schedules
-        for entry in self._declared:
-            if await schedules.put(entry):
-                self.events.emit(ScheduleChanged(entry.name, "declared"))
-        removed = await schedules.removed(list(self._queues), [entry.name for entry in self._declared])
-        for name in sorted(await schedules.retire(removed, "no longer declared in the code")):
-            self.events.emit(ScheduleChanged(name, "retired"))
+    def _declaration(self) -> Declaration:
+        """What this worker's code declares by now: jobs may have been added since it was made."""
+        served = [job for job in self.registry if job.controls.any and job.queue in self._queues]
+        return Declaration(
+            self.settings.service,
+            self.settings.release,
+            tuple(self._queues),
+            tuple(job.kind for job in self.registry),
+            tuple(job.lane for job in served),
+            tuple(self._declared),
+            tuple(self._reconciled),
+        )
 
     async def _make_history_ready(self) -> None:
         """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
@@ -282,15 +300,12 @@ class Worker:
             self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)))
 
     async def begin_life(self) -> None:
-        """Put lanes in order, and register as a new holder; last, because the lease runs from there on."""
-        controlled = [job.lane for job in self.registry if job.controls.any]
-        if controlled:
-            await self._housekeeping_lanes.register(controlled)
-        await self._housekeeping_jobs.adopt(
-            [f"{LANE_PREFIX}{job.kind}" for job in self.registry if not job.controls.any]
-        )
+        """Declare everything, and register as a new holder; last, because the lease runs from there on."""
+        if self._life is not None:  # the database may not be the one that the last life began in
+            await self.team.declare_again()
+        declared = await self.declarer.begin()
         sent = self.store.clock.elapsed()
-        identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency)
+        identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency, declared)
         downtime = await self._workers.register(identity, self.settings.lease_for)
         self._life = Life(identity, Trust(self.settings.lease_for, sent), self.store.clock)
         self.renewer.keep(self._life)
@@ -384,6 +399,12 @@ class Worker:
     def _heard_of_work(self, lane: str, seconds: float) -> None:
         if lane in self._queues or self._has_lane(lane):
             self.claimer.hear(lane, timedelta(seconds=seconds))
+        if lane.startswith(LANE_PREFIX):
+            self.declarer.hear(lane)
+
+    def _heard_of_schedules(self) -> None:
+        self.ticker.wake()
+        self.declarer.hurry()
 
     def _has_lane(self, lane: str) -> bool:
         return lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None

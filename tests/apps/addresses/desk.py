@@ -42,7 +42,6 @@ class Desk:
     async def begin(self) -> None:
         await self.service.prepare()
         await self.worker.begin()
-        await self.worker.worker._declare_schedules()
 
     async def end(self) -> None:
         await self.worker.end()

@@ -9,6 +9,21 @@ RETURN ((((('x'::text || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1,
 
 create sequence {schema}.row_terms;
 
+create table {schema}.declarations (
+  digest               text not null,
+  service              text,
+  release              text,
+  queues               text[] not null,
+  kinds                text[] not null,
+  lanes                text[] not null,
+  schedules            text[] not null,
+  reconcilers          text[] not null,
+  living_since         timestamptz not null,
+  started_at           timestamptz not null,
+  seen_at              timestamptz not null,
+  constraint declarations_pkey PRIMARY KEY (digest)
+) with (fillfactor=50);
+
 create table {schema}.downtimes (
   since                timestamptz not null,
   until                timestamptz not null,
@@ -211,7 +226,7 @@ create table {schema}.schedules (
   changed_at           timestamptz not null,
   constraint schedules_pkey PRIMARY KEY (name),
   constraint schedules_origin CHECK ((origin = ANY (ARRAY['code'::text, 'people'::text]))),
-  constraint schedules_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text, 'retired'::text])))
+  constraint schedules_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text, 'retired'::text, 'finished'::text])))
 ) with (fillfactor=70);
 CREATE INDEX schedules_due ON {schema}.schedules USING btree (next_due_at) WHERE (state = 'active'::text);
 
@@ -274,5 +289,6 @@ create table {schema}.workers (
   lease_until          timestamptz not null,
   stopping             boolean not null default false,
   rescued_at           timestamptz,
+  declaration          text,
   constraint workers_pkey PRIMARY KEY (holder)
 ) with (fillfactor=50);

@@ -97,6 +97,12 @@ class Team:
         await self._guard(member, found, who)
         self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
 
+    async def declare_again(self) -> None:
+        """Store what is declared once more: the rows may be gone since, with a database that was restored."""
+        for declared in self._declared:
+            if declared.name in self.members:
+                await self._log.put(declared.name, str(declared.selection.table), declared.declared())
+
     def _purger(self, purge: Purge, found: Found) -> Purger:
         store = self._store
         purges = Purges(self._settling, store.statements, store.clock, purge, found, self._timeout)

@@ -1,7 +1,8 @@
 -- Records ticks, and enqueues a job for each that is fired, all or nothing. A tick that has its verdict already keeps it and
 -- makes no second job: the ledger's primary key decides. Only a backfill turns a skipped tick into a fired one; when its row
--- stands for several in a row, the others stay skipped.
-with given as materialized (
+-- stands for several in a row, the others stay skipped. A job goes to today's lane: that of its queue, when running workers know the
+-- kind and none serves the lane that the schedule was made with.
+with {living}, given as materialized (
   select g.*, case when g.outcome = 'fired' then nextval('{schema}.jobs_id_seq') end as job_id
     from unnest(%(names)s::text[], %(due_ats)s::timestamptz[], %(last_due_ats)s::timestamptz[], %(counts)s::int[],
                 %(outcomes)s::text[], %(reasons)s::text[], %(run_ats)s::timestamptz[])
@@ -16,7 +17,7 @@ with given as materialized (
   returning schedule, due_at, job_id
 ), made as (
   insert into {schema}.jobs (id, kind, queue, lane, priority, run_at, rank, args, max_attempts, enqueued_at, schedule, due_at)
-  select l.job_id, s.kind, s.queue, s.lane, s.priority, g.run_at, g.run_at - make_interval(secs => s.priority * %(aging)s::float8),
+  select l.job_id, s.kind, s.queue, {todays_lane}, s.priority, g.run_at, g.run_at - make_interval(secs => s.priority * %(aging)s::float8),
          s.args, s.max_attempts, coalesce(%(now)s::timestamptz, now()), l.schedule, l.due_at
     from ledger as l
     join given as g on g.schedule = l.schedule and g.due_at = l.due_at

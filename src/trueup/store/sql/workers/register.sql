@@ -10,8 +10,8 @@ with t as (
    group by t.now
   having count(*) filter (where w.lease_until > t.now and w.rescued_at is null) = 0
 ), born as (
-  insert into {schema}.workers (holder, host, pid, release, queues, concurrency, started_at, renewed_at, lease_until)
-  select %(holder)s, %(host)s, %(pid)s, %(release)s, %(queues)s, %(concurrency)s, t.now, t.now, t.now + make_interval(secs => %(lease_for)s::float8)
+  insert into {schema}.workers (holder, host, pid, release, queues, concurrency, declaration, started_at, renewed_at, lease_until)
+  select %(holder)s, %(host)s, %(pid)s, %(release)s, %(queues)s, %(concurrency)s, %(declaration)s, t.now, t.now, t.now + make_interval(secs => %(lease_for)s::float8)
     from t
 )
 insert into {schema}.downtimes (since, until)

@@ -1,0 +1,120 @@
+"""What running code declares, kept as rows: the only way for one process to know what the others declare.
+
+A worker's row names its declaration, so a declaration is alive while a worker that made it is. Equal code shares one row,
+found by its digest. Workers of releases before this one have none: what they declare is not known, and nothing that may be
+theirs is judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from trueup.clock import Clock
+from trueup.schedules import spec as specs
+from trueup.store.jobs import Database
+from trueup.store.line import Rows
+from trueup.store.load import Statements
+from trueup.store.schedules import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Everything that a worker's code declares, and which queues and lanes that worker serves."""
+
+    service: str | None
+    release: str | None
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+    lanes: tuple[str, ...]
+    schedules: tuple[Entry, ...]
+    reconcilers: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal declarations; the release's name does not count, because it changes when nothing else does."""
+        entries = [_entry(entry) for entry in self.schedules]
+        names = [sorted(each) for each in (self.queues, self.kinds, self.lanes, self.reconcilers)]
+        content = orjson.dumps([self.service, names, sorted(entries)])
+        return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredRow:
+    """A declared schedule as it is stored. `ours`: no living worker that started later declares it, too."""
+
+    name: str
+    version: int | None
+    state: str | None
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undeclared:
+    """An active schedule of code that no living worker declares. Field order is that of `declarations/undeclared.sql`."""
+
+    name: str
+    queue: str
+    kind: str
+    declared_at: datetime | None
+    may_be_retired: bool
+
+
+class Declarations:
+    def __init__(self, database: Database, statements: Statements, clock: Clock, retire_after: timedelta) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+        self.retire_after = retire_after
+
+    async def declare(self, declaration: Declaration, started_at: datetime | None) -> datetime:
+        """Record it. Returns when the process started: now, unless `started_at` says so."""
+        rows = await self._fetch(
+            "declare",
+            digest=declaration.digest,
+            service=declaration.service,
+            release=declaration.release,
+            queues=list(declaration.queues),
+            kinds=list(declaration.kinds),
+            lanes=list(declaration.lanes),
+            schedules=[entry.name for entry in declaration.schedules],
+            reconcilers=list(declaration.reconcilers),
+            started_at=started_at,
+        )
+        moment = rows[0][0]
+        assert isinstance(moment, datetime)
+        return moment
+
+    async def look(self, digest: str, lanes: Iterable[str], every: float) -> tuple[int, int] | None:
+        """A sign of life. Returns how many declared schedules have a row, and the sum of their versions; None when the
+        declaration is gone."""
+        rows = await self._fetch("look", digest=digest, lanes=list(lanes), every=every)
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def rows(self, digest: str) -> list[DeclaredRow]:
+        return [DeclaredRow(*row) for row in await self._fetch("rows", digest=digest)]
+
+    async def undeclared(self, names: Sequence[str] | None = None) -> list[Undeclared]:
+        """Schedules of code, or those of them named, that no living worker declares."""
+        params = {"names": None if names is None else list(names)}
+        return [Undeclared(*row) for row in await self._fetch("undeclared", **params)]
+
+    async def forget(self) -> int:
+        """Forget declarations that no longer matter. Returns how many."""
+        return int((await self._fetch("forget"))[0][0])
+
+    async def _fetch(self, verb: str, **params: Any) -> Rows:
+        given = {"now": self._clock.now(), "retire_after": self.retire_after.total_seconds(), **params}
+        return await self._database.fetch(self._statements[f"declarations/{verb}"], given)
+
+
+def _entry(entry: Entry) -> list[Any]:
+    policy = orjson.dumps(entry.policy.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+    spec = orjson.dumps(specs.to_json(entry.spec), option=orjson.OPT_SORT_KEYS).decode()
+    job = [entry.kind, entry.queue, entry.lane, entry.priority, entry.max_attempts, entry.args]
+    return [entry.name, entry.origin, spec, policy, *job]
