@@ -183,7 +183,7 @@ async def explain_everything(explainer: Explainer) -> None:
     await declarations.rows("digest 7")
     workers = Workers(explainer, statements, clock)
     await workers.forget()
-    await workers.leave(HOLDER)
+    await explainer.fetch(statements["workers/leave"], {"now": None, "holder": HOLDER})
     place = {"lane": "@send", "last_key": "tenant 5", "keys": 500, "total": 50, "now": None}
     await explainer.fetch_steered(
         statements["session/steer"], statements["lanes/claim"], {**place, "holder": HOLDER, "most": 10, "per_key": 5}
