@@ -63,7 +63,7 @@ def may_pass(error: BaseException) -> bool:
 # psycopg prepares a statement on such a connection when that is asked for, and none by itself: a plan that is made once for all
 # values is a bad one for statements over many rows.
 ON_REQUEST = 1_000_000_000
-PID = b"select pg_backend_pid()"
+PID = b"select pg_catalog.pg_backend_pid()"
 
 KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,

@@ -6,10 +6,15 @@ a job takes along into the history (`sql/jobs/_carried.sql`), so that the five m
 one that the claim has looked at; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
 those want a job or schedule in (`sql/declarations/_….sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
 about a row that is settled without being written to (`sql/rows/_rested.sql`).
+
+Calls of PostgreSQL's functions are sent with their schema, `pg_catalog.now()`. Without it, a function in another schema of the
+search path that takes exactly the given types would come before one that takes any. Operators have no such short way: their
+operands have exactly the types of one in `pg_catalog`, by casts where need be, or it is written `operator(pg_catalog.=)`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
@@ -17,13 +22,94 @@ from importlib.resources import files
 from psycopg import sql
 
 ROOT = files("trueup.store") / "sql"
-NOW = sql.SQL("coalesce(%(now)s::timestamptz, now())")
+NOW = sql.SQL("coalesce(%(now)s::timestamptz, pg_catalog.now())")
+
+# What looks like a call and is none of a function: syntax, and functions that the grammar itself looks for in pg_catalog.
+SYNTAX = frozenset(
+    [
+        "all",
+        "and",
+        "any",
+        "array",
+        "as",
+        "by",
+        "check",
+        "coalesce",
+        "conflict",
+        "else",
+        "exists",
+        "extract",
+        "filter",
+        "from",
+        "greatest",
+        "in",
+        "into",
+        "key",
+        "lateral",
+        "least",
+        "list",
+        "materialized",
+        "not",
+        "nullif",
+        "on",
+        "operator",
+        "or",
+        "over",
+        "partition",
+        "range",
+        "returns",
+        "row",
+        "select",
+        "substring",
+        "then",
+        "to",
+        "using",
+        "values",
+        "when",
+        "where",
+        "with",
+    ]
+)
+_CALL = re.compile(
+    r"""--[^\n]* | '(?:[^']|'')*' | "(?:[^"]|"")*"           # a comment, a text, a quoted name: as they are
+        | (?<![\w.%]) (?: as \s+ | into \s+ )?  # names of columns follow an alias or a table
+          ([a-z_][a-z_0-9]*) \(""",
+    re.VERBOSE,
+)
 
 
 @cache
 def source(name: str) -> str:
-    """The text of `sql/<name>.sql` as written."""
-    return (ROOT / f"{name}.sql").read_text(encoding="utf-8")
+    """The text of `sql/<name>.sql`, with PostgreSQL's functions called by their full names."""
+    return qualified((ROOT / f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def qualified(text: str) -> str:
+    """A statement that calls each function of PostgreSQL with its schema. Functions of ours have theirs already."""
+
+    def qualify(found: re.Match[str]) -> str:
+        name = found[1]
+        if name is None or name in SYNTAX or found[0] != f"{name}(":
+            return found[0]
+        if name == "unnest" and _several(text, found.end()):  # a form that the grammar knows by the bare name only
+            return found[0]
+        return f"pg_catalog.{found[0]}"
+
+    return _CALL.sub(qualify, text)
+
+
+def _several(text: str, start: int) -> bool:
+    """Whether the arguments that begin here are more than one, as those are that are filled in later."""
+    depth = 0
+    if text[start] == "{":
+        return True
+    for character in text[start:]:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if depth < 0:
+            return False
+        if depth == 0 and character == ",":
+            return True
+    return False
 
 
 def names() -> Iterator[str]:

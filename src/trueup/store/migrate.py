@@ -31,6 +31,7 @@ NAME = re.compile(r"(\d{4})_(?:(pre|post)_)?(\w+)\.sql")
 NO_TRANSACTION = "-- no transaction"
 OLDEST_SERVER = 140_000
 ORDER = ("only", "pre", "post")
+SEARCH_PATH = "pg_catalog, pg_temp"  # as in migrations/begin.sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Migrator:
     def _script(self, step: Step) -> str:
         body = f"{compose(step.text, self._schema).strip()}\n{self._record_as_text(step)}"
         if step.in_transaction:
-            body = f"begin;\n{body}\ncommit;"
+            body = f"begin;\nset local search_path = {SEARCH_PATH};\n{body}\ncommit;"
         return f"-- {step.name}\n{body}\n"
 
     def _record_as_text(self, step: Step) -> str:
@@ -157,6 +158,7 @@ class Migrator:
         """Statement by statement on a connection of its own; the lock is held by ours meanwhile."""
         info = self._connection.info
         with Connection.connect(info.dsn, password=info.password or None, autocommit=True) as other:
+            other.execute(f"set search_path = {SEARCH_PATH}")
             for statement in re.split(r";\s*$", text, flags=re.MULTILINE):
                 if statement.strip():
                     other.execute(statement.encode())

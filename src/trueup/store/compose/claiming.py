@@ -105,7 +105,7 @@ class Claiming(Pieces):
         if spec.lease_columns is not None:
             owner, until = spec.lease_columns
             marks.append((owner, owner_text("c.trueup_term")))
-            marks.append((until, SQL("{} + make_interval(secs => %(lease_for)s::float8)").format(NOW)))
+            marks.append((until, SQL("{} + pg_catalog.make_interval(secs => %(lease_for)s::float8)").format(NOW)))
         return marks
 
     @property
@@ -181,9 +181,9 @@ class Claiming(Pieces):
         if value:
             assert order.column is not None
             positions.insert(0, self.cast(SQL("%(after_order)s::text"), order.column))
-        return SQL("({}) {} ({})").format(
-            COMMA.join([*value, *keys]), SQL("<" if order.descending else ">"), COMMA.join(positions)
-        )
+        columns = [*([order.column] if value and order.column is not None else []), *self.keys]
+        operator = self.operator("<" if order.descending else ">", *columns)
+        return SQL("({}) {} ({})").format(COMMA.join([*value, *keys]), operator, COMMA.join(positions))
 
     @property
     def sorted(self) -> Composable:

@@ -57,53 +57,58 @@ class Pieces:
     def instant(self, column: str) -> Composable:
         """A column as a timestamptz."""
         plain = self.column(column)
-        return SQL("({} at time zone 'utc')").format(plain) if self._local(column) else plain
+        return SQL("({} at time zone 'utc')" if self._local(column) else "{}::timestamptz").format(plain)
 
     def _local(self, column: str) -> bool:
         return self.found.columns[column].category == "timestamp"
 
+    def operator(self, name: str, *columns: str) -> Composable:
+        """One that compares values of these columns: PostgreSQL's own, whatever else is on the search path, or that of their type."""
+        schemas = {self.found.columns[column].operators for column in columns}
+        (schema,) = schemas if len(schemas) == 1 else (None,)
+        return SQL(name if schema is None else f"operator({_escaped(schema)}.{name})")
+
+    def compared(self, column: str, operator: str, value: Composable) -> Composable:
+        return SQL("{} {} {}").format(self.column(column), self.operator(operator, column), value)
+
     def same_key(self, typed: str) -> Composable:
         """The row of `t` is the one whose key the CTE `typed` carries in trueup_t1…"""
-        return AND.join(
-            SQL("{} = {}").format(self.column(key), SQL(f"{typed}.trueup_t{n}")) for n, key in enumerate(self.keys, 1)
-        )
+        return AND.join(self.compared(key, "=", SQL(f"{typed}.trueup_t{n}")) for n, key in enumerate(self.keys, 1))
 
     def key_from_texts(self, texts: str) -> Composable:
         """The row of `t` is the one whose key is in k1… as text: of a CTE, or (`%`) as parameters."""
         return AND.join(
-            SQL("{} = {}").format(self.column(key), self.cast(SQL(_text_of_key(texts, n)), key))
-            for n, key in enumerate(self.keys, 1)
+            self.compared(key, "=", self.cast(SQL(_text_of_key(texts, n)), key)) for n, key in enumerate(self.keys, 1)
         )
 
     def key_from_known(self, known: str) -> Composable:
         """The row of `t` is the one whose key, as trueup's `rows` has it, is in this column."""
         if len(self.keys) == 1:
-            return SQL("{} = {}").format(self.column(self.keys[0]), self._from_lasting(known, self.keys[0]))
-        parts = (
-            SQL("{} = {}").format(self.column(key), self._from_lasting(f"({known}::jsonb ->> {n})", key))
+            return self.compared(self.keys[0], "=", self._from_lasting(known, self.keys[0]))
+        return AND.join(
+            self.compared(key, "=", self._from_lasting(f"({known}::jsonb ->> {n})", key))
             for n, key in enumerate(self.keys)
         )
-        return AND.join(parts)
 
     @cached_property
     def key_text(self) -> Composable:
         """The key of `t` as trueup's `rows` has it."""
         texts = [self._lasting(key) for key in self.keys]
-        return texts[0] if len(texts) == 1 else SQL("jsonb_build_array({})::text").format(COMMA.join(texts))
+        return texts[0] if len(texts) == 1 else SQL("pg_catalog.jsonb_build_array({})::text").format(COMMA.join(texts))
 
     def _lasting(self, key: str) -> Composable:
         """A key as the same text in every session: TimeZone and bytea_output must not make two rows of one."""
         column, kind = self.column(key), self.found.type(key)
         if kind == "bytea":
-            return SQL("encode({}, 'hex')").format(column)
+            return SQL("pg_catalog.encode({}, 'hex')").format(column)
         if kind == "timestamp with time zone":
-            return SQL("(to_jsonb({} at time zone 'utc') #>> '{{}}')").format(column)
+            return SQL("(pg_catalog.to_jsonb({} at time zone 'utc') #>> '{{}}'::text[])").format(column)
         return SQL("{}::text").format(column)
 
     def _from_lasting(self, text: str, key: str) -> Composable:
         kind = self.found.type(key)
         if kind == "bytea":
-            return SQL("decode({}, 'hex')").format(SQL(text))
+            return SQL("pg_catalog.decode({}, 'hex')").format(SQL(text))
         if kind == "timestamp with time zone":
             return SQL("({}::timestamp at time zone 'utc')").format(SQL(text))
         return self.cast(SQL(text), key)
@@ -119,8 +124,8 @@ class Pieces:
         assert column is not None
         values = [self.cast(quoted(state), column) for state in states]
         if len(values) == 1:  # one value, so that an index made for this state alone serves
-            return SQL("{} = {}").format(self.column(column), values[0])
-        return SQL("{} in ({})").format(self.column(column), COMMA.join(values))
+            return self.compared(column, "=", values[0])
+        return self.compared(column, "=", SQL("any (array[{}])").format(COMMA.join(values)))
 
     @cached_property
     def due(self) -> Composable | None:
@@ -130,7 +135,7 @@ class Pieces:
     def due_by(self, moment: Composable) -> Composable | None:
         selection = self.selection
         if selection.due_at is not None:
-            return SQL("{} <= {}").format(self.column(selection.due_at), self.moment(selection.due_at, moment))
+            return self.compared(selection.due_at, "<=", self.moment(selection.due_at, moment))
         if selection.stale_for is not None:
             column = self.found.spec.changed_at
             assert column is not None
@@ -143,7 +148,7 @@ class Pieces:
         """Whether it has not changed for long enough; not, if it is not known when it did."""
         column = self.found.spec.changed_at
         assert column is not None
-        return SQL("{} < {} - {}").format(self.column(column), self.moment(column, moment), self.stale_for)
+        return self.compared(column, "<", SQL("{} - {}").format(self.moment(column, moment), self.stale_for))
 
     @property
     def stale_for(self) -> Composable:
@@ -172,8 +177,7 @@ class Pieces:
         lease = self.found.spec.lease_columns
         if lease is None:
             return []
-        until = self.column(lease[1])
-        return [SQL("({} is null or {} <= {})").format(until, until, NOW)]
+        return [SQL("({} is null or {})").format(self.column(lease[1]), self.compared(lease[1], "<=", NOW))]
 
     def in_states(self, *, due: bool, claimed: bool) -> Composable:
         """Of the selection's states, with or without its time having come; or in the state that a claim gives."""
@@ -208,13 +212,11 @@ class Pieces:
         spec = self.found.spec
         parts: list[Composable] = []
         if spec.state is not None:
-            parts.append(
-                SQL("{} = {}").format(self.column(spec.state), self.cast(SQL(f"{cte}.seen_state"), spec.state))
-            )
+            parts.append(self.compared(spec.state, "=", self.cast(SQL(f"{cte}.seen_state"), spec.state)))
         column = spec.version or spec.changed_at
         if column is not None:
-            seen = self.cast(SQL(f"{cte}.seen"), column)
-            parts.append(SQL("{} is not distinct from {}").format(self.column(column), seen))
+            same = self.compared(column, "=", self.cast(SQL(f"{cte}.seen"), column))
+            parts.append(SQL("({} or {} is null and {} is null)").format(same, self.column(column), SQL(f"{cte}.seen")))
         elif spec.lease_columns is None:
             parts.append(SQL("t.xmin::text = {}").format(SQL(f"{cte}.seen")))
         if spec.lease_columns is not None:
@@ -225,8 +227,8 @@ class Pieces:
         """The lease in the user's own columns is ours, and has not passed."""
         lease = self.found.spec.lease_columns
         assert lease is not None
-        owner, until = self.column(lease[0]), self.column(lease[1])
-        return SQL("{} = {} and {} > {}").format(owner, owner_text(f"{cte}.term"), until, NOW)
+        owner, until = lease
+        return AND.join([self.compared(owner, "=", owner_text(f"{cte}.term")), self.compared(until, ">", NOW)])
 
     def _without_value(self, timed: bool, moment: Composable = NOW) -> list[Composable] | None:
         """Conditions of rows without a value in the order's column; None when there are none, or they are never chosen."""

@@ -8,8 +8,8 @@ from trueup.store.compose.pieces import AND, SQL, Composable, Pieces, quoted, se
 from trueup.store.load import NOW
 
 # How late rows that became due at `due` are, in seconds. There is no time since -infinity, and one such row must not stop all others.
-LATE = SQL("date_part('epoch', {now} - greatest({due}, timestamptz '0001-01-01 00:00+00'))")
-OLDEST, NEWEST = (LATE.format(now=NOW, due=SQL(due)) for due in ("min(due)", "max(due)"))
+LATE = SQL("pg_catalog.date_part('epoch', {now} - greatest({due}, timestamptz '0001-01-01 00:00+00'))")
+OLDEST, NEWEST = (LATE.format(now=NOW, due=SQL(due)) for due in ("pg_catalog.min(due)", "pg_catalog.max(due)"))
 LATENESS: Mapping[str, Composable] = {
     "late": LATE.format(now=NOW, due=SQL("due")),
     "late_of_min": OLDEST,
@@ -18,7 +18,7 @@ LATENESS: Mapping[str, Composable] = {
     # negated, last first: what is exactly at one then counts as below it.
     "alike": SQL(
         "({oldest} - {newest} <= {newest} * %(alike)s::float8 and"
-        " width_bucket(-{oldest}, %(bounds)s::float8[]) = width_bucket(-{newest}, %(bounds)s::float8[]))"
+        " pg_catalog.width_bucket(-{oldest}, %(bounds)s::float8[]) = pg_catalog.width_bucket(-{newest}, %(bounds)s::float8[]))"
     ).format(oldest=OLDEST, newest=NEWEST),
 }
 
@@ -47,7 +47,10 @@ class Purging(Pieces):
                 "rows/move_across",
                 oldest=self._oldest(state, what, lock),
                 keys=keys,
-                key_names=SQL(", ".join(self._typed_names)),
+                same_keys=AND.join(
+                    SQL("p.{} {} h.{}").format(SQL(name), self.operator("=", key), SQL(name))
+                    for name, key in zip(self._typed_names, self.keys, strict=True)
+                ),
                 is_picked=self.same_key("p"),
                 assignments=set_to(assignments),
                 **LATENESS,
@@ -60,7 +63,11 @@ class Purging(Pieces):
         selection = self.selection
         by_due = selection.order.column == (selection.due_at or self.found.spec.changed_at)
         # In the order of their being due, the first and the last say what lies between them.
-        ends = "p.slots[1:1] || p.slots[greatest(2, cardinality(p.slots)):]" if by_due else "p.slots"
+        ends = (
+            "p.slots[1:1] operator(pg_catalog.||) p.slots[greatest(2, pg_catalog.cardinality(p.slots)):]"
+            if by_due
+            else "p.slots"
+        )
         return self._fragment("rows/_tell", due=self.became_due, ends=SQL(ends), **LATENESS)
 
     def _oldest(self, state: str | None, what: Composable, lock: Composable) -> Composable:

@@ -6,7 +6,7 @@ with mine as (
 )
 select h.id, h.state from {schema}.history as h join mine on h.id = mine.id and h.term = mine.term
  where h.id = any(%(ids)s::bigint[]) and h.holder = %(holder)s
-   and (h.errors -> -1 ->> 'type' = 'WorkerLost' and h.errors -> -1 ->> 'attempt' = h.attempt::text) is not true
+   and (h.errors -> -1 ->> 'type'::text = 'WorkerLost' and h.errors -> -1 ->> 'attempt'::text = h.attempt::text) is not true
 union
 select j.id, j.state from {schema}.jobs as j join mine on j.id = mine.id and j.term = mine.term and j.crashes = mine.crashes
  where j.id = any(%(ids)s::bigint[]) and j.state = 'queued';

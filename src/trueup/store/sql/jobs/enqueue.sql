@@ -7,13 +7,13 @@ with given as (
          with ordinality as g(kind, queue, lane, key, priority, at, delay, args, unique_key, max_attempts, position)
 ), fresh as (
   insert into {schema}.jobs (kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, enqueued_at)
-  select kind, queue, lane, key, priority, run_at, run_at - make_interval(secs => priority * %(aging)s::float8),
+  select kind, queue, lane, key, priority, run_at, run_at - make_interval(secs => priority::float8 * %(aging)s::float8),
          args::jsonb, unique_key, max_attempts, coalesce(%(now)s::timestamptz, now())
     from given order by position
   on conflict (kind, unique_key) where unique_key is not null do nothing
   returning id, lane, run_at, kind, unique_key
 ), woken as (
-  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0))) as n
+  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0)::text)) as n
     from (select lane, min(run_at) as first from fresh group by lane) as w
 )
 select fresh.id, fresh.kind, fresh.unique_key from fresh, woken order by fresh.id;

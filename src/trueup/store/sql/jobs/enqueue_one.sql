@@ -9,4 +9,4 @@ with fresh as (
   on conflict (kind, unique_key) where unique_key is not null do nothing
   returning id, run_at, enqueued_at
 )
-select id, pg_notify(%(channel)s, %(lane)s || ' ' || greatest(extract(epoch from run_at - enqueued_at), 0)) from fresh;
+select id, pg_notify(%(channel)s, %(lane)s || ' ' || greatest(extract(epoch from run_at - enqueued_at), 0)::text) from fresh;

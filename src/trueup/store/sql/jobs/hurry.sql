@@ -1,7 +1,7 @@
 -- hurry: queued -> queued, due now (a job in backoff or scheduled for later). Index: jobs_pkey.
 with hurried as (
   update {schema}.jobs
-     set run_at = t.now, rank = least(rank, t.now - make_interval(secs => priority * %(aging)s::float8))
+     set run_at = t.now, rank = least(rank, t.now - make_interval(secs => priority::float8 * %(aging)s::float8))
     from (select coalesce(%(now)s::timestamptz, now()) as now) as t
    where id = any(%(ids)s::bigint[]) and state = 'queued' and run_at > t.now
   returning id, lane

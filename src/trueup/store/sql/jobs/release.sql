@@ -9,7 +9,7 @@ with mine as (
    where j.id = any(%(ids)s::bigint[]) and j.id = mine.id and j.term = mine.term and j.holder = %(holder)s and j.state = 'running'
   returning j.id, j.lane, j.run_at
 ), woken as (
-  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0))) as n
+  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0)::text)) as n
     from (select lane, min(run_at) as first from released group by lane) as w
 )
 select released.id from released, woken;

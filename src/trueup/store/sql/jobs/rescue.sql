@@ -29,7 +29,7 @@ with recursive late as materialized (
          j.cancel_requested_at is not null as stopping, j.attempt >= j.max_attempts and not lost.unseen as spent,
          -- at once after the first crash, then ever later: a job that kills its workers must not keep the fleet busy dying
          case when lost.unseen then j.run_at
-              else coalesce(%(now)s::timestamptz, now()) + make_interval(secs => least(power(2, j.crashes) - 1, 60)) end as run_at,
+              else coalesce(%(now)s::timestamptz, now()) + make_interval(secs => least(power(2::float8, j.crashes::float8) - 1::float8, 60::float8)) end as run_at,
          case when lost.unseen then j.errors
               else case when jsonb_array_length(j.errors) >= %(most_errors)s then j.errors - 1 else j.errors end
                 || jsonb_build_object('attempt', j.attempt, 'at', coalesce(%(now)s::timestamptz, now()), 'type', 'WorkerLost',

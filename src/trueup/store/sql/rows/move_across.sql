@@ -10,5 +10,5 @@ with picked as materialized (
 )
 select (select count(*) from moved), {late_of_min}, {late_of_max},
        case when count(*) > (select count(*) from moved) or not {alike}
-            then array(select {late} from picked join moved using ({key_names})) end
+            then array(select {late} from picked as p join moved as h on {same_keys}) end
   from picked;

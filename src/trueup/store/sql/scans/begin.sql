@@ -8,7 +8,7 @@ update {schema}.scans as s
        items = case when s.underway then s.items else 0 end,
        failed = case when s.underway then s.failed else 0 end,
        due_at = case when s.failures < %(free)s then t.now
-                     else t.now + make_interval(secs => least(%(every)s::float8, %(first)s::float8 * 2 ^ least(s.failures - %(free)s, 30))) end
+                     else t.now + make_interval(secs => least(%(every)s::float8, %(first)s::float8 * 2::float8 ^ least(s.failures - %(free)s, 30)::float8)) end
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t
  where s.name = %(name)s and (s.due_at <= t.now or %(anyway)s)
 returning s.cursor, s.items, s.failed, s.failures;

@@ -5,4 +5,4 @@ update {schema}.scans
        due_at = greatest(started_at + make_interval(secs => %(every)s::float8), t.now)
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t
  where name = %(name)s
-returning extract(epoch from t.now - started_at)::float8 * 1000;
+returning extract(epoch from t.now - started_at)::float8 * 1000::float8;

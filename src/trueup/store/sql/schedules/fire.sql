@@ -17,7 +17,7 @@ with {living}, given as materialized (
   returning schedule, due_at, job_id
 ), made as (
   insert into {schema}.jobs (id, kind, queue, lane, priority, run_at, rank, args, max_attempts, enqueued_at, schedule, due_at)
-  select l.job_id, s.kind, s.queue, {todays_lane}, s.priority, g.run_at, g.run_at - make_interval(secs => s.priority * %(aging)s::float8),
+  select l.job_id, s.kind, s.queue, {todays_lane}, s.priority, g.run_at, g.run_at - make_interval(secs => s.priority::float8 * %(aging)s::float8),
          s.args, s.max_attempts, coalesce(%(now)s::timestamptz, now()), l.schedule, l.due_at
     from ledger as l
     join given as g on g.schedule = l.schedule and g.due_at = l.due_at
@@ -25,7 +25,7 @@ with {living}, given as materialized (
    where l.job_id is not null
   returning id, lane, run_at
 ), woken as (
-  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0))) as n
+  select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0)::text)) as n
     from (select lane, min(run_at) as first from made group by lane) as w
 )
 select ledger.schedule, ledger.due_at, ledger.job_id from ledger, woken;

@@ -2,7 +2,7 @@
 select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_ident(c.relname), c.relkind::text, c.relpersistence = 't' as temporary,
        c.relkind = 'r' and exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
        quote_ident(current_user) as role, has_schema_privilege(n.oid, 'usage') as usable, has_table_privilege(c.oid, 'delete') as deletable,
-       (select min(f.oid::regclass::text) from pg_partition_tree(c.oid) as p join pg_class as f on f.oid = p.relid and f.relkind = 'f') as elsewhere,
+       (select min(f.oid::regclass::text) from pg_partition_tree(c.oid) as p join pg_class as f on f.oid = p.relid::oid and f.relkind = 'f') as elsewhere,
        row_security_active(c.oid) as guarded
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace

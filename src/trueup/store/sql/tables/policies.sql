@@ -1,8 +1,8 @@
 -- The policies about rows that are there (not those about new ones only) which apply to this role; and whether they are meant for
 -- it: they let everything through, or name the role, or one that it belongs to, where others are for everybody.
 select quote_ident(p.polname), p.polcmd::text, p.polpermissive,
-       pg_get_expr(p.polqual, p.polrelid) = 'true' or exists (select from unnest(p.polroles) as r(role) where r.role <> 0) as meant
+       pg_get_expr(p.polqual, p.polrelid) = 'true' or exists (select from unnest(p.polroles) as r(role) where r.role <> 0::oid) as meant
   from pg_policy as p
- where p.polrelid = %(table)s and p.polqual is not null
-   and exists (select from unnest(p.polroles) as r(role) where case when r.role = 0 then true else pg_has_role(r.role, 'usage') end)
+ where p.polrelid = %(table)s::oid and p.polqual is not null
+   and exists (select from unnest(p.polroles) as r(role) where case when r.role = 0::oid then true else pg_has_role(r.role, 'usage') end)
  order by p.polname;

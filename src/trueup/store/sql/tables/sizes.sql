@@ -11,5 +11,5 @@ with recursive tree as (
     join pg_class as c on c.oid = tree.oid
     join pg_namespace as n on n.oid = c.relnamespace
 )
-select schema, name, case when relpages > 0 and reltuples >= 0 then reltuples::float8 / relpages * pages else pages * 50 end::int8 as estimate
+select schema, name, case when relpages > 0 and reltuples >= 0::float4 then reltuples::float8 / relpages::float8 * pages::float8 else pages * 50 end::int8 as estimate
   from sizes;

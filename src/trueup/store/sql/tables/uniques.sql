@@ -10,5 +10,5 @@ select c.relname::text,
             when not i.indisvalid then 'is not valid' end as flaw
   from pg_index as i
   join pg_class as c on c.oid = i.indexrelid
- where i.indrelid = %(table)s and i.indisunique and i.indislive and i.indexprs is null
+ where i.indrelid = %(table)s::oid and i.indisunique and i.indislive and i.indexprs is null
  order by not i.indisprimary, c.relname;
