@@ -137,7 +137,8 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
             composer.remove(),
             composer.forget(),
         ]
-        found += [composer.lock(), composer.locked_out(), composer.change_locked(()), composer.remove_locked()]
+        if claim == "row_lock":
+            found += [composer.lock(), composer.locked_out(), composer.change_locked(()), composer.remove_locked()]
         found += [composer.waiting(), composer.listed()]
         if "lease_columns" in spec:
             found += [composer.renew_both(), composer.put_back()]

@@ -4,7 +4,7 @@
 with seen as (
   update {schema}.declarations
      set living_since = case when seen_at < {now} - make_interval(secs => %(retire_after)s::float8) then {now} else living_since end, seen_at = {now}
-   where digest = %(digest)s and seen_at < {now} - make_interval(secs => %(every)s::float8 / 2)
+   where digest = %(digest)s and seen_at < {now} - make_interval(secs => %(every)s::float8 / 2::float8)
 ), made as (
   insert into {schema}.lanes (lane)
   select wanted.lane from unnest(%(lanes)s::text[]) as wanted(lane)
