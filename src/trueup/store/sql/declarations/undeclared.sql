@@ -12,7 +12,7 @@ select s.name, s.queue, s.kind, last.seen_at,
                     where s.name = any(d.schedules)
                       and l.living_since <= {now} - make_interval(secs => %(retire_after)s::float8)
                       and l.service is not distinct from d.service
-                      and (l.service is not null or l.kinds && d.kinds)
+                      and (l.service is not null or l.kinds operator(pg_catalog.&&) d.kinds)
                       and (l.release is null or l.release is distinct from d.release)) as may_be_retired
   from {schema}.schedules as s
   left join declared on declared.name = s.name
