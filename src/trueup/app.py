@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from importlib import import_module
@@ -24,7 +23,7 @@ from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
-from trueup.jobs.definition import Job, UniqueKey, checked_name
+from trueup.jobs.definition import ExecutorSource, Job, UniqueKey, checked_name
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
@@ -123,7 +122,7 @@ class App:
         unique: UniqueKey | None = None,
         unique_for: Duration | None = None,
         on_conflict: OnConflict = "keep",
-        executor: Executor | None = None,
+        executor: ExecutorSource | None = None,
     ) -> Declare: ...
     def job(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Declare a job: `@app.job` or `@app.job(queue=…, retry=…, timeout=…, …)`.

@@ -21,8 +21,25 @@ Raised by handlers to say what should happen: Snooze, Discard, GiveUp (`trueup.j
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
 
-class TrueupError(Exception):
+E = TypeVar("E", bound=BaseException)
+
+
+def _rebuilt(cls: type[E], args: tuple[Any, ...], state: dict[str, Any]) -> E:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class Portable(Exception):
+    """An error that survives pickling whatever its constructor takes: a process pool brings it back as it was raised."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, vars(self))
+
+
+class TrueupError(Portable):
     """Base of everything trueup raises."""
 
 

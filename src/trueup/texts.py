@@ -29,7 +29,9 @@ def describe(error: BaseException) -> str:
     """`str(error)`, clean. Never raises, although `str(error)` may."""
     try:
         return clean(str(error).strip(), MAX_MESSAGE)
-    except Exception as broken:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:
         return f"<{type(error).__name__} without a text: str() of it raised {type(broken).__name__}>"
 
 

@@ -63,11 +63,12 @@ async def _work(app: App, queues: Mapping[str, int | None] | None, concurrency: 
         if migrate:
             await asyncio.to_thread(store.migrate)
         worker = app.worker(queues=queues, concurrency=concurrency)
+        worker.process_ends = True
         _stop_on_signals(worker)
         stopped = await worker.run()
     finally:
         await app.close()
-    if stopped.abandoned or worker.executor.threads_busy:
+    if stopped.abandoned or worker.executor.caller.threads_busy:
         _leave_them_behind(WRONG if stopped.abandoned else 0)
 
 

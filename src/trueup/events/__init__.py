@@ -21,11 +21,13 @@ from trueup.events.database import (
 )
 from trueup.events.event import Event
 from trueup.events.jobs import (
+    ExecutorBroken,
     JobBuried,
     JobClaimLost,
     JobCompleted,
     JobDropped,
     JobFailedAfterDone,
+    JobFinishRefused,
     JobReleased,
     JobRescued,
     JobResultDropped,
@@ -89,6 +91,7 @@ __all__ = [
     "DowntimeFound",
     "Event",
     "Events",
+    "ExecutorBroken",
     "HistoryDayCreated",
     "HistoryDayDropped",
     "IndexMissing",
@@ -97,6 +100,7 @@ __all__ = [
     "JobCompleted",
     "JobDropped",
     "JobFailedAfterDone",
+    "JobFinishRefused",
     "JobReleased",
     "JobRescued",
     "JobResultDropped",

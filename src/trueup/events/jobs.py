@@ -132,6 +132,28 @@ class JobRescued(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JobFinishRefused(Event):
+    """PostgreSQL refused to write how a job ended (its row is locked, say). The job stays in hand and is tried again."""
+
+    name = "job.finish_refused"
+    job_id: int
+    kind: str
+    move: str
+    tries: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorBroken(Event):
+    """A process of a job's executor died. One that a factory makes is `replaced`; jobs of any other are postponed."""
+
+    name = "executor.broken"
+    kind: str
+    error: str
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobClaimLost(Event):
     """A finish was refused: the claim had passed to somebody else (`database`), or we no longer trusted it (`local`)."""
 

@@ -94,12 +94,16 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
         case LostClaim():
             return Nothing(lost=True)
     failure = Failure.of(error, job.attempt)
+    try:
+        worth_retrying = retry.worth_retrying(error)
+    except Exception as broken:  # classes of the user's that cannot even be compared
+        return Bury("its retry rule fails", Failure.of(broken, job.attempt))
     match error:
         case GiveUp(reason=reason):
             return Bury(reason, failure)
         case InvalidArguments():
             return Bury("its arguments do not fit the job", failure)
-    if not retry.worth_retrying(error):
+    if not worth_retrying:
         return Bury("not an error worth retrying", failure)
     if job.attempt >= job.max_attempts:
         return Bury("out of attempts", failure)

@@ -26,6 +26,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-/]{0,199}")
 MOST_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
 
 UniqueKey = str | Callable[..., str]
+ExecutorSource = Executor | Callable[[], Executor]  # one that is there, or what makes one when a worker needs it
 
 
 class Enqueuer(Protocol):
@@ -73,7 +74,7 @@ class Job(Generic[P, R]):
         unique: UniqueKey | None = None,
         unique_for: Duration | None = None,
         on_conflict: OnConflict = "keep",
-        executor: Executor | None = None,
+        executor: ExecutorSource | None = None,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         self.kind = checked_name("job name", name or function.__name__)
@@ -86,6 +87,10 @@ class Job(Generic[P, R]):
         self.controls = Controls.parse(self.kind, limit, rate, fair_by, self.arguments.names)
         self.lane = self.controls.lane(self.kind, self.queue)
         self.executor = executor
+        if executor is not None and not isinstance(executor, Executor) and not callable(executor):
+            raise ConfigError(
+                f"job {self.kind!r}: executor= takes an Executor or a function that makes one, not {executor!r:.60}"
+            )
         if executor is not None and (self.is_async or self.arguments.context):
             raise ConfigError(
                 f"job {self.kind!r}: executor= takes a plain function without a Context; it may run in another process"

@@ -46,7 +46,9 @@ def _traceback(error: BaseException) -> str:
     try:
         lines = traceback.format_exception(type(error), error, frames, limit=-30, chain=True)
         return clean("".join(lines), MOST_TRACEBACK)
-    except Exception:  # a __str__ that raises, a chain that loops: the frames alone are still worth having
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a __str__ that raises, a chain that loops: the frames alone are still worth having
         return clean("".join(traceback.format_tb(frames, limit=-30)), MOST_TRACEBACK)
 
 

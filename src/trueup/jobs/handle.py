@@ -29,6 +29,10 @@ class Handle(int, Generic[R]):
         handle._waiter = waiter
         return handle
 
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Another process gets the id alone: there is nobody there to wait with."""
+        return int, (int(self),)
+
     @property
     def id(self) -> int:
         return int(self)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from trueup.durations import Duration, parse_duration
+from trueup.errors import Portable
 from trueup.texts import describe
 
 
-class Snooze(Exception):
+class Snooze(Portable):
     """Raise to be run again after a while without spending an attempt."""
 
     def __init__(self, after: Duration) -> None:
@@ -17,7 +18,7 @@ class Snooze(Exception):
         super().__init__(f"again after {self.after}")
 
 
-class _WithReason(Exception):
+class _WithReason(Portable):
     """Its reason can be stored, whatever text it was raised with: handlers quote what others have sent."""
 
     def __init__(self, reason: str) -> None:
@@ -82,7 +83,7 @@ class Finished:
 Outcome = Returned | Raised | Stopped | Interrupted | Misplaced | Finished
 
 
-class JobTimeout(TimeoutError):
+class JobTimeout(Portable, TimeoutError):
     """A handler ran longer than its timeout."""
 
     def __init__(self, limit: timedelta) -> None:

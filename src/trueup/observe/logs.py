@@ -41,6 +41,8 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.JobBuried: Entry(ERROR, "job buried"),
         events.JobDropped: Entry(INFO, "job dropped"),
         events.JobRescued: Entry(WARNING, "job rescued"),
+        events.JobFinishRefused: Entry(WARNING, "job finish refused"),
+        events.ExecutorBroken: Entry(ERROR, "executor broken"),
         events.JobClaimLost: Entry(WARNING, "job claim lost"),
         events.JobsCancelled: Entry(INFO, "jobs cancelled"),
         events.JobsRevived: Entry(INFO, "jobs revived"),

@@ -23,9 +23,9 @@ from trueup.store.purges import Purges
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.store.views import Record
+from trueup.worker.calling import Caller
 from trueup.worker.rows.handling import Handling
 from trueup.worker.rows.held import Held
-from trueup.worker.threads import Threads
 
 
 async def dry_run(
@@ -64,8 +64,8 @@ def _row(key: str, state: str | None, due_since: datetime | None, attempts: int 
 async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str]:
     """What the handler says to each row, `concurrency` at a time. In shadow mode, so that nothing it writes through us stays."""
     concurrency = rows.reconciler.concurrency
-    connections, threads, places = store.connections_for_rows(), Threads(), asyncio.Semaphore(concurrency)
-    handling = Handling(rows, connections, threads, random.Random())  # noqa: S311 - nothing is decided with it
+    connections, caller, places = store.connections_for_rows(), Caller(store.events), asyncio.Semaphore(concurrency)
+    handling = Handling(rows, connections, caller, random.Random())  # noqa: S311 - nothing is decided with it
     now = await store.schedules.now()
 
     async def one(key: str, state: str | None, due_since: datetime | None, attempts: int, values: Any) -> str:
@@ -96,7 +96,7 @@ async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str
     try:
         return await asyncio.gather(*(one(*row) for row in found))
     finally:
-        threads.close()
+        caller.close()
         await connections.close()
 
 

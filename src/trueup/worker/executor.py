@@ -27,15 +27,14 @@ from trueup.jobs.decide import decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.failure import describe, type_name
 from trueup.jobs.job import ClaimedJob
-from trueup.jobs.outcome import Finished, Interrupted, JobTimeout, Misplaced, Outcome, Raised, Returned, Stopped
+from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Raised, Returned, Stopped
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.lost import Lost
 from trueup.tick import Tick
-from trueup.worker.elsewhere import submit
+from trueup.worker.calling import Caller, is_own_ending
 from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand, Run
-from trueup.worker.threads import Threads
 
 BREATH = 25  # jobs a runner may do before the loop gets a turn, when handlers never wait for anything
 
@@ -61,7 +60,7 @@ class Executor:
         self._result_limit = result_limit
         self._on_room = on_room
         self.low_water = low_water
-        self._threads = Threads()
+        self.caller = Caller(events)
         self._random = random.Random()  # noqa: S311 - jitter of retries
         self._runners: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
@@ -71,10 +70,6 @@ class Executor:
         self.ended = (
             0  # the claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer
         )
-
-    @property
-    def threads_busy(self) -> int:
-        return self._threads.busy
 
     def rouse(self, jobs: int) -> None:
         """Wake or make as many runners as there are jobs for, within the concurrency."""
@@ -116,7 +111,7 @@ class Executor:
             runner.cancel()
         if idle:
             await asyncio.wait(idle)
-        self._threads.close()
+        self.caller.close()
 
     def _retired(self, runner: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
@@ -157,6 +152,7 @@ class Executor:
         self._hand.started(run)
         self.started += 1
         definition = self._registry[job.kind]
+        outcome: Outcome = Interrupted()  # should this process end here, it has nothing else to say
         try:
             outcome = await self._outcome(run, definition)
         except Exception as error:  # ours, not the handler's: the job must not stay running for ever because of it
@@ -166,13 +162,13 @@ class Executor:
             self.ended += 1
             if run.lost is not None:
                 run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
-        if faults.ARMED:
-            faults.hit("after_handler")
-        if run.cancelled != "lost":
-            self._finisher.put(run, decide(outcome, job, definition.retry, self._random), uncertain=run.uncertain)
-        else:
-            self._finisher.lost(run)
-        if run.cancelled is not None:
+            if faults.ARMED:
+                faults.hit("after_handler")
+            if run.cancelled != "lost":
+                self._finisher.put(run, decide(outcome, job, definition.retry, self._random), uncertain=run.uncertain)
+            else:
+                self._finisher.lost(run)
+        if run.cancelled is not None or task.cancelling():
             raise asyncio.CancelledError  # this runner was cancelled; the next one starts afresh
         return outcome
 
@@ -193,6 +189,7 @@ class Executor:
         if faults.ARMED:
             faults.hit("before_handler")
         context: Context | None = None
+        outcome: Outcome
         try:
             if job.lane != definition.lane and (definition.controls.any or job.lane != job.queue):
                 return Misplaced(definition.controls.lane(job.kind, job.queue), stored_key(definition, job))
@@ -203,11 +200,14 @@ class Executor:
                 kwargs[definition.arguments.context] = context
             if definition.arguments.tick is not None:
                 kwargs[definition.arguments.tick] = _tick(job)
-            result = await self._call(definition, args, kwargs)
-        except asyncio.CancelledError as error:
-            outcome = self._cancelled(run, error)
-        except (Exception, SystemExit, GeneratorExit) as error:
-            outcome = Raised(error)
+            result = await self._call(run, definition, args, kwargs)
+        except BaseException as error:
+            if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
+                outcome = Raised(error)
+            elif isinstance(error, asyncio.CancelledError):
+                outcome = Stopped() if run.cancelled == "stop" else Interrupted()
+            else:
+                raise
         else:
             outcome = self._returned(job, result)
         if context is not None:
@@ -217,25 +217,13 @@ class Executor:
                 return Finished()
         return outcome
 
-    async def _call(self, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if definition.timeout is None:
-            return await self._invoke(definition, args, kwargs)
-        scope = asyncio.timeout(definition.timeout.total_seconds())
-        try:
-            async with scope:
-                return await self._invoke(definition, args, kwargs)
-        except TimeoutError:
-            if scope.expired():
-                raise JobTimeout(definition.timeout) from None
-            raise
-
-    def _invoke(self, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if definition.is_async:
-            return definition.function(*args, **kwargs)
+    async def _call(self, run: Run, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.executor is not None:
-            return asyncio.wrap_future(submit(definition, args, kwargs))
-        call = partial(definition.function, *args, **kwargs)
-        return self._threads.run(partial(copy_context().run, call))
+            return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end)
+        function = partial(definition.function, *args, **kwargs)
+        return await self.caller.call(
+            function, is_async=definition.is_async, timeout=definition.timeout, patient=run.must_end
+        )
 
     def _returned(self, job: ClaimedJob, result: Any) -> Outcome:
         if result is None:
@@ -245,18 +233,6 @@ class Executor:
         except InvalidArguments as error:
             self._events.emit(JobResultDropped(job.id, job.kind, str(error)))
             return Returned()
-
-    def _cancelled(self, run: Run, error: asyncio.CancelledError) -> Outcome:
-        match run.cancelled:
-            case "stop":
-                return Stopped()
-            case "shutdown" | "lost":
-                return Interrupted()
-            case None:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise error  # somebody cancelled the runner itself
-                return Raised(error)  # the handler cancelled itself
 
     def _done_already(self, job: ClaimedJob, outcome: Outcome) -> None:
         if isinstance(outcome, Raised):

@@ -4,6 +4,10 @@ Outcomes are gathered for a few milliseconds and written with one statement per 
 judged alone by its fence, so one lost claim does not touch its neighbours. Nothing is written once the lease is no longer
 trusted. When the connection breaks mid-statement the outcome is unknown: the statement is sent again, which cannot do harm
 because of the fence, and a row that then does not come back is looked up by its term before it counts as lost.
+
+When PostgreSQL refuses a statement, or a value cannot even be sent, the group is halved until the culprit is alone. It is then
+written with less said about it. What is refused all the same (somebody has its row locked, say) stays pending and is tried again
+with growing pauses, while everything else goes on.
 """
 
 from __future__ import annotations
@@ -12,8 +16,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-
-import psycopg
 
 from trueup import faults
 from trueup.clock import elapsed
@@ -24,22 +26,26 @@ from trueup.events import (
     JobClaimLost,
     JobCompleted,
     JobDropped,
+    JobFinishRefused,
     JobReleased,
     JobResultDropped,
     JobRetried,
     JobSnoozed,
 )
 from trueup.jobs.decide import Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor
-from trueup.jobs.failure import Failure
+from trueup.jobs.failure import Failure, describe
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.states import JobState
-from trueup.store.connect import RETRYABLE
+from trueup.store.connect import is_away, may_pass
 from trueup.store.jobs import Jobs
 from trueup.worker.hand import Run
 from trueup.worker.life import Life
 from trueup.worker.service import Service
 
-MOST_AT_ONCE = 1_000
+MAX_AT_ONCE = 1_000
+MAX_BYTES = 8_000_000  # of results and error texts in one statement; one outcome may be larger
+FIRST_PAUSE, MAX_PAUSE = 0.25, 30.0  # seconds until an outcome that was refused is tried again
+REFUSALS_IN_A_ROW = 3  # with nothing written in between, it is the server that refuses, not a row
 
 
 @dataclass(slots=True)
@@ -48,6 +54,10 @@ class Ended:
     move: Move
     duration: float
     uncertain: bool = False  # a statement with it was sent and no answer came
+    size: int = 0  # of its texts
+    answered: bool = False  # a server was there and asked for it to be sent again
+    refusals: int = 0  # alone, with nothing left to leave out
+    not_before: float = 0.0
 
 
 class Finisher(Service):
@@ -70,6 +80,7 @@ class Finisher(Service):
         self._on_delay = on_delay
         self._on_room = on_room
         self._pending: list[Ended] = []
+        self._refused_in_a_row = 0
         self._flushed = asyncio.Event()
         self._flushed.set()
 
@@ -89,7 +100,7 @@ class Finisher(Service):
             elif self.events.wants(JobCompleted):
                 self.events.emit(_completed(run.job, elapsed() - run.started))
             return
-        self._pending.append(Ended(run.job, move, elapsed() - run.started, uncertain))
+        self._pending.append(Ended(run.job, move, elapsed() - run.started, uncertain, _size(move)))
         self._flushed.clear()
         self._wake.set()
 
@@ -109,9 +120,9 @@ class Finisher(Service):
 
     async def run_once(self) -> float:
         """Write what is pending, one statement per kind of move. Then there is nothing to do until something ends."""
-        if self._pending and self._gather_for and len(self._pending) < MOST_AT_ONCE and not self._stop.is_set():
+        if self._pending and self._gather_for and len(self._pending) < MAX_AT_ONCE and not self._stop.is_set():
             await asyncio.sleep(self._gather_for)
-        while batch := self._pending[:MOST_AT_ONCE]:
+        while batch := self._next():
             if faults.ARMED:
                 faults.hit("before_finish")
             for cls in (Complete, RetryAfter, SnoozeFor, Bury, Drop, Release):
@@ -121,8 +132,25 @@ class Finisher(Service):
             if faults.ARMED:
                 faults.hit("after_finish")
             self._on_room()
+        if self._pending:
+            return max(0.0, min(ended.not_before for ended in self._pending) - elapsed())
         self._flushed.set()
         return 60.0
+
+    def _next(self) -> list[Ended]:
+        """What is to be written now, as much as one statement may carry."""
+        batch: list[Ended] = []
+        size, now = 0, elapsed()
+        for ended in self._pending:
+            if ended.not_before > now:
+                continue
+            size += ended.size
+            if batch and size > MAX_BYTES:
+                break
+            batch.append(ended)
+            if len(batch) == MAX_AT_ONCE:
+                break
+        return batch
 
     async def _settle(self, group: list[Ended]) -> None:
         """Write these rows of one move and say what became of each. Raises what is worth repeating, with all still pending."""
@@ -136,12 +164,11 @@ class Finisher(Service):
         if ours:
             try:
                 written = await self._send(life, ours)
-            except RETRYABLE:
-                for ended in ours:
-                    ended.uncertain = True
-                raise
-            except psycopg.Error as error:
-                await self._settle_one_by_one(ours, error)
+                self._refused_in_a_row = 0
+            except Exception as error:
+                if self._worth_repeating(ours, error):
+                    raise
+                await self._refused(ours, error)
                 ours = []
         unsure = [ended for ended in ours if ended.uncertain and ended.job.id not in written]
         if unsure:
@@ -153,20 +180,46 @@ class Finisher(Service):
         self._forget(ours, foreign)
         self._report(ours, foreign, written)
 
-    async def _settle_one_by_one(self, group: list[Ended], error: psycopg.Error) -> None:
-        """One row the database refuses must not hold up the others, nor be lost itself: it ends with less said about it."""
-        if len(group) > 1:
+    def _worth_repeating(self, group: list[Ended], error: Exception) -> bool:
+        """Whether to send the whole group again: the database is away. What a server says twice may be about one row."""
+        if not is_away(error):
+            return False
+        if getattr(error, "sqlstate", None) is None:
             for ended in group:
-                await self._settle([ended])
+                ended.uncertain = True
+            return True
+        known = all(ended.answered for ended in group)
+        for ended in group:
+            ended.answered = True
+        return not known
+
+    async def _refused(self, group: list[Ended], error: Exception) -> None:
+        """One row that is refused must not hold up the others, nor be lost itself: it ends with less said about it."""
+        if len(group) > 1:
+            middle = len(group) // 2
+            await self._settle(group[:middle])
+            await self._settle(group[middle:])
             return
         (ended,) = group
-        plainer = _plainer(ended.move)
+        plainer = None if may_pass(error) or is_away(error) else _plainer(ended.move)
         if plainer is None:
-            raise error
+            self._postpone(ended, error)
+            return
         if isinstance(ended.move, Complete):
-            self.events.emit(JobResultDropped(ended.job.id, ended.job.kind, str(error).splitlines()[0]))
+            self.events.emit(JobResultDropped(ended.job.id, ended.job.kind, describe(error).partition("\n")[0]))
         ended.move = plainer
         await self._settle(group)
+
+    def _postpone(self, ended: Ended, error: Exception) -> None:
+        """Raises the error when the server seems to refuse everything: the loop then pauses."""
+        ended.not_before = elapsed() + min(MAX_PAUSE, FIRST_PAUSE * 2**ended.refusals)
+        ended.refusals += 1
+        job, move = ended.job, type(ended.move).__name__
+        self.events.emit(JobFinishRefused(job.id, job.kind, move, ended.refusals, describe(error)))
+        self._refused_in_a_row += 1
+        if self._refused_in_a_row >= REFUSALS_IN_A_ROW:
+            self._refused_in_a_row = 0
+            raise error
 
     def _forget(self, *groups: list[Ended]) -> None:
         settled = {id(ended) for group in groups for ended in group}
@@ -244,6 +297,16 @@ class Finisher(Service):
                 return [JobReleased(job.id, job.kind, job.queue)]
             case Nothing():
                 return []
+
+
+def _size(move: Move) -> int:
+    match move:
+        case Complete(str() as result):
+            return len(result)
+        case RetryAfter(failure=failure) | Bury(failure=failure):
+            return len(failure.message) + len(failure.traceback)
+        case _:
+            return 0
 
 
 def _completed(job: ClaimedJob, duration: float) -> JobCompleted:

@@ -32,6 +32,10 @@ class Run:
     cancelled: CancelReason | None = None
     uncertain: bool = False  # its finishing transaction broke at the commit
 
+    def must_end(self) -> bool:
+        """Whether it is waited for although it was cancelled: handed on while it still runs, its job would run twice at once."""
+        return self.cancelled == "shutdown"
+
     def cancel(self, reason: CancelReason) -> None:
         if self.cancelled is None:
             self.cancelled = reason

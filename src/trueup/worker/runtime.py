@@ -110,6 +110,7 @@ class Worker:
         self._rebirth: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._metrics: MetricsServer | None = None
+        self.process_ends = False  # with this worker: what still runs then need not be waited for
         self._build()
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
         self.team = Team(store, settings, events, wanted, lambda: self._current().holder)
@@ -474,6 +475,8 @@ class Worker:
             run.cancel("shutdown")
         for part in self._sweepers:
             part.interrupt()
+        pools = self.executor.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
+        pools.end_all() if self.process_ends else pools.close()
         await asyncio.wait({run.task for run in runs} | sweeping, timeout=LAST_WORD)
         return len(runs) - len(self.hand.running)
 
@@ -486,10 +489,13 @@ class Worker:
             return  # the database is away: the lease expires and the jobs are rescued
 
     async def _hand_back_the_deaf(self, life: Life) -> int:
-        """Handlers that ignored their cancellation: their jobs go back all the same, the process is about to end."""
+        """Handlers that ignored their cancellation. Their jobs go back when the process is about to end.
+
+        In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
+        """
         deaf = [run.job for run in self.hand.running.values() if run.job.holder == life.holder]
-        self.finisher.put_unstarted(deaf)
-        if deaf:
+        if deaf and self.process_ends:
+            self.finisher.put_unstarted(deaf)
             await self._flush(elapsed())
         return len(deaf)
 

@@ -28,11 +28,11 @@ from trueup.reconcile.scan import Scan
 from trueup.store.connect import RETRYABLE
 from trueup.store.leases import RowLeases, Terms
 from trueup.store.scans import Began, Scans, lease_name
+from trueup.worker.calling import Caller
 from trueup.worker.hold import Lease, Wish
 from trueup.worker.lease import Holding
 from trueup.worker.scanning import Pass
 from trueup.worker.service import Service, jittered
-from trueup.worker.threads import Threads
 
 LONGEST = 30.0  # seconds between looks when it is not due
 LOOK = 2.0  # seconds between looks while another instance is at it: so soon it is gone on with when that one stops
@@ -62,7 +62,7 @@ class Scanner(Service):
         self._scans = scans
         self._terms = terms
         self._wish = Wish(lease_name(scan.name), max(lease_for, SHORTEST))
-        self._threads = Threads()
+        self._caller = Caller(events)
         self._pass: Pass | None = None
         self._declared = False
         _ = scan.handler
@@ -88,7 +88,7 @@ class Scanner(Service):
         """Take the lease and scan to the end, if it is due or `anyway`. Says in its result what came of it; a generator's error is not raised."""
         if self._pass is not None:
             return Scanned("elsewhere")
-        this = self._pass = Pass(self.scan, self._threads, self.events)
+        this = self._pass = Pass(self.scan, self._caller, self.events)
         holding = Holding(self._wish, lambda: (RowLeases(self._terms), self._terms), self.events)
         try:
             await self._declare()
@@ -107,7 +107,7 @@ class Scanner(Service):
         if self._pass is not None:
             self._pass.ease()
         await super().stop()
-        self._threads.close()
+        self._caller.close()
 
     def interrupt(self) -> None:
         """While it stops: cancel what is inside the handler. `stop` returns soon."""

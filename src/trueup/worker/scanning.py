@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ from trueup.jobs.failure import clean, describe, type_name
 from trueup.reconcile.progress import Group, Point, Progress
 from trueup.reconcile.scan import Scan
 from trueup.store.connect import RETRYABLE
-from trueup.worker.threads import Threads
+from trueup.worker.calling import Caller, is_own_ending
 
 SAVE_EVERY = 1.0  # seconds
 SAVE_AT = 100  # items handled and not kept yet
@@ -37,9 +36,9 @@ Save = Callable[[Point], Awaitable[None]]
 class Pass:
     """Used once. `error` is what the generator raised; `complete` says that it came to its end, whatever became of the items."""
 
-    def __init__(self, scan: Scan[Any], threads: Threads, events: Events) -> None:
+    def __init__(self, scan: Scan[Any], caller: Caller, events: Events) -> None:
         self._scan = scan
-        self._threads = threads
+        self._caller = caller
         self._events = events
         self._handler, self._is_async = scan.handler, scan.is_async
         self._places = asyncio.Semaphore(scan.concurrency)
@@ -49,6 +48,7 @@ class Pass:
         self._items: set[asyncio.Task[None]] = set()
         self.eased = False
         self._until: float | None = None
+        self._ending = False  # what still runs was cancelled, and nothing of it counts any more
         self._held: Callable[[], bool] = lambda: True
         self._save_at = elapsed() + SAVE_EVERY
         self.error: BaseException | None = None
@@ -68,6 +68,9 @@ class Pass:
         for item in self._items:
             item.cancel()
         self._changed.set()
+
+    def _interrupted(self) -> bool:
+        return self._until is not None
 
     async def run(self, cursor: Any, progress: Progress, save: Save, held: Callable[[], bool]) -> None:
         """Returns when nothing of it runs any more. Raises what `save` raises, unless a later try may help."""
@@ -120,6 +123,7 @@ class Pass:
     async def _cut(self) -> None:
         """Nothing goes on behind the back of whoever takes over; what ignores its cancellation is left behind."""
         assert self._generator is not None
+        self._ending = True
         running = {task for task in (self._generator, *self._items) if not task.done()}
         for task in running:
             task.cancel()
@@ -140,11 +144,9 @@ class Pass:
                     self._begin(item, progress.found(reached), progress)
                     del yielded, item
                     await self._room.acquire()
-        except asyncio.CancelledError as error:
-            if _cancelled():
+        except BaseException as error:
+            if not is_own_ending(error, cancelled_by_us=self.eased or self._ending):
                 raise
-            self.error = error  # it cancelled itself
-        except (Exception, SystemExit, GeneratorExit) as error:
             self.error = error
         else:
             progress.ended()
@@ -175,39 +177,21 @@ class Pass:
 
     async def _fails(self, item: Any) -> bool:
         try:
-            await self._call(item)
-        except asyncio.CancelledError as error:
-            if _cancelled():
+            await self._caller.call(
+                partial(self._handler, item),
+                is_async=self._is_async,
+                timeout=self._scan.timeout,
+                patient=self._interrupted,
+            )
+        except BaseException as error:
+            if not is_own_ending(error, cancelled_by_us=self._interrupted() or self._ending):
                 raise
-            self._failed(item, error)  # it cancelled itself
-        except (Exception, SystemExit, GeneratorExit) as error:
             self._failed(item, error)
-        else:
-            return False
-        return True
-
-    async def _call(self, item: Any) -> None:
-        limit = asyncio.timeout(self._scan.timeout.total_seconds())
-        try:
-            async with limit:
-                if self._is_async:
-                    await self._handler(item)
-                else:
-                    await self._threads.run(partial(copy_context().run, self._handler, item))
-        except TimeoutError:
-            if limit.expired():
-                seconds = self._scan.timeout.total_seconds()
-                raise TimeoutError(f"ran longer than its timeout of {seconds:g} s") from None
-            raise
+            return True
+        return False
 
     def _failed(self, item: Any, error: BaseException) -> None:
         self._events.emit(ScanItemFailed(self._scan.name, _shown(item), type_name(error), describe(error)))
-
-
-def _cancelled() -> bool:
-    """Whether somebody cancelled this task; a CancelledError may also be raised by what runs in it."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _shown(item: Any) -> str:

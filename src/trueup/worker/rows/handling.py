@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import AsyncExitStack
-from contextvars import copy_context
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -18,7 +17,6 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.context import JobTransaction
-from trueup.jobs.outcome import JobTimeout
 from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
@@ -28,10 +26,10 @@ from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Few
 from trueup.store.rows import Done, Rows
+from trueup.worker.calling import Caller, is_own_ending
 from trueup.worker.rows.handled import Handled, certain, gone
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.locking import Follow, Locking, nothing
-from trueup.worker.threads import Threads
 
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
 BUSY_TRIES = 100
@@ -46,12 +44,12 @@ class RowBusy(Exception):
 
 
 class Handling:
-    def __init__(self, rows: Rows, connections: Few, threads: Threads, random: Random) -> None:
+    def __init__(self, rows: Rows, connections: Few, caller: Caller, random: Random) -> None:
         self.rows = rows
         self.connections = connections
         self.random = random
         self._reconciler = rows.reconciler
-        self._threads = threads
+        self._caller = caller
         self.locking = Locking(rows, connections, self._call) if rows.reconciler.claim == "row_lock" else None
 
     async def run(self, held: Held, follow: Follow = nothing) -> Handled:
@@ -59,11 +57,9 @@ class Handling:
         handled = Handled(LostClaim("not begun"))
         try:
             await self._run(held, handled, follow)
-        except asyncio.CancelledError as error:
-            if held.cancelled is not None:
+        except BaseException as error:
+            if not is_own_ending(error, cancelled_by_us=held.cancelled is not None):
                 raise
-            handled.ended = error  # the handler cancelled itself
-        except (Exception, SystemExit, GeneratorExit) as error:
             handled.ended = error
         return handled
 
@@ -117,22 +113,13 @@ class Handling:
         if handler.context is not None:
             held.lost = Lost()
             context = RowContext(held.row, held.lost, _Port(self, held, handled))
-        scope = asyncio.timeout(timeout.total_seconds())
         held.started = elapsed()
         held.until = held.started + timeout.total_seconds()
         if faults.ARMED:
             faults.hit("before_row_handler")
         try:
-            async with scope:
-                call = partial(handler.call, handled.made, context, tx)
-                if handler.is_async:
-                    returned = await call()
-                else:
-                    returned = await self._threads.run(partial(copy_context().run, call))
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise JobTimeout(timeout) from None
+            call = partial(handler.call, handled.made, context, tx)
+            returned = await self._caller.call(call, is_async=handler.is_async, timeout=timeout, patient=held.must_end)
         finally:
             if held.lost is not None:
                 held.lost.set()  # the context is over: a thread left behind by a timeout learns it here

@@ -40,6 +40,10 @@ class Held:
         """Whether its lease is to be renewed: not once its handler has used up its time, whatever that still does."""
         return self.keep and (self.until is None or now < self.until)
 
+    def must_end(self) -> bool:
+        """Whether it is waited for although it was cancelled: given back while it still runs, the row would be handled twice at once."""
+        return self.cancelled == "shutdown"
+
     def cancel(self, reason: Reason) -> None:
         if self.cancelled is None:
             self.cancelled = reason

@@ -41,6 +41,7 @@ from trueup.store.connect import RETRYABLE
 from trueup.store.pool import Few
 from trueup.store.reconcilers import Gate, Reconcilers
 from trueup.store.rows import Batch, Position, Rows
+from trueup.worker.calling import Caller
 from trueup.worker.rows.crew import Crew
 from trueup.worker.rows.handled import Handled
 from trueup.worker.rows.handling import Handling, check_outcome
@@ -48,7 +49,6 @@ from trueup.worker.rows.held import Held
 from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
 from trueup.worker.rows.settler import Count, Settler, Settling
 from trueup.worker.service import Service, jittered
-from trueup.worker.threads import Threads
 
 SOONEST = (0.05, 1.0)  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
 PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
@@ -77,7 +77,7 @@ class Sweeper(Service):
         rows: Rows,
         log: Reconcilers,
         connections: Few,
-        threads: Threads,
+        caller: Caller,
         events: Events,
         holder: Callable[[], UUID],
         *,
@@ -91,7 +91,7 @@ class Sweeper(Service):
         self._holder = holder
         self._random = random.Random()  # noqa: S311 - jitter
         self.settler = Settler(rows, events, self._random, gather_for=gather_for, on_settled=self._settled)
-        handling = Handling(rows, connections, threads, self._random)
+        handling = Handling(rows, connections, caller, self._random)
         self.crew = Crew(rows, handling, self.settler, events, judge=self._judge)
         self._breaker = Breaker(self.reconciler.pause_after, self.reconciler.pause_for)
         self._opened_at = 0.0

@@ -25,11 +25,11 @@ from trueup.store.reconcilers import Reconcilers
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.store.tables import Found
+from trueup.worker.calling import Caller
 from trueup.worker.rows.handling import check_outcome
 from trueup.worker.rows.keeper import Keeper
 from trueup.worker.rows.purger import Purger
 from trueup.worker.rows.sweeper import Sweeper
-from trueup.worker.threads import Threads
 
 SERVER_FIRST = 0.9  # of statement_timeout: the server ends a statement, and says so, before the line hangs up on it
 
@@ -49,7 +49,7 @@ class Team:
         self._declared = list(declared)
         self._holder = holder
         self._timeout = settings.statement_timeout * SERVER_FIRST
-        self._threads = Threads()
+        self._caller = Caller(events)
         self._connections: list[Few] = []
         self._claiming = store.line_for_rows("rows claim")
         self._settling = store.line_for_rows("rows settle")
@@ -133,7 +133,7 @@ class Team:
             rows,
             self._log,
             connections,
-            self._threads,
+            self._caller,
             self._events,
             self._holder,
             gather_for=self._settings.gather_for,
@@ -196,7 +196,7 @@ class Team:
             await connections.close()
         for line in self.lines:
             await line.close()
-        self._threads.close()
+        self._caller.close()
 
 
 def check(found: Found, who: str, declared: Reconciler | Purge) -> None:

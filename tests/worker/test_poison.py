@@ -1,0 +1,241 @@
+"""One bad job never blocks the others: stage by stage, poison by poison.
+
+In every cell twenty good jobs run beside a culprit. All of them finish within ten seconds, and the culprit ends as the table says,
+with its true reason, where people look: among the dead letters, in its own record, or in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.watching import Watched, until
+from trueup import App, Discard, GiveUp, Retry
+from trueup.clock import elapsed
+from trueup.events import JobFinishRefused, JobResultDropped
+
+pytestmark = pytest.mark.asyncio
+
+GOOD = 20
+WITHIN = 10.0  # seconds for all the others; a cell takes less than one on a quiet machine
+TWICE = Retry(max_attempts=2, first="10ms")
+
+
+@dataclass
+class Cell:
+    """A culprit: what its handler does, what is done to its row, and how it has to end."""
+
+    handler: Callable[[], Any] = lambda: None
+    state: str = "dead"
+    reason: str = ""
+    meddle: str | None = None  # SQL over the culprit's row once it is queued
+    before: str | None = None  # SQL before anything runs
+
+
+def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
+    def handler() -> None:
+        raise error()
+
+    return handler
+
+
+def refusing(sqlstate: str) -> str:
+    """PostgreSQL refuses every record of the culprit in the history, in its own words."""
+    return f"""
+        create function refuse() returns trigger language plpgsql as $$
+        begin
+          if new.kind = 'culprit' then raise exception 'not this one' using errcode = '{sqlstate}'; end if;
+          return new;
+        end $$;
+        create trigger refuse before insert on trueup.history for each row execute function refuse();
+    """
+
+
+LOAD = {
+    "arguments of another shape": Cell(meddle="""set args = '{"unheard_of": 1}'""", reason="arguments do not fit"),
+    "a list instead of arguments": Cell(meddle="set args = '[1]'", reason="arguments do not fit"),
+    "null instead of arguments": Cell(meddle="set args = 'null'", reason="arguments do not fit"),
+    "a number instead of arguments": Cell(meddle="set args = '7'", reason="arguments do not fit"),
+    "a lane of another release": Cell(meddle="set lane = '@culprit'", state="done"),
+}
+WRITE = {
+    "give up with a lone surrogate": Cell(raising(lambda: GiveUp("no \ud800 use")), reason="no \\ud800 use"),
+    "give up with a NUL": Cell(raising(lambda: GiveUp("no \x00 use")), reason="no \\0 use"),
+    "give up with 5 MB": Cell(raising(lambda: GiveUp("u" * 5_000_000)), reason="left out"),
+    "discard with a lone surrogate": Cell(raising(lambda: Discard("\udfff")), state="cancelled", reason="\\udfff"),
+    "discard with no text at all": Cell(raising(lambda: Discard(7)), state="cancelled", reason="7"),  # type: ignore[arg-type]
+    "an error with a lone surrogate": Cell(raising(lambda: ValueError("\ud800")), reason="out of attempts"),
+    "a result with a lone surrogate": Cell(lambda: "\ud800", state="done"),
+    "a result with a NUL": Cell(lambda: {"a": "\x00"}, state="done"),
+    "a result that is not JSON": Cell(lambda: float("nan"), state="done"),
+    "a result of 20 MB": Cell(lambda: "r" * 20_000_000, state="done"),
+}
+REFUSED = {
+    sqlstate: Cell(before=refusing(sqlstate), state="running")
+    for sqlstate in (
+        "22001",
+        "23505",
+        "23P01",
+        "25006",
+        "40001",
+        "40P01",
+        "42501",
+        "53100",
+        "54000",
+        "55P03",
+        "57014",
+        "P0001",
+        "XX000",
+    )
+}
+
+
+@asynccontextmanager
+async def beside_twenty(url: str, cell: Cell) -> AsyncIterator[tuple[App, Watched, int]]:
+    """The culprit and its neighbours, in one worker; all neighbours have finished in time."""
+    app = App(url, statement_timeout="2s")
+    watched = Watched(app)
+
+    @app.job(name="culprit", retry=TWICE)
+    async def culprit() -> Any:
+        return cell.handler()
+
+    @app.job
+    async def good(n: int) -> int:
+        return n
+
+    async with app:
+        if cell.before:
+            await app.store.pool.fetch(cell.before.encode())
+        job_id = int(await culprit.enqueue())
+        await good.enqueue_many((n,) for n in range(GOOD))
+        if cell.meddle:
+            await app.store.pool.fetch(f"update trueup.jobs {cell.meddle} where id = {job_id}".encode())
+        began = elapsed()
+        async with app.worker(concurrency=5):
+            await until(lambda: len(done(watched)) >= GOOD, WITHIN)
+            assert elapsed() - began < WITHIN
+            yield app, watched, job_id
+
+
+def done(watched: Watched) -> list[Any]:
+    return [event for event in list(watched.events) if event.name == "job.completed" and event.kind == "good"]
+
+
+async def ends(app: App, job_id: int, state: str) -> dict[str, Any]:
+    async with asyncio.timeout(WITHIN):
+        while True:
+            row = await app.store.views.job(job_id)
+            assert row is not None
+            if row["state"] == state:
+                return row
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("poison", LOAD)
+async def test_load(database_url: str, poison: str) -> None:
+    cell = LOAD[poison]
+    async with beside_twenty(database_url, cell) as (app, _, job_id):
+        row = await ends(app, job_id, cell.state)
+    assert cell.reason in (row["reason"] or "")
+
+
+@pytest.mark.parametrize("poison", WRITE)
+async def test_write(database_url: str, poison: str) -> None:
+    cell = WRITE[poison]
+    async with beside_twenty(database_url, cell) as (app, watched, job_id):
+        row = await ends(app, job_id, cell.state)
+    assert cell.reason in (row["reason"] or "")
+    if cell.state == "done":
+        assert row["result"] is None
+        assert len(watched.of(JobResultDropped, job_id=job_id)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sqlstate", REFUSED)
+async def test_write_refused_by_postgresql(database_url: str, sqlstate: str) -> None:
+    """It stays in hand, visibly, and is written as soon as PostgreSQL takes it: the handler does not run again."""
+    cell = REFUSED[sqlstate]
+    async with beside_twenty(database_url, cell) as (app, watched, job_id):
+        refused = await watched.seen(JobFinishRefused, job_id=job_id)
+        assert "not this one" in refused[0].error
+        await app.store.pool.fetch(b"drop trigger refuse on trueup.history")
+        row = await ends(app, job_id, "done")
+    assert row["attempt"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["before the claim", "at its end"])
+async def test_a_row_that_somebody_has_locked(database_url: str, where: str) -> None:
+    locked = await psycopg.AsyncConnection.connect(database_url)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    app = App(database_url)
+    watched = Watched(app)
+
+    @app.job(name="culprit")
+    async def culprit() -> None:
+        begun.set()
+        await go_on.wait()
+
+    @app.job
+    async def good(n: int) -> int:
+        return n
+
+    async with locked, app:
+        job_id = int(await culprit.enqueue())
+        if where == "before the claim":
+            await locked.execute("select from trueup.jobs where id = %s for update", [job_id])
+            go_on.set()
+        async with app.worker(concurrency=5):
+            if where == "at its end":
+                await asyncio.wait_for(begun.wait(), WITHIN)
+                await locked.execute("select from trueup.jobs where id = %s for update", [job_id])
+                go_on.set()
+            await good.enqueue_many((n,) for n in range(GOOD))
+            await until(lambda: len(done(watched)) >= GOOD, WITHIN)
+            await locked.rollback()
+            assert (await ends(app, job_id, "done"))["attempt"] == 1
+
+
+SCANS: dict[str, Callable[[], Any]] = {
+    "a cursor with a lone surrogate": lambda: (1, "\ud800"),
+    "a cursor with a NUL": lambda: (1, "\x00"),
+    "a cursor that is not JSON": lambda: (1, object()),
+    "a cursor of 20 MB": lambda: (1, "c" * 20_000_000),
+    "no pair at all": lambda: 7,
+}
+
+
+@pytest.mark.parametrize("poison", SCANS)
+async def test_scan(database_url: str, poison: str) -> None:
+    app = App(database_url)
+    watched = Watched(app)
+    handled: list[int] = []
+
+    @app.scan("culprit", every="1h", run_at_start=True)
+    async def culprit(cursor: Any) -> AsyncIterator[Any]:
+        yield SCANS[poison]()
+
+    @culprit.each
+    async def ignore(item: Any) -> None: ...
+
+    @app.scan("good", every="1h", run_at_start=True)
+    async def good(cursor: int | None) -> AsyncIterator[tuple[int, int]]:
+        for n in range(5):
+            yield n, n
+
+    @good.each
+    async def handle(n: int) -> None:
+        handled.append(n)
+
+    async with app, app.worker():
+        await until(lambda: len(handled) == 5, WITHIN)
+        await until(lambda: [event for event in watched.events if event.name == "service.failed"], WITHIN)
+        (failed, *_) = [event for event in watched.events if event.name == "service.failed"]
+        assert getattr(failed, "service", "") == "scan culprit"
