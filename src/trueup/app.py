@@ -159,9 +159,7 @@ class App:
 
         def declare(function: Callable[P, Any]) -> Job[P, Any]:
             if declared.lease is not None:
-                function = Exclusive(self._holding, lambda: self.store, self.events).wrap(
-                    function, declared.lease, spec
-                )
+                function = Exclusive(self._holding, self.events).wrap(function, declared.lease, spec)
             elif asks_for_lease(function):
                 raise ConfigError(f"{function.__qualname__} asks for the Lease it runs under; give its schedule lease=")
             job = cast(Job[P, Any], self._declare(function, declared.job_options))

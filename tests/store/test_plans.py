@@ -167,6 +167,7 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.release(HOLDER, mine, ["default"] * 20, [""] * 20)
     await jobs.bury(HOLDER, mine, [""] * 20, [failure()] * 20)
     await jobs.drop(HOLDER, mine, [""] * 20)
+    await jobs.drop(HOLDER, mine, [""] * 20, ["elsewhere"] * 20)
     await jobs.ended_as_mine(HOLDER, mine)
     await jobs.rescue()
     await jobs.stopping(HOLDER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
@@ -446,16 +447,41 @@ async def test_a_backfill_of_a_tick_to_come_is_refused(desk: Desk, store: Store)
     assert await ledger(desk) == []
 
 
-async def test_a_tick_whose_run_did_not_take_place_counts_as_skipped(
+async def test_a_run_that_is_dropped_marks_its_own_tick_as_skipped(
     desk: Desk, store: Store, clock: ManualClock
 ) -> None:
     await store.schedules.put(entry())
     clock.advance(minutes=1)
     await store.schedules.plan()
-    assert await store.schedules.skip_tick("nightly", NOON + MINUTE, "held elsewhere")
-    assert not await store.schedules.skip_tick("nightly", NOON + MINUTE, "another reason")
-    assert not await store.schedules.skip_tick("nightly", NOON, "no such tick")
+    holder = await desk.worker()
+    (job,) = await desk.claim(holder)
+    assert await store.jobs.drop(holder, [job], ["dropped"], ["held elsewhere"]) == {job.id}
     assert await ledger(desk) == [("2026-06-01T12:01", 1, "skipped", "held elsewhere")]
+    assert await store.jobs.drop(holder, [job], ["dropped"], ["another reason"]) == set()
+
+
+@pytest.mark.parametrize("lost", ["rescued", "run by another", "another term"])
+async def test_a_holder_that_lost_its_claim_does_not_mark_the_tick_as_skipped(
+    desk: Desk, store: Store, clock: ManualClock, lost: str
+) -> None:
+    await store.schedules.put(entry())
+    clock.advance(minutes=1)
+    await store.schedules.plan()
+    holder = await desk.worker()
+    (job,) = await desk.claim(holder)
+    if lost == "another term":
+        job = replace(job, term=job.term - 1)
+    else:
+        clock.advance(minutes=1)
+        await store.jobs.rescue()
+        if lost == "run by another":
+            other = await desk.worker()
+            (again,) = await desk.claim(other)
+            assert await store.jobs.complete(other, [again], [None]) == {job.id}
+    assert await store.jobs.drop(holder, [job], ["dropped"], ["held elsewhere"]) == set()
+    assert [row[2] for row in await ledger(desk)] == ["fired"]
+    if lost == "run by another":
+        assert await store.schedules.backfill("nightly", [NOON + MINUTE]) == 0, "it has run, and does not run twice"
 
 
 # -- what this release cannot read ------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from trueup.jobs.outcome import (
     Outcome,
     Raised,
     Returned,
+    RunSkipped,
     Snooze,
     Stopped,
 )
@@ -49,6 +50,7 @@ class Bury:
 @dataclass(frozen=True, slots=True)
 class Drop:
     reason: str
+    tick_skipped: str | None = None  # why the tick that it was the run of counts as skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
     match error:
         case Snooze(after=after):
             return SnoozeFor(after)
+        case RunSkipped(reason=reason, why=why):
+            return Drop(reason, why)
         case Discard(reason=reason):
             return Drop(reason)
         case LostClaim():

@@ -36,6 +36,14 @@ class Discard(_WithReason):
         super().__init__(reason)
 
 
+class RunSkipped(Discard):
+    """A run of a schedule that did not take place: its job is cancelled, and its tick counts as skipped for `why`."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        self.why = why
+        super().__init__(reason)
+
+
 class GiveUp(_WithReason):
     """Raise when no further attempt can help: dead at once, with this reason."""
 

@@ -114,8 +114,17 @@ class Jobs:
             "jobs/bury", holder, jobs, reasons=list(reasons), errors=errors, most_errors=MOST_ERRORS
         )
 
-    async def drop(self, holder: UUID, jobs: Sequence[ClaimedJob], reasons: Sequence[str]) -> set[int]:
-        """running -> cancelled."""
+    async def drop(
+        self,
+        holder: UUID,
+        jobs: Sequence[ClaimedJob],
+        reasons: Sequence[str],
+        ticks_skipped: Sequence[str | None] = (),
+    ) -> set[int]:
+        """running -> cancelled; where `ticks_skipped` gives a reason, the tick of that run counts as skipped."""
+        if any(ticks_skipped):
+            skipped = list(ticks_skipped)
+            return await self._finish("jobs/drop_run", holder, jobs, reasons=list(reasons), ticks_skipped=skipped)
         return await self._finish("jobs/drop", holder, jobs, reasons=list(reasons))
 
     async def ended_as_mine(self, holder: UUID, jobs: Sequence[ClaimedJob]) -> dict[int, str]:

@@ -390,10 +390,6 @@ class Schedules:
             # Due now and not then: they queue up behind what waits already, oldest first.
             return len(await self._fire(connection, arrays(name, moments, run_at=now, reason="backfill"), now))
 
-    async def skip_tick(self, name: str, due_at: datetime, reason: str) -> bool:
-        params = {"name": name, "due_at": due_at, "reason": reason}
-        return bool(await self._database.fetch(self._statements["schedules/skip_tick"], params))
-
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, name: str) -> StoredSchedule:

@@ -20,11 +20,9 @@ from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
 from trueup.events import Events, RunHandledElsewhere, RunPostponed
 from trueup.jobs.definition import checked_name
-from trueup.jobs.outcome import Discard, Snooze
+from trueup.jobs.outcome import RunSkipped, Snooze
 from trueup.leases.length import SHORTEST, longest_hold
 from trueup.schedules.spec import Spec
-from trueup.store.pool import fetch_sync
-from trueup.store.store import Store
 from trueup.tick import Tick
 from trueup.worker.hold import Lease, Wish
 from trueup.worker.lease import Holding
@@ -71,13 +69,10 @@ class RunLease:
 
 
 class Exclusive:
-    """Wraps the functions of schedules. `hold` makes a Holding, `store` gives the store, both only when a run needs them."""
+    """Wraps the functions of schedules. `hold` makes a Holding when a run needs one."""
 
-    def __init__(
-        self, hold: Callable[[Wish, Backend, int | str | None], Holding], store: Callable[[], Store], events: Events
-    ) -> None:
+    def __init__(self, hold: Callable[[Wish, Backend, int | str | None], Holding], events: Events) -> None:
         self._hold = hold
-        self._store = store
         self._events = events
 
     def wrap(self, function: Callable[..., Any], lease: RunLease, spec: Spec) -> Callable[..., Any]:
@@ -103,7 +98,6 @@ class Exclusive:
                     raise self._postponed(found[0], str(unknown)) from None
                 except NotAcquired as refused:
                     self._postpone(found[0], refused)
-                    await self._store().schedules.skip_tick(found[0].schedule, found[0].due_at, ELSEWHERE)
                     raise self._elsewhere(found[0], refused) from None
                 return await function(*args, **kwargs, **({wanted: lease} if wanted else {}))
 
@@ -118,7 +112,6 @@ class Exclusive:
                     raise self._postponed(found[0], str(unknown)) from None
                 except NotAcquired as refused:
                     self._postpone(found[0], refused)
-                    self._skip_sync(found[0])
                     raise self._elsewhere(found[0], refused) from None
                 return function(*args, **kwargs, **({wanted: lease} if wanted else {}))
 
@@ -135,15 +128,10 @@ class Exclusive:
         self._events.emit(RunPostponed(tick.schedule, tick.due_at.isoformat(), reason))
         return Snooze(ASK_AGAIN)
 
-    def _skip_sync(self, tick: Tick) -> None:
-        store = self._store()
-        params = {"name": tick.schedule, "due_at": tick.due_at, "reason": ELSEWHERE}
-        with store.sync_pool.use() as connection:
-            fetch_sync(connection, store.statements["schedules/skip_tick"], params)
-
-    def _elsewhere(self, tick: Tick, refused: NotAcquired) -> Discard:
+    def _elsewhere(self, tick: Tick, refused: NotAcquired) -> RunSkipped:
+        """One fenced statement drops the job and marks its tick as skipped: a holder that lost its claim does neither."""
         self._events.emit(RunHandledElsewhere(tick.schedule, tick.due_at.isoformat(), refused.reason))
-        return Discard(f"{ELSEWHERE}: {refused.reason}")
+        return RunSkipped(f"{ELSEWHERE}: {refused.reason}", ELSEWHERE)
 
 
 def check_key(what: str, backend: Backend, key: int | str | None) -> None:

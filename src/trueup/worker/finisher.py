@@ -258,7 +258,10 @@ class Finisher(Service):
                 buried = [m for m in moves if isinstance(m, Bury)]
                 return await self._jobs.bury(life.holder, jobs, [m.reason for m in buried], [m.failure for m in buried])
             case Drop():
-                return await self._jobs.drop(life.holder, jobs, [m.reason for m in moves if isinstance(m, Drop)])
+                drops = [m for m in moves if isinstance(m, Drop)]
+                return await self._jobs.drop(
+                    life.holder, jobs, [m.reason for m in drops], [m.tick_skipped for m in drops]
+                )
             case Release():
                 releases = [m for m in moves if isinstance(m, Release)]
                 return await self._jobs.release(
@@ -326,7 +329,7 @@ def _plainer(move: Move) -> Move | None:
             return RetryAfter(delay, Failure(failure.attempt, failure.type, "", ""))
         case Bury(_, failure) if failure.traceback or failure.message:
             return Bury("unstorable reason", Failure(failure.attempt, failure.type, "", ""))
-        case Drop(reason) if reason != "unstorable reason":
-            return Drop("unstorable reason")
+        case Drop(reason, tick_skipped) if reason != "unstorable reason":
+            return Drop("unstorable reason", tick_skipped)
         case _:
             return None
