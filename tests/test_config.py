@@ -381,3 +381,60 @@ def test_settings_cannot_be_changed(project: Path) -> None:
         loaded.concurrency = 5  # type: ignore[misc]
     with pytest.raises(TypeError):
         loaded.queues["b"] = None  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["trueup.toml", "pyproject.toml"])
+@pytest.mark.parametrize("text", ["x = " + "[" * 50_000, "x = " + "{a=" * 50_000])
+def test_a_file_that_is_nested_too_deeply_is_a_configuration_error(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load_settings(environ={}, directory=tmp_path)
+    assert len(str(raised.value)) < 20_000
+
+
+def _give_away(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root can; others become somebody else themselves."""
+    if os.getuid() == 0:
+        os.lchown(file, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+
+
+def _below(tmp_path: Path) -> Path:
+    directory = tmp_path / "a" / "b"
+    directory.mkdir(parents=True)
+    return directory
+
+
+@pytest.mark.parametrize(("name", "table"), [("trueup.toml", ""), ("pyproject.toml", "[tool.trueup]\n")])
+@pytest.mark.parametrize("foreign", ["owner", "mode", "link"])
+def test_settings_above_the_working_directory_must_be_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, table: str, foreign: str
+) -> None:
+    directory = _below(tmp_path)
+    file = tmp_path / name
+    file.write_text(f"{table}concurrency = 7\n")
+    assert load_settings(environ={}, directory=directory).concurrency == 7
+    match foreign:
+        case "owner":
+            _give_away(file, monkeypatch)
+        case "mode":
+            file.chmod(0o666)
+        case "link":
+            file.rename(tmp_path / "kept")
+            file.symlink_to(tmp_path / "kept")
+            _give_away(file, monkeypatch)
+    with pytest.raises(ConfigError, match=r"is not used: (it belongs to user [0-9]+|every user can write to it)"):
+        load_settings(environ={}, directory=directory)
+    assert (
+        load_settings(environ={}, directory=tmp_path).concurrency == 7
+    )  # in the working directory itself, it was chosen
+
+
+def test_a_foreign_project_without_settings_for_us_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _below(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    _give_away(tmp_path / "pyproject.toml", monkeypatch)
+    assert load_settings(environ={}, directory=directory).concurrency == 50

@@ -14,16 +14,16 @@ if [ ! -x .venv/bin/python ]; then
 fi
 if [ ! -x .venv/bin/uv ]; then
   echo "setting up .venv …"
-  uv_pin=$(cat tools/uv.txt)
   if .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$uv_pin"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/uv.txt
   elif "$python" -m pip --version >/dev/null 2>&1; then
-    "$python" -m pip --python .venv/bin/python install --quiet --disable-pip-version-check "$uv_pin"
+    "$python" -m pip --python .venv/bin/python install --quiet --disable-pip-version-check --require-hashes -r tools/uv.txt
   else
     echo "'$python' has neither ensurepip nor pip. On Debian: apt-get install python3-venv" >&2
     exit 2
   fi
 fi
 .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock
-.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
+# The build backend is one of the hashed packages, so nothing is fetched to build with.
+.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 touch .venv/.ready

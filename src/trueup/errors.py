@@ -39,8 +39,21 @@ class Portable(Exception):
         return _rebuilt, (type(self), self.args, vars(self))
 
 
+MAX_TEXT = 10_000  # characters: enough for a line about every setting
+
+
 class TrueupError(Portable):
-    """Base of everything trueup raises."""
+    """Base of everything trueup raises. Its text is bounded, whatever it quotes."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_bounded(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]} … {len(text) - MAX_TEXT} characters left out … {text[-half:]}"
 
 
 class ConfigError(TrueupError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import psycopg
 import pytest
 
@@ -68,3 +71,43 @@ def test_what_cannot_be_an_id_is_a_usage_error(cli: Cli, given: str) -> None:
     result = cli("jobs", "show", "--", given)
     assert result.code == 2
     assert "'ID'" in result.err
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [b"jobs", b"enqueue", b"send", b"\xff"],
+        [b"jobs", b"enqueue", b"\xff\xfe"],
+        [b"status", b"--schema", b"\xff"],
+        [b"\xff"],
+        [b"--app", b"\xff:app", b"status"],
+        [b"jobs", b"enqueue", b"send", DEEP.encode()],
+        [b"jobs", b"enqueue", b"send", b"--arg", b"x:=" + DEEP.encode()],
+        [b"jobs", b"enqueue", b"send", b'{"a":' * 20_000],
+    ],
+)
+def test_arguments_that_are_no_text_or_no_json_are_wrong_usage(arguments: list[bytes]) -> None:
+    program = [sys.executable.encode(), b"-m", b"trueup.cli", *arguments]
+    result = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr) < 1000
+
+
+def test_a_password_on_the_command_line_is_not_kept_in_argv() -> None:
+    url = "postgresql://app:geheim@127.0.0.1:1/shop"
+    code = f"""
+import sys
+from trueup.cli.main import main
+
+sys.argv = ["trueup", "status", "--database-url", {url!r}]
+main()
+print(sys.argv)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "app:***@127.0.0.1:1" in result.stdout
+    assert "geheim" not in result.stdout + result.stderr

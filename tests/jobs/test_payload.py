@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 
-from trueup.errors import InvalidArguments
+from trueup.errors import DuplicateJob, InvalidArguments
+from trueup.jobs.arguments import Arguments
 from trueup.jobs.payload import MOST_DEPTH, MOST_DIGITS, encode_result
 
 LIMIT = 1_000_000
@@ -113,3 +119,82 @@ def test_any_json_without_nul_and_surrogates_comes_back_equal(value: Any) -> Non
 def test_one_bad_value_anywhere_is_found(value: Any, bad: Any) -> None:
     with pytest.raises(InvalidArguments, match=r"^result\.place\[1\]: "):
         encode_result({"before": value, "place": [value, bad], "after": value}, LIMIT)
+
+
+class Colour(Enum):
+    ODD = "a\x00b"
+    RED = "red"
+
+
+class Computed(BaseModel):
+    @computed_field
+    def name(self) -> str:
+        return "a\x00b"
+
+    @computed_field
+    def ratio(self) -> float:
+        return float("nan")
+
+
+class Shape(BaseModel):
+    colours: dict[Colour, int] = {}
+    ratios: dict[float, int] = {}
+
+
+class Text(str):
+    """Of a library that marks its texts."""
+
+
+CANNOT_BE_STORED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: {Colour.ODD: 1}, "NUL"),
+    (lambda: {"a": {Colour.ODD: 1}}, "NUL"),
+    (lambda: Shape(colours={Colour.ODD: 1}), "colours"),
+    (lambda: [Colour.ODD], "[0]"),
+    (Computed, "NUL"),
+    (lambda: {"deep": [Computed()]}, "deep[0].name"),
+    (lambda: Path("a\x00b"), "NUL"),
+    (lambda: {"p": Path("a\x00b")}, ".p: text with a NUL"),
+    (lambda: (each for each in ["fine", "a\x00b"]), "[1]: text with a NUL"),
+    (lambda: {"g": (each for each in [1.0, float("nan")])}, ".g[1]: nan"),
+    (lambda: (each for each in [{"x": float("inf")}]), "[0].x: inf"),
+    (lambda: Text("a\x00b"), "NUL"),
+    (lambda: {Path("a\x00b"): 1}, "NUL"),
+    (lambda: deque(["a\x00b"]), "[0]: text with a NUL"),
+    (lambda: {1: "a", "1": "b"}, ".1: two keys"),
+    (lambda: {"a": {1: "a", "1": "b"}}, ".a.1: two keys"),
+    (lambda: [[{True: 1, "true": 2}]], "[0][0].true: two keys"),
+    (lambda: {None: 1, "None": 2}, "two keys"),
+    (lambda: {Colour.RED: 1, "red": 2}, "red: two keys"),
+    (lambda: {1.5: 1, "1.5": 2}, "two keys"),
+    (lambda: {UUID(int=1): 1, str(UUID(int=1)): 2}, "two keys"),
+    (lambda: {"x" * 20_000_000: "\x00"}, "NUL"),
+    (lambda: {"x" * 20_000_000: object()}, "cannot be stored"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), CANNOT_BE_STORED)
+def test_whatever_its_json_cannot_hold_is_refused_with_its_place(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidArguments) as raised:
+        encode_result(make(), 100_000_000)
+    assert message in str(raised.value)
+    assert str(raised.value).startswith("result")
+    assert len(str(raised.value)) < 2_000
+
+    def handler(given: Any) -> None: ...
+
+    arguments = Arguments("send", handler)
+    with pytest.raises(InvalidArguments) as raised:
+        arguments.dump(arguments.bind([make()], {}), 100_000_000)
+    assert str(raised.value).startswith("send.given")
+    assert message in str(raised.value)
+    assert len(str(raised.value)) < 2_000
+
+
+@pytest.mark.parametrize("value", [{1: "a", 2: "b"}, {"a": {"x": 1}, "b": {"x": 1}}, [{"x": 1}, {"x": 1}], {"a{": 1}])
+def test_keys_that_differ_are_stored(value: Any) -> None:
+    assert len(json.loads(encode_result(value, LIMIT))) == len(value)
+
+
+def test_errors_that_quote_huge_texts_are_short() -> None:
+    for error in (InvalidArguments("x" * 20_000_000), DuplicateJob("kind", "k" * 20_000_000, 1, "queued")):
+        assert len(str(error).encode()) < 50_000

@@ -186,6 +186,7 @@ def test_what_surrounds_a_secret_stays_readable(text: str, masked: str) -> None:
         "KeyError: 'user'",
         "mail ann@example.org about it; mailto:ann@example.org; From:ann@example.org",
         "git@github.com:org/repo.git",
+        "charge:2@20260601T120000.000250Z",
         "docker.io/library/postgres:16@sha256:0123abcd",
         "npm:left-pad@1.3.0 at 10:42:01@worker",
         "see http://localhost:8080/page:2, or http://localhost:8080.",

@@ -104,3 +104,5 @@ def _parse(what: str, text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise InvalidArguments(f"{what}: not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidArguments(f"{what}: JSON that is nested too deeply; arguments may be 200 levels deep") from None

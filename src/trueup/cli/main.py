@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from trueup.cli import dead, jobs, postgres, reconcilers, schedules
+from trueup.cli.argv import check_text, hide_secrets
 from trueup.cli.audit import audit
 from trueup.cli.config import config
 from trueup.cli.demo import demo
@@ -62,8 +64,12 @@ def common(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 something is wrong, 2 usage or configuration, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(arguments, prog_name="trueup", standalone_mode=False)
+        check_text(given)
+        if arguments is None:
+            hide_secrets(sys.argv)
+        code = app(given, prog_name="trueup", standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort:

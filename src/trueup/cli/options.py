@@ -21,7 +21,12 @@ AppOption = Annotated[
 ]
 DatabaseOption = Annotated[
     str | None,
-    typer.Option("--database-url", metavar="URL", help="The database, or TRUEUP_DATABASE_URL.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="The database, or TRUEUP_DATABASE_URL. Other users can see a password given here: use the variable.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 SchemaOption = Annotated[
     str | None,

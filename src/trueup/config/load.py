@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -97,6 +98,12 @@ def _from_file(directory: Path, problems: list[str]) -> Iterator[_Given]:
     except ConfigError as error:
         problems.append(str(error))
         return
+    if table and path.parent != directory and (stranger := _whose(path)) is not None:
+        problems.append(
+            f"{path} is not used: {stranger}. Settings found above the working directory must be yours or root's; "
+            f"copy the file to {directory}, or change its owner"
+        )
+        return
     prefix = "tool.trueup." if path.name == "pyproject.toml" else ""
     for key, value in table.items():
         yield _Given(key, value, f"{prefix}{key} in {path}", path.parent)
@@ -105,6 +112,16 @@ def _from_file(directory: Path, problems: list[str]) -> Iterator[_Given]:
 def _find_file(directory: Path) -> Path | None:
     places = (place / name for place in (directory, *directory.parents) for name in ("trueup.toml", "pyproject.toml"))
     return next((place for place in places if _is_file(place)), None)
+
+
+def _whose(path: Path) -> str | None:
+    """Why somebody else decides what is in this file; None when that is this user, or root. Symbolic links count, too."""
+    if not hasattr(os, "getuid"):
+        return None
+    for found in (path.lstat(), path.stat()):
+        if found.st_uid not in (0, os.getuid()):
+            return f"it belongs to user {found.st_uid}"
+    return "every user can write to it" if path.stat().st_mode & stat.S_IWOTH else None
 
 
 def _is_file(path: Path) -> bool:
@@ -119,6 +136,8 @@ def _read_file(path: Path) -> dict[str, object]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path} cannot be read: it is nested too deeply") from None
     for key in ("tool", "trueup") if path.name == "pyproject.toml" else ():
         table = table.get(key, {})
         if not isinstance(table, dict):

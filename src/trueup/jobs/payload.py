@@ -5,6 +5,7 @@ The fast path encodes once and looks at the bytes; only when something is off is
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -24,11 +25,14 @@ SERIALIZED = CoreConfig(
 )
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=False, **SERIALIZED)  # type: ignore[typeddict-item]
 MOST_DEPTH = 200  # the JSON parser reads no deeper
+MAX_KEY_SHOWN = 80
+MAX_PATH_SHOWN = 500
 MOST_DIGITS = 4_300  # Python refuses to print or parse longer integers (sys.get_int_max_str_digits)
 _TOO_LARGE = 10**MOST_DIGITS
 
-# If any of these bytes is in the JSON the value may hold something jsonb refuses; then it is walked. A null may be what a
-# model with a configuration of its own has made of a NaN.
+# If any of these bytes is in the JSON it may hold something jsonb refuses; then it is read back and walked, since that shows what
+# keys, computed fields and generators have become. A null may be what a model with a configuration of its own has made of a
+# NaN, which only the value itself shows.
 _SUSPECT = re.compile(rb"\\u0000|NaN|Infinity|\\ud|null")
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, BaseModel)
 
@@ -39,21 +43,28 @@ def encode_result(value: Any, limit: int) -> str:
         encoded = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise explain(value, "result", error) from None
-    return checked(encoded, value, "result", limit)
+    names_its_keys = isinstance(value, dict) and all(type(key) is str for key in value)
+    return checked(encoded, value, "result", limit, safe_objects=int(names_its_keys))
 
 
-def checked(encoded: bytes, value: Any, root: str, limit: int) -> str:
-    """The encoded value as text, or InvalidArguments that names the place which cannot be stored."""
+def checked(encoded: bytes, value: Any, root: str, limit: int, *, safe_objects: int = 1) -> str:
+    """The encoded value as text, or InvalidArguments that names the place which cannot be stored.
+
+    So many objects, from the outside, are known to have different keys: those that are named by parameters, say.
+    """
     if len(encoded) > limit:
         raise InvalidArguments(
             f"{root}: {len(encoded):,} bytes of JSON are over the limit of {limit:,} (TRUEUP_PAYLOAD_LIMIT); store it elsewhere and pass its key"
         )
     if _SUSPECT.search(encoded):
-        fault = _fault_in(value, root)
+        fault = _fault_in_json(encoded, root) or _fault_in(value, root)
         if fault is not None:
             raise InvalidArguments(fault)
     if not _readable(encoded):
         raise InvalidArguments(_fault_in(value, root) or f"{root}: JSON that cannot be read back")
+    # The others may come from mappings whose keys were not texts: 1 and "1" are then the same key.
+    if encoded.count(b"{") > safe_objects and (fault := _fault_in_json(encoded, root)) is not None:
+        raise InvalidArguments(fault)
     return encoded.decode()
 
 
@@ -71,6 +82,52 @@ def _readable(encoded: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+class _Object(list[tuple[str, Any]]):
+    """A JSON object with every key that was written, also those that are there twice."""
+
+
+def _fault_in_json(encoded: bytes, root: str) -> str | None:
+    """The first place in the JSON that jsonb cannot hold, or would lose, and why."""
+    try:
+        return _fault_in_read(json.loads(encoded, object_pairs_hook=_Object), root)
+    except (ValueError, RecursionError):
+        return None  # it cannot be read back, which is found out and said elsewhere
+
+
+def _fault_in_read(value: Any, path: str) -> str | None:
+    match value:
+        case str():
+            return fault_in_text(value, path)
+        case float():
+            return None if isfinite(value) else f"{path}: {value} is not a JSON number"
+        case _Object():
+            seen: set[str] = set()
+            for key, item in value:
+                place = _below(path, key)
+                if key in seen:
+                    return f"{place}: two keys of this mapping are the same in JSON, and one would be lost"
+                seen.add(key)
+                fault = fault_in_text(key, place) or _fault_in_read(item, place)
+                if fault is not None:
+                    return fault
+        case list():
+            for index, item in enumerate(value):
+                fault = _fault_in_read(item, f"{path}[{index}]")
+                if fault is not None:
+                    return fault
+    return None
+
+
+def _below(path: str, key: object) -> str:
+    """The path of a key. Keys may be of any length, and as deep as JSON goes."""
+    try:
+        text = str(key)
+    except Exception:
+        text = f"<{type(key).__name__}>"
+    shown = text if len(text) <= MAX_KEY_SHOWN else f"{text[:MAX_KEY_SHOWN]}…"
+    return f"{path}.{shown}" if len(path) <= MAX_PATH_SHOWN else f"{path[:MAX_PATH_SHOWN]}…"
 
 
 def _encodes(value: Any) -> bool:
@@ -114,7 +171,7 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, str, Any]]:
     """(path, key, item) of everything directly inside a container, a model or a dataclass."""
     match value:
         case Mapping():
-            yield from ((f"{path}.{key}", key if isinstance(key, str) else "", item) for key, item in value.items())
+            yield from ((_below(path, key), key if isinstance(key, str) else "", item) for key, item in value.items())
         case list() | tuple() | set() | frozenset():
             yield from ((f"{path}[{index}]", "", item) for index, item in enumerate(value))
         case BaseModel():

@@ -18,7 +18,8 @@ _HOST = re.compile(
     r"(?:(?=[0-9.-]{0,60}+[A-Za-z_])[\w][\w.-]*+|[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?::[0-9]{1,5})?+(?![\w:])|\[[0-9a-f:.]|\Z",
     re.ASCII,
 )
-_DIGEST = re.compile(r"sha[0-9]+:")  # an image's, after its tag and an @
+# After an @: the digest of an image behind its tag, the moment in an idempotency key.
+_NO_HOST = re.compile(r"sha[0-9]+:|[0-9]{8}T[0-9]{6}")
 # Words before a colon and an address of mail, and schemes without slashes.
 _NOT_USERS = frozenset(
     [
@@ -84,7 +85,7 @@ def _mask_cut_off(body: str) -> str:
 def _mask_login(word: str) -> str:
     """`user:password@host`, as DSNs are quoted without their scheme."""
     credentials, _, host = word.rpartition("@")
-    if "://" in word or _DIGEST.match(host) or not _HOST.match(host):
+    if "://" in word or _NO_HOST.match(host) or not _HOST.match(host):
         return word
     for user in _USER.finditer(credentials):
         name = user[1].lower()

@@ -51,6 +51,14 @@ def _signature(secret: bytes, key: str, timestamp: str, body: bytes) -> str:
     return f"{VERSION},{b64encode(digest).decode()}"
 
 
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def verify(
     headers: Mapping[str, str],
     body: bytes,
@@ -70,6 +78,9 @@ def verify(
     key, timestamp, signatures = (given.get(f"webhook-{part}", "") for part in ("id", "timestamp", "signature"))
     if not (key and timestamp and signatures):
         raise BadSignature("the headers Webhook-Id, Webhook-Timestamp and Webhook-Signature are not all there")
+    # A framework may hand over what the client has sent as half a surrogate pair; such an id was signed by nobody.
+    if _is_broken(key):
+        raise BadSignature("Webhook-Id is not valid text")
     # Digits are counted before they are read, or a long row of them would be a moment that Python has no date for.
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 11):
         raise BadSignature("Webhook-Timestamp is not a time")
