@@ -55,14 +55,21 @@ select pg_get_indexdef(indexrelid) from pg_index
 """
 
 
+TRIGGERS = """
+select pg_get_triggerdef(t.oid) from pg_trigger as t join pg_class as c on c.oid = t.tgrelid
+ where c.relnamespace = %s::regnamespace and not t.tgisinternal and t.tgparentid = 0 order by c.relname, t.tgname
+"""
+
+
 def describe(connection: psycopg.Connection[Any], schema: str) -> str:
-    """The functions, sequences, tables and indexes of a schema as SQL, with `{schema}` for its name."""
+    """The functions, sequences, tables, indexes and triggers of a schema as SQL, with `{schema}` for its name."""
     functions = [f"{text.strip()};" for (text,) in connection.execute(FUNCTIONS, [schema])]
     sequences = [f"create sequence {{schema}}.{name};" for (name,) in connection.execute(SEQUENCES, [schema])]
     tables = [_table(connection, *row) for row in connection.execute(TABLES, [schema]).fetchall()]
-    text = "\n\n".join([*functions, *sequences, *tables]).replace("timestamp with time zone", "timestamptz")
+    triggers = [f"{text};" for (text,) in connection.execute(TRIGGERS, [schema])]
+    text = "\n\n".join([*functions, *sequences, *tables, *triggers]).replace("timestamp with time zone", "timestamptz")
     text = text.replace("'{}'", "'{{}}'")  # what is in single braces is filled in
-    return text.replace(f"{schema}.", "{schema}.") + "\n"
+    return text.replace(f'"{schema}".', "{schema}.").replace(f"{schema}.", "{schema}.") + "\n"
 
 
 def _table(

@@ -159,7 +159,7 @@ async def test_a_lost_reply_to_the_acquisition_does_not_lock_its_own_holder_out(
             pass
         loss = proxy.drop_next_reply(to=b"COMMIT")
         async with app.lease("nightly") as lease:
-            assert lease.term == 2
+            assert lease.term > 2, "it was taken twice, the second time under a later term"
         await asyncio.to_thread(loss.wait, 10)
         await app.close()
 

@@ -13,7 +13,7 @@ from tests.support import ports
 
 Kind = Literal["cut", "lost", "late", "drip", "refused"]
 
-LATE = 0.8  # seconds: later than a client waits
+LATE = 1.3  # seconds: later than a client waits
 DRIP = 0.1  # seconds between the bytes of an answer that does not end
 MAX_DRIPS = 300
 

@@ -16,6 +16,7 @@ from trueup.store.load import Statements
 
 AHEAD = 3  # days made in advance: housekeeping may be down that long before rows go to the catch-all partition
 LOCK = "trueup history"
+KEEP_LEASES = timedelta(days=1)  # after their end, for people who ask who held one
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,9 @@ class History:
             )
             while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
                 pass
+        leases = {"now": now, "keep": KEEP_LEASES.total_seconds()}
+        while await self._database.fetch(self._statements["leases/forget"], leases):
+            pass
         while await self._database.fetch(self._statements["history/expire_windows"], {"now": now}):
             pass
         sweeps = {"now": now, "keep": kept.sweeps.total_seconds()}

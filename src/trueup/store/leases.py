@@ -112,6 +112,10 @@ class Terms:
         """A lease that is kept elsewhere was given back: its fence refuses from here on."""
         self.run("leases/release", name=name, holder=holder, term=term)
 
+    def touch(self, name: str, holder: UUID, term: int) -> None:
+        """A lease that is kept elsewhere is still held: housekeeping must not forget its term."""
+        self.run("leases/touch", name=name, holder=holder, term=term)
+
     def at_close(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call this before the connections are closed. Returns what takes it back."""
         self._at_close.append(call)

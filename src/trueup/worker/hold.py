@@ -14,6 +14,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,7 @@ from trueup.texts import describe
 
 RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
 ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
+TOUCH_EVERY = 3600.0  # seconds after which the database is told that a lease is still held, whatever keeps it
 JOIN_FOR = 5.0  # seconds for a renewal under way to end before the lease is given back
 
 
@@ -212,7 +214,7 @@ class Hold:
 
     def _renew(self, lease: Lease, trust: Trust) -> None:
         every = self._backend.renew_every(self._wish.ttl)
-        pause = every
+        pause, touch_at = every, elapsed() + TOUCH_EVERY
         while not self._over.wait(pause):
             sent = elapsed()
             try:
@@ -226,6 +228,14 @@ class Hold:
                 return
             trust.renewed(sent)
             pause = every
+            if elapsed() > touch_at:
+                touch_at = elapsed() + TOUCH_EVERY
+                self._thread(lambda: self._touch(lease))
+
+    def _touch(self, lease: Lease) -> None:
+        """On a thread of its own: renewals do not wait for a database that may be slow."""
+        with suppress(Exception):  # an hour later it is tried again, and a day is needed
+            self._terms.touch(self._backend.fence_name(lease.name), lease.holder, lease.term)
 
     def _watch(self, trust: Trust) -> None:
         most = self._wish.most

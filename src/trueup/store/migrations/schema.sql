@@ -1,11 +1,70 @@
 -- What all migrations together give. Made by `python -m tools.schema`; never applied to a database that has data.
 create schema {schema};
 
+CREATE OR REPLACE FUNCTION {schema}.begin_epoch()
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+declare
+  here text := {schema}.cluster();
+  now_on bigint := {schema}.timeline();
+begin
+  if exists (select from {schema}.epoch where cluster <> here or relation <> tableoid or timeline > now_on) then
+    update {schema}.epoch
+       set lowest = lowest + ((greatest(now_on - timeline, 0) + 1) << 40), timeline = now_on, cluster = here, relation = tableoid
+     where cluster <> here or relation <> tableoid or timeline > now_on;
+  end if;
+end $function$;
+
+CREATE OR REPLACE FUNCTION {schema}.cluster()
+ RETURNS text
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+begin
+  return (select system_identifier::text from pg_catalog.pg_control_system());
+exception when others then
+  return 'unknown';
+end $function$;
+
+CREATE OR REPLACE FUNCTION {schema}.lease_term()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+begin
+  new.term := {schema}.term_floor() + nextval('{schema}.lease_terms');
+  return new;
+end $function$;
+
 CREATE OR REPLACE FUNCTION {schema}.term_floor()
  RETURNS bigint
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+declare
+  -- {schema}.timeline(), which every claim would call
+  now_on bigint := ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+  known_on bigint;
+  known bigint;
+begin
+  select lowest, timeline into known, known_on from {schema}.epoch;
+  if now_on > known_on then
+    update {schema}.epoch set lowest = lowest + ((now_on - timeline) << 40), timeline = now_on where timeline < now_on;
+    select lowest into known from {schema}.epoch;
+  end if;
+  return coalesce(known, (now_on - 1) << 40);
+end $function$;
+
+CREATE OR REPLACE FUNCTION {schema}.timeline()
+ RETURNS bigint
  LANGUAGE sql
- STABLE PARALLEL SAFE
-RETURN ((((('x'::text || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)))::bit(32))::bigint - 1) << 40);
+ STABLE
+RETURN ((('x'::text || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)))::bit(32))::bigint;
+
+create sequence {schema}.lease_terms;
 
 create sequence {schema}.row_terms;
 
@@ -29,6 +88,16 @@ create table {schema}.downtimes (
   until                timestamptz not null,
   constraint downtimes_pkey PRIMARY KEY (until)
 );
+
+create table {schema}.epoch (
+  one                  boolean not null default true,
+  lowest               bigint not null,
+  timeline             bigint not null,
+  cluster              text not null,
+  relation             oid not null,
+  constraint epoch_pkey PRIMARY KEY (one),
+  constraint epoch_one CHECK (one)
+) with (fillfactor=50);
 
 create table {schema}.fleet (
   one                  boolean not null default true,
@@ -292,3 +361,5 @@ create table {schema}.workers (
   declaration          text,
   constraint workers_pkey PRIMARY KEY (holder)
 ) with (fillfactor=50);
+
+CREATE TRIGGER leases_term BEFORE INSERT ON {schema}.leases FOR EACH ROW EXECUTE FUNCTION {schema}.lease_term();

@@ -1,7 +1,8 @@
--- A new term for a lease that is kept elsewhere (Redis, an advisory lock): the fence is PostgreSQL's all the same. Index: leases_pkey.
+-- A new term for a lease that is kept elsewhere (Redis, an advisory lock): the fence is PostgreSQL's all the same.
+-- The trigger leases_term makes it. Index: leases_pkey.
 -- `name` is set only for the lock that this takes: a key that may change conflicts with those who have fenced their transaction.
 insert into {schema}.leases as l (name, holder, label, term, lease_until, acquired_at, renewed_at)
-select %(name)s, %(holder)s, %(label)s, greatest(1, {schema}.term_floor()), '-infinity', t.now, t.now
+select %(name)s, %(holder)s, %(label)s, 0, '-infinity', t.now, t.now
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t
 on conflict (name) do update
    set name = excluded.name, holder = excluded.holder, label = excluded.label, term = greatest(l.term + 1, excluded.term),

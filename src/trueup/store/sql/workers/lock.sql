@@ -2,4 +2,6 @@
 -- lock goes with the transaction.
 select pg_advisory_xact_lock(hashtextextended('trueup fleet {schema}', 0)),
        -- a process frozen before its commit must not keep the others from beginning
-       set_config('idle_in_transaction_session_timeout', '2s', true);
+       set_config('idle_in_transaction_session_timeout', '2s', true),
+       -- terms go on above all earlier ones when this is a copy of the database they were given in
+       {schema}.begin_epoch();
