@@ -274,6 +274,7 @@ class App:
         store, self._store = self._store, None
         if store is not None:
             store.sync_pool.close()
+            store.transactions.close_sync()
             store.terms.close()
         self._release()
 
@@ -293,9 +294,9 @@ class App:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction on a connection of the App's pool, for your own statements and for `tx=`."""
+        """A transaction on a connection of the App's, for your own statements and for `tx=`."""
         store = self._store or await self.open()
-        async with store.pool.transaction() as connection:
+        async with store.transactions.begin() as connection:
             yield connection
 
     # -- running ------------------------------------------------------------------------------------------------------

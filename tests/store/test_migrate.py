@@ -286,3 +286,10 @@ async def test_a_plain_role_that_may_create_schemas_can_migrate_and_work(
 async def test_an_older_major_of_postgresql_can_be_migrated_and_worked_on(tmp_path: Path) -> None:
     with Cluster(tmp_path, major=16, settings={"fsync": "off"}) as cluster:
         await work_as(cluster.url())
+
+
+def test_two_migrations_with_one_number_are_refused(tmp_path: Path) -> None:
+    for name in ("0001_initial.sql", "0002_pre_one.sql", "0002_pre_two.sql"):
+        (tmp_path / name).write_text("select 1;")
+    with pytest.raises(ValueError, match="two migrations have the same number"):
+        all_steps(tmp_path)

@@ -251,3 +251,63 @@ async def test_progress_is_kept_and_refused_once_the_claim_is_lost(
 async def steal(url: str) -> None:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as thief:
         await thief.execute("update trueup.jobs set state = 'queued', holder = null")
+
+
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
+@pytest.mark.parametrize("where", ["in the handler", "at the commit"])
+async def test_a_transaction_that_the_database_undid_is_tried_again_without_spending_an_attempt(
+    app: App, sqlstate: str, where: str
+) -> None:
+    tries: list[int] = []
+    raising = f"do $$ begin raise exception 'chosen' using errcode = '{sqlstate}'; end $$"
+    async with app.transaction() as tx:
+        await tx.execute("create table effects (n int)")
+        await tx.execute(
+            f"create function refuse() returns trigger language plpgsql as "
+            f"$$ begin raise exception 'chosen' using errcode = '{sqlstate}'; end $$"
+        )
+        await tx.execute(
+            "create constraint trigger refuse after insert on effects deferrable initially deferred "
+            "for each row when (new.n < 3) execute function refuse()"
+        )
+
+    @app.job(retry=Retry(max_attempts=1))
+    async def effect(ctx: Context = injected) -> None:
+        tries.append(ctx.attempt)
+        async with ctx.transaction() as tx:
+            if where == "at the commit":
+                await tx.execute("insert into effects values (%s)", [len(tries)])
+            elif len(tries) < 3:
+                await tx.execute(raising)
+
+    async with app.worker():
+        await (await effect.enqueue()).result("15s")
+    assert tries == [1, 1, 1]
+
+
+async def test_a_transaction_that_the_database_keeps_undoing_spends_attempts_after_a_minute(
+    still: App, worker: ManualWorker, clock: ManualClock
+) -> None:
+    @still.job(retry=Retry(max_attempts=1))
+    async def effect(ctx: Context = injected) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("do $$ begin raise exception 'again' using errcode = '40001'; end $$")
+
+    job = await effect.enqueue()
+    for _ in range(3):
+        assert await worker.run_pending() == 1
+        clock.advance(seconds=25)
+    assert await worker.run_pending() == 1
+    row = await still.store.views.job(int(job))
+    assert row is not None
+    assert (row["state"], row["reason"]) == ("dead", "out of attempts")
+
+
+async def test_an_error_of_the_handlers_own_database_spends_an_attempt(app: App) -> None:
+    @app.job(retry=Retry(max_attempts=1))
+    async def effect(ctx: Context = injected) -> None:
+        raise psycopg.errors.SerializationFailure("of another database")
+
+    async with app.worker():
+        with pytest.raises(JobFailed):
+            await (await effect.enqueue()).result("15s")

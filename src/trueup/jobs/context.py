@@ -38,13 +38,16 @@ class RunPort(Protocol):
 class Context:
     """One run of one job."""
 
-    __slots__ = ("_port", "finished", "job", "lost", "uncertain")
+    __slots__ = ("_port", "finished", "job", "lost", "uncertain", "undone_by")
 
     def __init__(self, job: ClaimedJob, lost: Lost, port: RunPort) -> None:
         self.job = job
         self.lost = lost
         self.finished = False  # committed as done by transaction()
         self.uncertain = False  # that commit was sent and no answer came
+        self.undone_by: BaseException | None = (
+            None  # the database ended transaction(), through no fault of the handler's
+        )
         self._port = port
 
     def __repr__(self) -> str:

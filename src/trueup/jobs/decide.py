@@ -22,7 +22,12 @@ from trueup.jobs.outcome import (
     RunSkipped,
     Snooze,
     Stopped,
+    Undone,
 )
+
+# A transaction that the database undid is tried again for this long without spending an attempt, after a short random pause.
+FREE_RETRIES_FOR = timedelta(minutes=1)
+FREE_RETRY_AFTER = (0.05, 0.5)  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,9 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
             return Release(job.lane, job.key)
         case Misplaced(lane, key):
             return Release(lane, key)
-        case Raised(error):
+        case Undone() if job.snoozed_for < FREE_RETRIES_FOR:
+            return SnoozeFor(timedelta(seconds=rng.uniform(*FREE_RETRY_AFTER)))
+        case Raised(error) | Undone(error):
             return _after_error(error, job, retry, rng)
 
 

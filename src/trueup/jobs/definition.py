@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -24,6 +24,10 @@ R = TypeVar("R")
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-/]{0,199}")
 MOST_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
+
+# What every client can read in every time zone; the table refuses anything else.
+MIN_RUN_AT = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_RUN_AT = datetime(8999, 12, 31, tzinfo=UTC)
 
 UniqueKey = str | Callable[..., str]
 ExecutorSource = Executor | Callable[[], Executor]  # one that is there, or what makes one when a worker needs it
@@ -284,6 +288,10 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
     if options.run_at is not None:
         if options.run_at.tzinfo is None:
             raise ConfigError(f"{who}: run_at={options.run_at.isoformat()} has no time zone; give an aware datetime")
+        if not MIN_RUN_AT <= options.run_at <= MAX_RUN_AT:
+            raise ConfigError(
+                f"{who}: run_at={options.run_at.isoformat()}: a moment from 1970 to 8999 is needed; omit it to run at once"
+            )
         if options.delay:
             raise ConfigError(f"{who}: give delay= or run_at=, not both")
     if options.on_conflict not in ("keep", "replace", "raise"):

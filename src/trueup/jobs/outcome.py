@@ -66,6 +66,13 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
+class Undone:
+    """The database ended the handler's transaction: a deadlock, a serialization failure, or it went away."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """Cancelled because somebody asked for it."""
 
@@ -88,7 +95,7 @@ class Finished:
     """Already committed as done together with the handler's own writes."""
 
 
-Outcome = Returned | Raised | Stopped | Interrupted | Misplaced | Finished
+Outcome = Returned | Raised | Undone | Stopped | Interrupted | Misplaced | Finished
 
 
 class JobTimeout(Portable, TimeoutError):

@@ -59,6 +59,8 @@ def all_steps(directory: Traversable = DIRECTORY) -> list[Step]:
     """Every step there is, in the order they are applied."""
     found = ((NAME.fullmatch(entry.name), entry) for entry in directory.iterdir())
     steps = [Step(int(name[1]), name[2] or "only", name[3], entry.read_text("utf-8")) for name, entry in found if name]
+    if len({step.key for step in steps}) < len(steps):  # the second would count as applied, and never be
+        raise ValueError(f"two migrations have the same number: {sorted(step.name for step in steps)}")
     return sorted(steps, key=lambda step: (step.number, ORDER.index(step.step)))
 
 

@@ -1,4 +1,4 @@
-"""The connections handlers and callers share: for enqueueing, for `ctx.transaction()`, for reading.
+"""The connections handlers and callers share, each for a moment: for enqueueing, for progress, for reading.
 
 Two habits of psycopg's pools are worked around. A connection that fails their `check` goes back among the others unless it
 is closed, and each failure doubles a pause; so the look at the socket is made here. And they try to connect ever more
@@ -42,9 +42,16 @@ class Pool:
     """An async pool that opens on first use and hands out only connections the server has not closed."""
 
     def __init__(
-        self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto", context: Any = None
+        self,
+        url: str,
+        size: int,
+        connect_timeout: timedelta,
+        *,
+        prepare: str = "auto",
+        context: Any = None,
+        part: str = "pool",
     ) -> None:
-        self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare == "true")
+        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
         self._configure = prepare_if_possible if prepare == "auto" else None
         self._size = size
@@ -89,6 +96,12 @@ class Pool:
             yield connection
         finally:
             await pool.putconn(connection)
+
+    @asynccontextmanager
+    async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection beyond the pool's size, for those who have one of it and must not wait for another."""
+        async with await AsyncConnection.connect(**self._settings) as connection:
+            yield connection
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         async with self.use() as connection:
@@ -159,8 +172,10 @@ class Few:
 class SyncPool:
     """The same for code without an event loop."""
 
-    def __init__(self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto") -> None:
-        self._settings = connection_settings(url, "pool", connect_timeout, prepare=prepare == "true")
+    def __init__(
+        self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto", part: str = "pool"
+    ) -> None:
+        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._configure = prepare_if_possible_sync if prepare == "auto" else None
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
@@ -180,6 +195,11 @@ class SyncPool:
             yield connection
         finally:
             pool.putconn(connection)
+
+    @contextmanager
+    def extra(self) -> Iterator[Connection[Any]]:
+        with Connection.connect(**self._settings) as connection:
+            yield connection
 
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:

@@ -25,6 +25,7 @@ from trueup.store.load import Statements
 from trueup.store.migrate import Migrator, Step
 from trueup.store.pool import Few, Pool, SyncPool
 from trueup.store.schedules import Schedules
+from trueup.store.transactions import Transactions
 from trueup.store.views import Views
 from trueup.store.workers import Workers
 from trueup.texts import describe
@@ -54,6 +55,7 @@ class Store:
         self.statements = Statements(schema)
         self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare)
         self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare)
+        self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare)
         self.jobs = Jobs(self.pool, self.statements, clock, aging)
         self.workers = Workers(self.pool, self.statements, clock)
         self.lanes = Lanes(self.pool, self.statements, clock)
@@ -72,6 +74,7 @@ class Store:
 
     async def close(self) -> None:
         await self.pool.close()
+        await self.transactions.close()
         self.sync_pool.close()
         self.terms.close()
 

@@ -27,7 +27,7 @@ from trueup.jobs.decide import decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.failure import describe, type_name
 from trueup.jobs.job import ClaimedJob
-from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Raised, Returned, Stopped
+from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Raised, Returned, Stopped, Undone
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.lost import Lost
@@ -212,6 +212,8 @@ class Executor:
             outcome = self._returned(job, result)
         if context is not None:
             run.uncertain = context.uncertain
+            if isinstance(outcome, Raised) and outcome.error is context.undone_by:
+                outcome = Undone(outcome.error)
             if context.finished:
                 self._done_already(job, outcome)
                 return Finished()

@@ -17,7 +17,7 @@ from trueup.jobs.context import Context, JobTransaction
 from trueup.jobs.failure import clean
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
-from trueup.store.connect import RETRYABLE
+from trueup.store.connect import RETRYABLE, is_away
 from trueup.store.line import BOUND, Rows, fetch, milliseconds
 from trueup.store.pool import fetch_sync
 from trueup.store.store import Store
@@ -82,8 +82,9 @@ class FinishingTransaction(JobTransaction):
     async def __aenter__(self) -> AsyncConnection[Any]:
         self._port.check(self._context.job)
         stack = AsyncExitStack()
-        connection = await stack.enter_async_context(self._port.store.pool.transaction())
-        await fetch(connection, *self._bound())
+        with self._noticing():
+            connection = await stack.enter_async_context(self._port.store.transactions.begin())
+            await fetch(connection, *self._bound())
         self._stack, self._connection = stack, connection
         return connection
 
@@ -92,21 +93,24 @@ class FinishingTransaction(JobTransaction):
     ) -> None:
         assert isinstance(self._stack, AsyncExitStack)
         assert isinstance(self._connection, AsyncConnection)
-        if error is None:
-            try:
-                self._port.check(self._context.job)
-                self._mine(await fetch(self._connection, *self._complete()))
-            except BaseException:
-                await self._stack.__aexit__(*sys.exc_info())
-                raise
-        with self._committing(error):
-            await self._stack.__aexit__(kind, error, trace)
+        self._notice(error)
+        with self._noticing():
+            if error is None:
+                try:
+                    self._port.check(self._context.job)
+                    self._mine(await fetch(self._connection, *self._complete()))
+                except BaseException:
+                    await self._stack.__aexit__(*sys.exc_info())
+                    raise
+            with self._committing(error):
+                await self._stack.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Connection[Any]:
         self._port.check(self._context.job)
         stack = ExitStack()
-        connection = stack.enter_context(self._port.store.sync_pool.transaction())
-        fetch_sync(connection, *self._bound())
+        with self._noticing():
+            connection = stack.enter_context(self._port.store.transactions.begin_sync())
+            fetch_sync(connection, *self._bound())
         self._stack, self._connection = stack, connection
         return connection
 
@@ -115,21 +119,36 @@ class FinishingTransaction(JobTransaction):
     ) -> None:
         assert isinstance(self._stack, ExitStack)
         assert isinstance(self._connection, Connection)
-        if error is None:
-            try:
-                self._port.check(self._context.job)
-                self._mine(fetch_sync(self._connection, *self._complete()))
-            except BaseException:
-                self._stack.__exit__(*sys.exc_info())
-                raise
-        with self._committing(error):
-            self._stack.__exit__(kind, error, trace)
+        self._notice(error)
+        with self._noticing():
+            if error is None:
+                try:
+                    self._port.check(self._context.job)
+                    self._mine(fetch_sync(self._connection, *self._complete()))
+                except BaseException:
+                    self._stack.__exit__(*sys.exc_info())
+                    raise
+            with self._committing(error):
+                self._stack.__exit__(kind, error, trace)
 
     def _mine(self, rows: Rows) -> None:
         if not rows:
             raise lost(self._context.job)
         if faults.ARMED:
             faults.hit("before_commit")
+
+    def _notice(self, error: BaseException | None) -> None:
+        """Remember an error that the handler could not have avoided, as long as it is the one that ends the run."""
+        if error is not None and is_away(error):
+            self._context.undone_by = error
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._notice(error)
+            raise
 
     @contextmanager
     def _committing(self, error: BaseException | None) -> Iterator[None]:

@@ -175,6 +175,7 @@ create table {schema}.jobs (
   constraint jobs_pkey PRIMARY KEY (id),
   constraint jobs_attempt CHECK ((attempt >= 0)),
   constraint jobs_holder CHECK (((state = 'running'::text) = (holder IS NOT NULL))),
+  constraint jobs_run_at CHECK (((run_at >= '1970-01-01 00:00:00+00'::timestamptz) AND (run_at <= '9000-01-01 00:00:00+00'::timestamptz))),
   constraint jobs_state CHECK ((state = ANY (ARRAY['queued'::text, 'running'::text])))
 ) with (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_insert_scale_factor=0.5, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX jobs_held ON {schema}.jobs USING btree (holder) WHERE (state = 'running'::text);

@@ -1,0 +1,108 @@
+"""Many transactions held open at once, whose holders enqueue, read and open further ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from trueup import App, Context, injected
+
+pytestmark = pytest.mark.asyncio
+
+HOLDERS = 8
+SIZE = 2
+WITHIN = 15  # seconds; waiting for one another ends after 30
+
+
+def app_with_few_connections(url: str) -> App:
+    return App(url, pool_size=SIZE)
+
+
+async def test_handlers_that_enqueue_inside_their_transaction_do_not_wait_for_each_other(database_url: str) -> None:
+    app = app_with_few_connections(database_url)
+    begun = asyncio.Event()
+
+    @app.job
+    async def child(n: int) -> None: ...
+
+    @app.job
+    async def parent(n: int, ctx: Context = injected) -> int:
+        async with ctx.transaction(result=n):
+            begun.set()
+            await child.enqueue(n)
+            await ctx.progress(50)
+        return n
+
+    async with app:
+        handles = [await parent.enqueue(n) for n in range(HOLDERS)]
+        async with app.worker(concurrency=HOLDERS), asyncio.timeout(WITHIN):
+            assert [await handle.result() for handle in handles] == list(range(HOLDERS))
+
+
+async def test_sync_handlers_that_enqueue_inside_their_transaction_do_not_wait_for_each_other(
+    database_url: str,
+) -> None:
+    app = app_with_few_connections(database_url)
+
+    @app.job
+    async def child(n: int) -> None: ...
+
+    @app.job
+    def parent(n: int, ctx: Context = injected) -> int:
+        with ctx.transaction(result=n):
+            child.enqueue_sync(n)
+        return n
+
+    async with app:
+        handles = [await parent.enqueue(n) for n in range(HOLDERS)]
+        async with app.worker(concurrency=HOLDERS), asyncio.timeout(WITHIN):
+            assert [await handle.result() for handle in handles] == list(range(HOLDERS))
+
+
+async def test_callers_that_hold_every_connection_can_still_open_another_transaction(database_url: str) -> None:
+    app = app_with_few_connections(database_url)
+    barrier = asyncio.Barrier(SIZE)
+
+    @app.job
+    async def child(n: int) -> None: ...
+
+    async def caller(n: int) -> int:
+        async with app.transaction() as outer:
+            await barrier.wait()  # all connections are held now
+            await child.enqueue(n)
+            async with app.transaction() as inner:
+                row = await (await inner.execute("select %s::int", [n])).fetchone()
+                assert inner is not outer
+        return int((row or (0,))[0])
+
+    async with app, asyncio.timeout(WITHIN):
+        assert await asyncio.gather(*(caller(n) for n in range(SIZE))) == list(range(SIZE))
+
+
+async def test_a_transaction_after_another_uses_the_pool_again(database_url: str) -> None:
+    app = app_with_few_connections(database_url)
+    async with app:
+        async with app.transaction() as first:
+            pid = first.info.backend_pid
+        async with app.transaction() as second:
+            assert second.info.backend_pid == pid
+
+
+async def test_threads_that_hold_every_connection_can_still_open_another_transaction(database_url: str) -> None:
+    app = app_with_few_connections(database_url)
+    barrier = threading.Barrier(SIZE, timeout=WITHIN)
+
+    async with app:
+        transactions = app.store.transactions
+
+        def caller(n: int) -> int:
+            with transactions.begin_sync():
+                barrier.wait()
+                with transactions.begin_sync() as inner:
+                    return int((inner.execute("select %s::int", [n]).fetchone() or (0,))[0])
+
+        with ThreadPoolExecutor(SIZE) as threads:
+            assert list(threads.map(caller, range(SIZE))) == list(range(SIZE))
