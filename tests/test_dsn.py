@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from psycopg import OperationalError
 from psycopg.pq import Conninfo
 
-from trueup.dsn import MASK, Secret, check_dsn, mask
+from trueup.dsn import MASK, Secret, check_dsn, libpq_url, mask
 from trueup.errors import ConfigError
 
 MARK = "Zq7"  # in every piece of a planted password, so that a leak of any piece is seen
@@ -277,3 +277,31 @@ def test_secrets_are_equal_when_their_texts_are() -> None:
     assert hash(secret) == hash(Secret(secret.reveal()))
     assert secret != Secret("postgresql://ann:x2@db/shop")
     assert secret != secret.reveal()
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("postgresql+asyncpg://ann:x1@db:5432/shop", "postgresql://ann:x1@db:5432/shop"),
+        ("postgresql+psycopg://ann@db/shop", "postgresql://ann@db/shop"),
+        ("postgresql+psycopg_async://db/shop?connect_timeout=3", "postgresql://db/shop?connect_timeout=3"),
+        ("postgres+psycopg2://db/shop", "postgres://db/shop"),
+        ("postgresql+asyncpg://db/shop?ssl=require", "postgresql://db/shop?sslmode=require"),
+        ("postgresql+asyncpg://db/shop?ssl=true", "postgresql://db/shop?sslmode=require"),
+        (
+            "postgresql+asyncpg://db/shop?ssl=verify-full&application_name=a",
+            "postgresql://db/shop?sslmode=verify-full&application_name=a",
+        ),
+        ("postgresql+asyncpg://db/shop?prepared_statement_cache_size=0", "postgresql://db/shop"),
+        (
+            "postgresql+asyncpg://a:1,b:2/shop?target_session_attrs=primary",
+            "postgresql://a:1,b:2/shop?target_session_attrs=primary",
+        ),
+        ("postgresql://db/shop?ssl=require", "postgresql://db/shop?ssl=require"),
+        ("mysql+asyncpg://db/shop", "mysql+asyncpg://db/shop"),
+        ("host=db dbname=shop", "host=db dbname=shop"),
+        ("postgresql+://db", "postgresql+://db"),
+    ],
+)
+def test_a_url_that_names_a_driver_is_read_without_it(given: str, read: str) -> None:
+    assert libpq_url(given) == read

@@ -17,8 +17,32 @@ _PAIRS = re.compile(  # as libpq reads them, but with a blank after each
     r"\s*+ (?: [a-z_]++ \s*+ = \s*+ (?: '(?:[^'\\]|\\.)*+' | (?!') (?:[^\s\\]|\\.)*+ ) (?: \s++ | $ ) )++",
     re.VERBOSE | re.ASCII,
 )
+_WITH_DRIVER = re.compile(r"(?P<scheme>postgres(?:ql)?)\+[a-z0-9_]++://(?P<rest>.*+)", re.DOTALL)
+_OPTIONS_OF_DRIVERS = ("prepared_statement_cache_size", "prepared_statement_name_func", "async_fallback")
+_SSL = {
+    "ssl=true": "sslmode=require",
+    "ssl=True": "sslmode=require",
+    "ssl=false": "sslmode=disable",
+    "ssl=False": "sslmode=disable",
+}
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _BAD_PERCENT = re.compile(r"%(?![0-9a-f]{2})|%00", re.IGNORECASE)
+
+
+def libpq_url(text: str) -> str:
+    """The URL as libpq reads it, of one that names a driver: `postgresql+asyncpg://…`, as SQLAlchemy and others write it.
+
+    Options of the driver go with it; asyncpg's `ssl=` is libpq's `sslmode=`. Anything else is returned as it is.
+    """
+    url = _WITH_DRIVER.fullmatch(text)
+    if url is None:
+        return text
+    place, mark, query = url["rest"].partition("?")
+    options = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _OPTIONS_OF_DRIVERS]
+    options = [
+        _SSL.get(pair, pair.replace("ssl=", "sslmode=", 1) if pair.startswith("ssl=") else pair) for pair in options
+    ]
+    return f"{url['scheme']}://{place}{mark if options else ''}{'&'.join(options)}"
 
 
 def check_dsn(text: str) -> None:

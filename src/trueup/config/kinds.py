@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from trueup.dsn import Secret, check_dsn, mask
+from trueup.dsn import Secret, check_dsn, libpq_url, mask
 from trueup.durations import format_duration, parse_duration
 from trueup.errors import ConfigError
 
@@ -107,6 +107,7 @@ def _read_bool(value: object) -> bool:
 
 def _read_database_url(value: object) -> Secret:
     secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
+    secret = Secret(libpq_url(secret.reveal()))
     try:
         check_dsn(secret.reveal())
     except ConfigError as error:

@@ -29,6 +29,7 @@ from trueup.store.connect import (
     prepare_if_possible_sync,
     went_away,
 )
+from trueup.store.forked import begins_anew_when_forked
 from trueup.store.line import Answered, fetch, fetch_steered, repeat
 from trueup.store.message import Part, Rows
 from trueup.texts import describe
@@ -58,6 +59,11 @@ class Pool:
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        parents, self._pool, self._loop = (self._pool, self._loop), None, None
+        return parents
 
     async def open(self) -> None:
         """Connect once, so that a wrong address is an error here and not later. Does nothing when already open."""
@@ -180,6 +186,12 @@ class SyncPool:
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()  # handlers in threads come all at once
+        begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        parents, self._pool = self._pool, None
+        self._opening = threading.Lock()
+        return parents
 
     def close(self) -> None:
         with self._opening:

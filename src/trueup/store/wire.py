@@ -6,7 +6,6 @@ the thread for ever, and with it everybody who waits for this connection.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from psycopg import Connection
 
 from trueup.errors import DatabaseUnavailable
 from trueup.store.connect import RETRYABLE, abort, went_away
+from trueup.store.forked import begins_anew_when_forked
 
 Connect = Callable[[str], Connection[Any]]
 
@@ -25,18 +25,18 @@ class Wire:
         self._connect = connect
         self._part = part
         self._timeout = timeout
-        self._start()
-
-    def _start(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._connection: Connection[Any] | None = None
+        begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        parents, self._connection = self._connection, None
+        self._lock = threading.Lock()
+        return parents
 
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
-        if self._process != os.getpid():
-            self._start()  # after a fork the connection is the parent's, and its lock may be held by a thread of the parent
         if not self._lock.acquire(timeout=2 * self._timeout):
             raise DatabaseUnavailable(f"the connection for the {self._part} has been busy for {2 * self._timeout:g} s")
         try:
@@ -59,8 +59,6 @@ class Wire:
 
     def close(self) -> None:
         """Close the connection. One that is in use fails for its user, at once."""
-        if self._process != os.getpid():
-            return
         connection = self._connection
         if connection is not None and not self._lock.acquire(blocking=False):
             abort(connection)
