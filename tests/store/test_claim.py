@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from random import Random
 from uuid import uuid4
 
 import pytest
@@ -127,3 +129,86 @@ async def test_a_claim_keeps_its_limit_and_its_order_whatever_the_plan(biased: D
         ids += [job.id for job in claimed]
     assert ids == list(range(1, 109))
     assert await biased.scalar("select count(*) from trueup.jobs where state = 'running'") == 108
+
+
+async def put_at_random(desk: Desk, clock: ManualClock, seed: int, count: int) -> list[int]:
+    """Jobs of several priorities, some of them delayed. Returns the ids of those that are due, best rank first."""
+    chance, ranked = Random(seed), []
+    for _ in range(count):
+        priority, delay = chance.choice([-7, 0, 0, 0, 3, 20]), chance.choice([0, 0, 1, 90, 600, 5000])
+        job_id = await desk.put(priority=priority, delay=timedelta(seconds=delay))
+        rank = clock.now() + timedelta(seconds=delay) - priority * desk.store.aging
+        ranked.append((rank, job_id, clock.now() + timedelta(seconds=delay)))
+        clock.advance(seconds=chance.choice([0, 5, 30]))
+    clock.advance(seconds=60)
+    return [job_id for _, job_id, run_at in sorted(ranked) if run_at <= clock.now()]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [1, 4, 100])
+async def test_due_jobs_are_claimed_in_the_order_of_their_rank(
+    desk: Desk, clock: ManualClock, seed: int, most: int
+) -> None:
+    expected = await put_at_random(desk, clock, seed, 40)
+    holder, claimed = await desk.worker(timedelta(hours=3)), []
+    while jobs := await desk.claim(holder, most):
+        claimed += [job.id for job in jobs]
+    assert claimed == expected
+
+
+async def test_a_claim_says_whether_there_may_be_more(desk: Desk) -> None:
+    await desk.put_many(3)
+    await desk.put_many(3, priority=5)
+    await desk.put_many(3, delay=timedelta(hours=1))
+    holder = await desk.worker()
+    assert [
+        (len(jobs), jobs.more)
+        for jobs in [await desk.store.jobs.claim(holder, "default", 4, ["send"]) for _ in range(3)]
+    ] == [
+        (4, True),
+        (2, False),
+        (0, False),
+    ]
+
+
+@pytest.mark.parametrize("others", [{}, {"priority": 5}, {"priority": -5}])
+async def test_jobs_that_another_worker_is_claiming_are_made_up_for_by_the_next_ones(
+    desk: Desk, store: Store, others: dict[str, int]
+) -> None:
+    """Whatever their priority: a worker that gets fewer than it asked for believes that there are no more."""
+    await desk.put_many(5, priority=5)
+    await desk.put_many(20, **others)
+    holder = await desk.worker()
+    async with store.pool.transaction() as connection:
+        await connection.execute("select from trueup.jobs order by rank, id limit 5 for update")
+        jobs = await store.jobs.claim(holder, "default", 8, ["send"])
+        assert (len(jobs), jobs.more) == (8, True)
+        assert [job.id for job in jobs] == sorted(job.id for job in jobs)
+    assert len(await desk.claim(holder, 100)) == 17
+
+
+LARGE = 1_000_000
+
+
+@pytest.mark.parametrize("text", ["x" * LARGE, "".join(map(chr, Random(1).choices(range(33, 127), k=LARGE)))])
+async def test_a_claim_ends_when_its_arguments_are_large_and_says_that_there_is_more(desk: Desk, text: str) -> None:
+    """Whether or not they are stored small: what counts is what a worker has to keep in memory."""
+    for _ in range(5):
+        await desk.put(args=json.dumps({"text": text}))
+    holder, sizes = await desk.worker(), []
+    for _ in range(4):
+        jobs = await desk.store.jobs.claim(holder, "default", 100, ["send"], max_bytes=2 * LARGE)
+        sizes.append((len(jobs), jobs.more))
+    assert sizes == [(2, True), (2, True), (1, False), (0, False)]
+    await desk.put(args=json.dumps({"text": text}))
+    assert len(await desk.store.jobs.claim(holder, "default", 100, ["send"], max_bytes=1)) == 1
+
+
+async def test_a_job_whose_worker_died_keeps_its_place(desk: Desk, clock: ManualClock, store: Store) -> None:
+    first, second = await desk.put(), await desk.put()
+    clock.advance(seconds=1)
+    (job,) = await desk.claim(await desk.worker(), 1)
+    assert job.id == first
+    clock.advance(seconds=LEASE.total_seconds())
+    await store.jobs.rescue()
+    assert [job.id for job in await desk.claim(await desk.worker())] == [first, second]

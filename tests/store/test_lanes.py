@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from tests.store.desk import LEASE, Desk, draft
 from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.limits import AHEAD, Controls, Limit
+from trueup.store.lanes import MAX_KEYS
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
 
@@ -125,12 +127,51 @@ async def test_more_keys_than_one_claim_looks_at_all_have_their_turn(desk: Desk)
 
 
 @pytest.mark.parametrize("due", ["0000", "0700", "1999"])
-async def test_a_due_job_is_reached_however_many_keys_are_not_due(desk: Desk, due: str) -> None:
+async def test_a_due_job_is_found_at_once_however_many_keys_are_not_due(desk: Desk, due: str) -> None:
+    await put_keys(desk, [f"{n:04}" for n in range(2000)], delay=timedelta(hours=1))
+    await put(desk, 1, due)
+    assert [job.key for job in await claim(desk, await desk.worker(), FAIR)] == [due]
+
+
+@pytest.mark.parametrize("due", ["0000", "0700", "1999"])
+async def test_a_due_job_behind_keys_that_are_not_due_has_its_turn_though_a_noisy_key_has_many(
+    desk: Desk, due: str
+) -> None:
+    await put(desk, 200, "noisy")
     await put_keys(desk, [f"{n:04}" for n in range(2000)], delay=timedelta(hours=1))
     await put(desk, 1, due)
     holder = await desk.worker()
-    claimed = [job.key for _ in range(6) for job in await claim(desk, holder, FAIR)]
-    assert claimed == [due]
+    claimed = [job.key for _ in range(6) for job in await claim(desk, holder, FAIR, most=5)]
+    assert due in claimed, "each claim passes 500 keys"
+    assert len(claimed) == 30, "and finds as many as were asked for"
+
+
+async def test_a_due_job_is_reached_behind_keys_at_their_limit_and_keys_that_are_not_due(desk: Desk) -> None:
+    await put(desk, 200, "noisy")
+    await put_keys(desk, [f"{n:04}" for n in range(2000)], delay=timedelta(hours=1))
+    await put(desk, 1, "1999")
+    holder, controls = await desk.worker(), Controls(limit=Limit(per_key=1), fair_by="tenant")
+    claims = [await desk.store.lanes.claim(holder, LANE, controls, 5) for _ in range(6)]
+    assert sorted(job.key for each in claims for job, _ in each.jobs) == ["1999", "noisy"]
+    assert any(each.unseen for each in claims), "it says that it has not looked at every key"
+
+
+async def test_a_burst_of_keys_that_the_statistics_do_not_know_is_claimed_by_its_index(desk: Desk) -> None:
+    """A claim that reads the lane once per key reads millions of rows; one probe per key is a few thousand pages."""
+    await desk.scalar("alter table trueup.jobs set (autovacuum_enabled = off)")
+    await desk.scalar("analyze trueup.jobs")
+    await put_keys(desk, [f"{n:05}" for n in range(5000)])
+    holder = await desk.worker(timedelta(hours=1))
+    before = await touched(desk)
+    for _ in range(3):
+        assert len(await claim(desk, holder, FAIR, most=50)) == 50
+    assert await touched(desk) - before < 15 * MAX_KEYS * 3
+
+
+async def touched(desk: Desk) -> int:
+    """Rows that index scans and others have read of the jobs so far."""
+    await desk.scalar("select pg_stat_force_next_flush()")
+    return int(await desk.scalar("select seq_tup_read + idx_tup_fetch from pg_stat_user_tables where relname = 'jobs'"))
 
 
 async def test_a_lane_without_room_keeps_its_turn(desk: Desk) -> None:
@@ -198,7 +239,57 @@ async def test_a_plain_claim_does_not_take_jobs_of_a_lane(desk: Desk) -> None:
 async def test_lanes_with_due_jobs_are_told_from_those_without(desk: Desk, store: Store) -> None:
     await put(desk, 1, delay=timedelta(hours=1))
     await desk.put(lane="@fetch")
-    assert await store.lanes.waiting([LANE, "@fetch", "@none"]) == ["@fetch"]
+    lanes = dict.fromkeys([LANE, "@fetch", "@none"], Controls())
+    assert await store.lanes.waiting(lanes) == {LANE: 3600.0, "@fetch": 0.0}
+
+
+async def test_a_lane_at_its_limit_is_told_from_one_that_has_room(desk: Desk, store: Store) -> None:
+    await put(desk, 5)
+    holder, controls = await desk.worker(), Controls(limit=Limit(total=2))
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: 0.0}
+    (first, _) = await claim(desk, holder, controls)
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: None}
+    assert await store.lanes.waiting({LANE: Controls(limit=Limit(total=3))}) == {LANE: 0.0}
+    await finish(desk, first)
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: 0.0}
+
+
+async def test_a_lane_whose_rate_allows_no_start_yet_says_when_it_does(
+    desk: Desk, store: Store, clock: ManualClock
+) -> None:
+    await put(desk, 5)
+    holder, controls = await desk.worker(timedelta(hours=3)), Controls(rate=Rate.parse("1/m"))
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: 0.0}
+    assert len(await claim(desk, holder, controls)) == 1
+    wait = (timedelta(minutes=1) - AHEAD).total_seconds()
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: wait}
+    clock.advance(seconds=wait)
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: 0.0}
+    assert len(await claim(desk, holder, controls)) == 1
+    clock.advance(hours=-1)
+    await put(desk, 1)
+    assert await store.lanes.waiting({LANE: controls}) == {LANE: 0.0}, "the clock was set back; nobody waits for it"
+    assert len(await claim(desk, holder, controls)) == 1
+
+
+@pytest.mark.parametrize("controls", [Controls(limit=Limit(total=1000)), FAIR])
+async def test_due_jobs_of_a_lane_are_claimed_in_the_order_of_their_rank(
+    desk: Desk, clock: ManualClock, controls: Controls
+) -> None:
+    put_in, expected = Desk(desk.store), []
+    await desk.store.lanes.register([LANE])
+    chance = Random(1)
+    for _ in range(40):
+        priority, delay = chance.choice([-7, 0, 0, 3, 20]), timedelta(seconds=chance.choice([0, 0, 90, 5000]))
+        job_id = await put_in.put(lane=LANE, priority=priority, delay=delay)
+        if delay.total_seconds() < 5000:
+            expected.append((clock.now() + delay - priority * desk.store.aging, job_id))
+        clock.advance(seconds=chance.choice([0, 5, 30]))
+    clock.advance(seconds=90)
+    holder, claimed = await desk.worker(timedelta(hours=3)), []
+    while jobs := await claim(desk, holder, controls, most=7):
+        claimed += [job.id for job in jobs]
+    assert claimed == [job_id for _, job_id in sorted(expected)]
 
 
 async def test_registering_a_lane_twice_keeps_its_place(desk: Desk, store: Store) -> None:

@@ -151,6 +151,18 @@ def test_the_old_release_works_between_pre_and_post_and_is_refused_after_post(co
         old.check()
 
 
+def test_what_old_workers_can_live_with_is_applied_also_after_a_post_step_that_waits(
+    connection: psycopg.Connection,
+) -> None:
+    later = Step(NEXT + 1, "pre", "add_label", "alter table {schema}.jobs add column label text;")
+    new = Migrator(connection, "trueup", steps=[*all_steps(), PRE, POST, later])
+    Migrator(connection, "trueup").migrate()
+    assert new.migrate(post=False) == [PRE, later]
+    new.check()
+    assert new.migrate() == [POST]
+    assert new.pending() == []
+
+
 def test_a_database_without_the_schema_is_a_mismatch_that_says_what_to_run(connection: psycopg.Connection) -> None:
     with pytest.raises(SchemaMismatch, match=r"'elsewhere' lacks 0001_initial.*; run `trueup migrate`"):
         Migrator(connection, "elsewhere").check()

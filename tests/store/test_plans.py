@@ -18,6 +18,7 @@ from tests.jobs.claimed import claimed
 from tests.store.desk import failure
 from tests.support.database import TestServer
 from trueup.clock import DatabaseClock
+from trueup.jobs.limits import Controls, Limit
 from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
@@ -185,12 +186,7 @@ async def explain_everything(explainer: Explainer) -> None:
     workers = Workers(explainer, statements, clock)
     await workers.forget()
     await explainer.fetch(statements["workers/leave"], {"now": None, "holder": HOLDER})
-    place = {"lane": "@send", "last_key": "tenant 5", "keys": 500, "total": 50, "now": None}
-    await explainer.fetch_steered(
-        statements["session/steer"], statements["lanes/claim"], {**place, "holder": HOLDER, "most": 10, "per_key": 5}
-    )
-    await explainer.fetch_steered(statements["session/steer"], statements["lanes/skip"], place)
-    await Lanes(explainer, statements, clock).waiting(["default", "@send"])
+    await explain_lanes(explainer, statements)
     key = {"now": None, "kind": "send", "unique_key": "key 3"}
     await explainer.fetch(statements["jobs/find_unique"], key)
     replacing = {"args": "{}", "queue": "q", "lane": "q", "key": "", "priority": 0, "at": None, "delay": 0.0}
@@ -202,6 +198,14 @@ async def explain_everything(explainer: Explainer) -> None:
     await explain_recovery(explainer, statements)
     await explain_quarantine(explainer, statements)
     await explain_reconcilers(explainer, statements)
+
+
+async def explain_lanes(explainer: Explainer, statements: Statements) -> None:
+    place = {"lane": "@send", "last_key": "tenant 5", "keys": 500, "total": 50, "now": None, "bytes": 1_000_000}
+    claim = {**place, "holder": HOLDER, "most": 10, "per_key": 5}
+    for statement in ("lanes/claim", "lanes/turns"):
+        await explainer.fetch_steered(statements["session/steer"], statements[statement], claim)
+    await Lanes(explainer, statements, DatabaseClock()).waiting({"default": None, "@send": Controls(Limit(total=50))})
 
 
 async def explain_schedules(explainer: Explainer, statements: Statements) -> None:
@@ -295,11 +299,24 @@ async def test_no_statement_of_the_hot_path_reads_the_whole_table(explainer: Exp
     assert scans == set()
 
 
-async def test_claims_keep_their_plan_with_statistics_of_an_empty_table(explainer: Explainer) -> None:
+async def test_claims_and_looks_keep_their_plan_with_statistics_of_an_empty_table(explainer: Explainer) -> None:
+    statements = Statements("trueup")
     async with explainer.transaction() as connection:
         await connection.execute("delete from pg_statistic where starelid = 'trueup.jobs'::regclass")
         await connection.execute("update pg_class set reltuples = 0, relpages = 0 where oid = 'trueup.jobs'::regclass")
-        jobs = Jobs(explainer, Statements("trueup"), DatabaseClock(), timedelta(seconds=60))
-        await jobs.claim(HOLDER, "default", 100, ["send"])
-        assert "jobs_ready" in await used(explainer, explainer.plans["jobs/claim"])
+        await Jobs(explainer, statements, DatabaseClock(), timedelta(seconds=60)).claim(
+            HOLDER, "default", 100, ["send"]
+        )
+        await explain_lanes(explainer, statements)
+        for name in ("jobs/claim", "lanes/claim", "lanes/turns", "lanes/waiting"):
+            scans = [node for node in nodes(explainer.plans[name]) if node.get("Relation Name") == "jobs"]
+            queued = [node["Index Name"] for node in scans if "Index Name" in node and "due" in node["Index Name"]]
+            assert queued, name
+            assert {node["Node Type"] for node in scans} <= {
+                "Index Scan",
+                "Index Only Scan",
+                "Tid Scan",
+                "ModifyTable",
+            }, name
+            assert lacking(name, await used(explainer, explainer.plans[name])) == set(), name
         raise psycopg.Rollback

@@ -20,7 +20,7 @@ from trueup.store.enqueue import Stored
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.line import Answered, fetch, repeat
-from trueup.store.message import Part, Rows
+from trueup.store.message import Conversation, Part, Rows
 from trueup.store.store import Store
 from trueup.store.workers import Workers
 
@@ -54,6 +54,11 @@ class OneConnection:
         instead = {b"BEGIN": b"select 1", b"COMMIT": UNBOUND.encode()}
         inside = [instead.get(part, part) if isinstance(part, bytes) else part for part in parts]
         await repeat(self._connection, times, inside, answered)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        await self._connection.execute("select 1")  # it begins here
+        yield Conversation(self._connection, begin=b"select 1", commit=UNBOUND.encode())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
+from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
-from trueup.testing.clock import NOON
-from trueup.worker.hand import CRASHES_TO_ISOLATE, Hand, Run
+from trueup.testing.clock import NOON, ManualClock
+from trueup.worker.hand import CRASHES_TO_ISOLATE, MAX_WAITING_BYTES, Hand, Run
 
 HOLDER = uuid4()
 
@@ -64,29 +66,58 @@ def test_a_queue_at_its_own_concurrency_waits_while_others_run() -> None:
 
 def test_room_counts_what_runs_and_what_waits() -> None:
     hand = Hand(10, {"default": None})
-    assert hand.room(0) == {"default": 10}
-    assert hand.room(5) == {"default": 15}
+    assert hand.room(0, ["default"]) == {"default": 10}
+    assert hand.room(5, ["default"]) == {"default": 15}
     hand.put([job(1), job(2)])
     start(hand, job(3))
-    assert hand.room(0) == {"default": 7}
+    assert hand.room(0, ["default"]) == {"default": 7}
 
 
 def test_there_is_no_room_while_too_much_waits_to_be_written() -> None:
     hand = Hand(10, {"default": None})
-    assert hand.room(-10) == {}
+    assert hand.room(-10, ["default"]) == {}
     assert hand.lane_room("default", -10) == 0
 
 
-def test_room_is_shared_by_the_queues_and_never_promised_twice() -> None:
-    hand = Hand(2, {"a": None, "b": None, "c": None})
-    promised = [hand.room(0) for _ in range(3)]
-    assert all(sum(room.values()) == 2 for room in promised)
-    assert {name for room in promised for name in room} == {"a", "b", "c"}, "each queue gets its turn"
+@pytest.mark.parametrize("concurrency", range(1, 12))
+@pytest.mark.parametrize("queues", range(1, 12))
+def test_room_is_shared_by_the_queues_that_wait_and_never_promised_twice(concurrency: int, queues: int) -> None:
+    hand = Hand(concurrency, {f"queue {n}": None for n in range(20)})
+    waiting = [f"queue {n}" for n in range(queues)]
+    room = hand.room(0, waiting)
+    assert sum(room.values()) == concurrency
+    assert list(room) == waiting[:concurrency], "with too little room, the first ones get it"
+    assert max(room.values()) - min(room.values()) <= 1
 
 
 def test_a_queue_s_own_concurrency_bounds_what_is_claimed_for_it() -> None:
-    assert Hand(10, {"mail": 2}).room(0) == {"mail": 2}
-    assert Hand(10, {"mail": 2}).room(100) == {"mail": 4}
+    assert Hand(10, {"mail": 2}).room(0, ["mail"]) == {"mail": 2}
+    assert Hand(10, {"mail": 2}).room(100, ["mail"]) == {"mail": 4}
+
+
+def test_a_queue_at_its_own_concurrency_leaves_the_room_to_the_others() -> None:
+    hand = Hand(10, {"mail": 1, "default": None})
+    start(hand, job(1, "mail"))
+    assert hand.room(0, ["mail", "default"]) == {"default": 9}
+
+
+def test_large_arguments_that_wait_leave_no_room() -> None:
+    hand = Hand(10, {"default": None})
+    large = dataclasses.replace(job(1), args="x" * MAX_WAITING_BYTES)
+    hand.put([large])
+    assert hand.room(100, ["default"]) == {}
+    assert hand.take() is large
+    assert hand.room(0, ["default"]) == {"default": 10}
+
+
+def test_what_exceeds_the_need_is_given_up_last_first_and_jobs_with_limits_are_kept() -> None:
+    hand = Hand(2, {"default": None, "mail": None})
+    hand.put([*(job(number) for number in range(1, 6)), *(job(number, "mail") for number in range(11, 13))])
+    hand.put([job(21, lane="@send")], first=True)
+    assert [claimed.id for claimed in hand.surplus(3)] == [5, 4, 3, 2]
+    assert hand.waiting == 4
+    assert sorted(taken(hand)) == [1, 11, 12, 21]
+    assert hand.surplus(0) == []
 
 
 def test_limited_jobs_find_room_although_plain_ones_wait_in_hand() -> None:
@@ -106,23 +137,32 @@ def test_limited_jobs_are_not_hoarded_behind_long_running_ones() -> None:
     assert hand.lane_room("default", 0) == 0
 
 
-def test_a_job_that_may_start_later_is_in_hand_until_its_moment() -> None:
+@pytest.mark.parametrize("first", [[1, 2, 3], [3, 1, 2]])
+def test_jobs_that_go_before_the_others_keep_their_own_order(first: list[int]) -> None:
     hand = Hand(10, {"default": None})
+    hand.put([job(11), job(12)])
+    hand.put([job(number, lane="@send") for number in first], first=True)
+    assert taken(hand) == [*first, 11, 12]
+
+
+def test_a_job_that_may_start_later_is_in_hand_until_its_moment() -> None:
+    clock = ManualClock()
+    hand = Hand(10, {"default": None}, elapsed=clock.elapsed)
     later = job(1, lane="@send")
-    hand.expect(later)
+    hand.expect(later, 5.0, Rate.parse("1/s"))
     assert hand.waiting == 1
     assert hand.take() is None
-    assert hand.arrived(later)
+    clock.advance(seconds=5)
     assert hand.take() is later
     assert hand.waiting == 0
 
 
-def test_a_job_that_was_given_back_does_not_arrive() -> None:
+def test_a_job_that_was_given_back_does_not_start() -> None:
     hand = Hand(10, {"default": None})
     later = job(1, lane="@send")
-    hand.expect(later)
+    hand.expect(later, 0.0, Rate.parse("1/s"))
     assert hand.take_all() == [later]
-    assert not hand.arrived(later)
+    assert hand.take() is None
     assert hand.waiting == 0
 
 

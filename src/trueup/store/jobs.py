@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +16,9 @@ from trueup.jobs.failure import MOST_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
 from trueup.store.line import Answered
 from trueup.store.load import Statements
-from trueup.store.message import Part, Rows
+from trueup.store.message import Conversation, Part, Rows, array
+
+MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
 
 
 class Database(Protocol):
@@ -25,7 +27,16 @@ class Database(Protocol):
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows: ...
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None: ...
+    def conversation(self) -> AbstractAsyncContextManager[Conversation]: ...
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]: ...
+
+
+class Claim(list[ClaimedJob]):
+    """Claimed jobs, best rank first; `more`: there may be more of them."""
+
+    def __init__(self, jobs: Iterable[ClaimedJob] = (), *, more: bool = False) -> None:
+        super().__init__(jobs)
+        self.more = more
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +71,26 @@ class Jobs:
         self._clock = clock
         self._aging = aging.total_seconds()
 
-    async def claim(self, holder: UUID, lane: str, most: int, kinds: Sequence[str]) -> list[ClaimedJob]:
-        """queued -> running, up to `most`, best rank first. Empty also when the holder's lease is gone."""
+    async def claim(
+        self, holder: UUID, lane: str, most: int, kinds: Sequence[str], max_bytes: int = MAX_CLAIM_BYTES
+    ) -> Claim:
+        """queued -> running, up to `most`, best rank first. Empty also when the holder's lease is gone.
+
+        Ends after the job whose arguments exceed `max_bytes` together with those before it, so one is always claimed.
+        """
         rows = await self._database.fetch_steered(
             self._statements["session/steer"],
             self._statements["jobs/claim"],
-            {"now": self._clock.now(), "holder": holder, "lane": lane, "most": most, "kinds": list(kinds)},
+            {
+                "now": self._clock.now(),
+                "holder": holder,
+                "lane": lane,
+                "most": most,
+                "kinds": array(kinds),
+                "bytes": max_bytes,
+            },
         )
-        return [ClaimedJob(holder, *row) for row in rows]
+        return Claim((ClaimedJob(holder, *row[:-1]) for row in rows), more=bool(rows and rows[0][-1]))
 
     async def held(self, holder: UUID) -> list[ClaimedJob]:
         """What this holder has claimed and not finished, as the database knows it."""

@@ -1,28 +1,71 @@
-"""Claiming through a lane: one taker at a time for the whole fleet, within the lane's limits."""
+"""Claiming through a lane: one worker at a time for the whole fleet, within the lane's limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from trueup.clock import Clock
 from trueup.jobs.job import ClaimedJob
-from trueup.jobs.limits import Controls, grant
-from trueup.store.jobs import Database
-from trueup.store.line import fetch
+from trueup.jobs.limits import AHEAD, Controls, Grant, grant
+from trueup.store.jobs import MAX_CLAIM_BYTES, Database
 from trueup.store.load import Statements
+from trueup.store.message import Call, Conversation, Rows, array
 
-MOST_KEYS = 500  # keys given a turn in one claim; the next claim goes on after the last of them
+MAX_KEYS = 500  # keys looked at in one claim; the next claim goes on after the last of them
+JOB_COLUMNS = 16  # of a claimed row; what follows is about the lane
 
 
 @dataclass(frozen=True, slots=True)
 class LaneClaim:
-    """Jobs and how long to wait before starting each; or how long to wait before asking again."""
+    """Jobs, and how long after `granted_at` each may start; and when to ask again.
+
+    `ask_again_after`: the rate allows the next start only then. `more`: the lane may allow more, and have more, than was asked
+    for. `full`: it is at its limit, and nothing but the end of a job changes that. `unseen`: nothing was found, and some keys
+    were not looked at.
+    """
 
     jobs: list[tuple[ClaimedJob, timedelta]] = field(default_factory=list)
     ask_again_after: timedelta | None = None
+    granted_at: float = 0.0  # by this process' monotonic clock
+    more: bool = False
+    full: bool = False
+    busy: bool = False  # another worker is claiming through the lane
+    unseen: bool = False
+
+
+@dataclass(slots=True)
+class _Found:
+    """What claims within one transaction have found."""
+
+    jobs: list[ClaimedJob] = field(default_factory=list)
+    room: int = 0  # how many the lane's limits allowed
+    last_key: str | None = None  # whose turn was last, when that is to be noted
+    unseen: bool = False  # there are keys that were not looked at
+
+    @property
+    def moved(self) -> bool:
+        """Whether the lane's row has something new to say."""
+        return bool(self.jobs) or self.last_key is not None
+
+
+class Offset:
+    """How far this process' clock is from the database's.
+
+    A reply comes when this process gets to it, which on a busy machine may be long after it was sent. The quickest replies
+    tell best, as long as what they say lies between sending and receiving.
+    """
+
+    def __init__(self) -> None:
+        self._least = float("inf")
+
+    def locally(self, moment: float, sent: float, received: float) -> float:
+        """A moment of the database's clock, read between two of this process', on this process' clock."""
+        self._least = max(min(self._least, received - moment), sent - moment)
+        return moment + self._least
 
 
 class Lanes:
@@ -30,52 +73,114 @@ class Lanes:
         self._database = database
         self._statements = statements
         self._clock = clock
+        self._offset = Offset()
 
     async def register(self, lanes: Sequence[str]) -> None:
         await self._database.fetch(self._statements["lanes/register"], {"lanes": list(lanes)})
 
-    async def waiting(self, lanes: Sequence[str]) -> list[str]:
-        """Those lanes that have a due job."""
-        params = {"now": self._clock.now(), "lanes": list(lanes)}
-        return [row[0] for row in await self._database.fetch(self._statements["lanes/waiting"], params)]
+    async def waiting(self, lanes: Mapping[str, Controls | None]) -> dict[str, float | None]:
+        """In how many seconds something can be claimed from each lane that has jobs; None when the lane is at its limit."""
+        controls = list(lanes.values())
+        rows = await self._database.fetch(
+            self._statements["lanes/waiting"],
+            {
+                "now": self._clock.now(),
+                "ahead": AHEAD.total_seconds(),
+                "lanes": array(list(lanes)),
+                "totals": array([each.limit.total if each and each.limit else None for each in controls]),
+                "spacings": array(
+                    [each.rate.spacing.total_seconds() if each and each.rate else None for each in controls]
+                ),
+            },
+        )
+        return dict(rows)
 
-    async def claim(self, holder: UUID, lane: str, controls: Controls, most: int) -> LaneClaim:
-        """queued -> running within the lane's limits. Empty at once when somebody else is claiming through it."""
-        async with self._database.transaction() as connection:
-            now = self._clock.now()
-            locked = await fetch(connection, self._statements["lanes/lock"], {"now": now, "lane": lane})
-            if not locked:
-                return LaneClaim()
-            started_at, next_start_at, last_key = locked[0]
-            granted = grant(controls.rate, next_start_at, started_at, most)
-            if not granted.slots:
-                return LaneClaim(ask_again_after=granted.wait)
-            await fetch(connection, self._statements["session/steer"])
-            place = {
-                "lane": lane,
-                "total": controls.limit.total if controls.limit else None,
-                "last_key": last_key,
-                "keys": MOST_KEYS,
-            }
-            rows = await fetch(
-                connection,
-                self._statements["lanes/claim"],
-                {
-                    **place,
-                    "now": now,
-                    "holder": holder,
-                    "most": len(granted.slots),
-                    "per_key": controls.limit.per_key if controls.limit else None,
-                },
-            )
-            jobs = [ClaimedJob(holder, *row) for row in rows]
-            if jobs:
-                advanced = {
-                    "lane": lane,
-                    "next_start_at": granted.next_start_at(len(jobs), controls.rate),
-                    "last_key": jobs[-1].key,
-                }
-                await fetch(connection, self._statements["lanes/advance"], advanced)
-            elif controls.fair_by is not None:
-                await fetch(connection, self._statements["lanes/skip"], place)
-        return LaneClaim([(job, granted.start_after(position)) for position, job in enumerate(jobs)])
+    async def tell(self, lane: str) -> None:
+        """Wake the workers that listen: the lane may have room."""
+        params = {"channel": self._statements.channel, "payload": f"{lane} 0"}
+        await self._database.fetch(self._statements["session/notify"], params)
+
+    async def claim(
+        self, holder: UUID, lane: str, controls: Controls, most: int, max_bytes: int = MAX_CLAIM_BYTES
+    ) -> LaneClaim:
+        """queued -> running within the lane's limits. Empty at once when another worker is claiming through the lane."""
+        async with self._database.conversation() as talk:
+            return await self._claim(talk, holder, lane, controls, most, max_bytes)
+
+    async def _claim(
+        self, talk: Conversation, holder: UUID, lane: str, controls: Controls, most: int, max_bytes: int
+    ) -> LaneClaim:
+        now = self._clock.now()
+        lock = Call(self._statements["lanes/lock"], {"now": now, "lane": lane})
+        sent = self._clock.elapsed()
+        locked = (await talk.send(self._statements["session/steer"], lock)).rows(1)
+        received = self._clock.elapsed()
+        if not locked:
+            await talk.end()
+            return LaneClaim(busy=True)
+        started_at, next_start_at, last_key = locked[0]
+        granted_at = self._offset.locally(started_at.timestamp(), sent, received)
+        granted = grant(controls.rate, next_start_at, started_at, most)
+        if not granted.slots:
+            await talk.end()
+            return LaneClaim(ask_again_after=granted.wait)
+        place = {
+            "now": now,
+            "holder": holder,
+            "lane": lane,
+            "total": controls.limit.total if controls.limit else None,
+            "per_key": controls.limit.per_key if controls.limit else None,
+            "bytes": max_bytes,
+        }
+        found = await self._find(talk, place, controls, last_key, len(granted.slots))
+        advance = {
+            "lane": lane,
+            "next_start_at": granted.next_start_at(len(found.jobs), controls.rate),
+            "last_key": found.last_key,
+        }
+        await talk.end(*([Call(self._statements["lanes/advance"], advance)] if found.moved else []))
+        return _answer(found, granted, granted_at, controls, most, max_bytes)
+
+    async def _find(
+        self, talk: Conversation, place: Mapping[str, Any], controls: Controls, last_key: str, most: int
+    ) -> _Found:
+        if controls.fair_by is None:
+            rows = await self._ask(talk, "lanes/claim", {**place, "most": most})
+            return _Found(_jobs(place["holder"], rows), rows[0][JOB_COLUMNS] or 0)
+        turns = {**place, "most": most, "last_key": last_key, "keys": MAX_KEYS}
+        rows = await self._ask(talk, "lanes/turns", turns)
+        room, seen, last_seen = rows[0][JOB_COLUMNS:]
+        found = _Found(_jobs(place["holder"], rows), room or 0)
+        if found.jobs:
+            found.last_key = found.jobs[-1].key
+        if len(found.jobs) < found.room and seen >= MAX_KEYS:
+            # Few of these keys have a due job. The turn passes them all, and jobs of keys further on come by their rank.
+            found.last_key, left = last_seen, found.room - len(found.jobs)
+            rows = await self._ask(talk, "lanes/claim", {**place, "most": left})
+            found.jobs += _jobs(place["holder"], rows)
+            found.unseen = not found.jobs
+        return found
+
+    async def _ask(self, talk: Conversation, statement: str, params: Mapping[str, Any]) -> Rows:
+        return (await talk.send(Call(self._statements[statement], params))).rows(0)
+
+
+def _jobs(holder: UUID, rows: Rows) -> list[ClaimedJob]:
+    """Without jobs there is one row that only tells about the lane."""
+    return [ClaimedJob(holder, *row[:JOB_COLUMNS]) for row in rows if row[0] is not None]
+
+
+def _answer(
+    found: _Found, granted: Grant, granted_at: float, controls: Controls, most: int, max_bytes: int
+) -> LaneClaim:
+    slots, used = len(granted.slots), len(found.jobs)
+    after = granted.next_start_at(used, controls.rate)
+    cut = 4 * sum(len(job.args) for job in found.jobs) >= max_bytes  # characters have up to four bytes
+    return LaneClaim(
+        [(job, granted.start_after(position)) for position, job in enumerate(found.jobs)],
+        max(after - granted.now - AHEAD, timedelta()) if after is not None and used == slots < most else None,
+        granted_at,
+        more=used == most or cut,
+        full=used == found.room < slots,
+        unseen=found.unseen,
+    )

@@ -18,9 +18,9 @@ from psycopg import AsyncConnection, IsolationLevel
 from trueup.clock import elapsed
 from trueup.events import DatabaseLost, DatabaseRestored, Events
 from trueup.store import message
-from trueup.store.connect import RETRYABLE, abort, connection_settings
+from trueup.store.connect import RETRYABLE, abort, connection_settings, leads_to_the_server
 from trueup.store.load import source
-from trueup.store.message import Answers, Call, Part
+from trueup.store.message import Answers, Call, Conversation, Part
 from trueup.store.message import Rows as Rows
 from trueup.texts import describe
 
@@ -42,9 +42,12 @@ class Line:
         connect_timeout: timedelta,
         timeout: timedelta,
         *,
+        prepare: str = "false",
         context: Any = None,
     ) -> None:
+        """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between."""
         self.part = part
+        self._prepare = prepare
         self._settings = connection_settings(url, part, connect_timeout)
         self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
@@ -81,6 +84,11 @@ class Line:
             yield connection
 
     @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        async with self.use() as connection, conversation(connection) as talk:
+            yield talk
+
+    @asynccontextmanager
     async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
         """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
         async with self._lock:
@@ -105,6 +113,8 @@ class Line:
             connection = await AsyncConnection.connect(**self._settings)
         # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+            message.keep(connection)
         self._connection = connection
         return connection
 
@@ -149,6 +159,17 @@ async def fetch_steered(
     if answers.error is not None:
         await message.roll_back(connection)
     return answers.check().rows(STEERED)
+
+
+@asynccontextmanager
+async def conversation(connection: AsyncConnection[Any]) -> AsyncIterator[Conversation]:
+    """Several messages in one transaction, which ends with its last message, or is rolled back."""
+    try:
+        yield Conversation(connection)
+    except Exception:
+        if not connection.closed:
+            await connection.rollback()
+        raise
 
 
 async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[Part], answered: Answered) -> None:

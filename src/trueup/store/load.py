@@ -2,8 +2,9 @@
 
 A statement is text with `%(name)s` parameters for values and `{schema}` for the schema. `{carried}` stands for the columns
 a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree;
-`{walked}` for the keys of a lane in the order of their turns (`sql/lanes/_walked.sql`), so that a turn which is skipped is
-one that the claim has looked at; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
+`{priorities}` for the priorities of a lane that have a due job (`sql/jobs/_priorities.sql`), `{bytes}` for the size of a job's
+arguments (`sql/jobs/_bytes.sql`) and `{taken}` for the claim of chosen jobs (`sql/lanes/_taken.sql`), which several claims
+share; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
 those want a job or schedule in (`sql/declarations/_….sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
 about a row that is settled without being written to (`sql/rows/_rested.sql`).
 
@@ -22,6 +23,14 @@ from importlib.resources import files
 from psycopg import sql
 
 ROOT = files("trueup.store") / "sql"
+SHARED = (
+    ("jobs", "_priorities"),
+    ("jobs", "_bytes"),
+    ("lanes", "_taken"),
+    ("rows", "_rested"),
+    ("declarations", "_living"),
+    ("declarations", "_todays_lane"),
+)
 NOW = sql.SQL("coalesce(%(now)s::timestamptz, pg_catalog.now())")
 
 # What looks like a call and is none of a function: syntax, and functions that the grammar itself looks for in pg_catalog.
@@ -124,12 +133,11 @@ def compose(text: str, schema: str, **names: sql.Composable) -> str:
     """Fill in the schema and further identifiers, quoted; values never go this way."""
     place = sql.Identifier(schema)
     carried = sql.SQL(source("jobs/_carried").strip())
-    walked = sql.SQL(source("lanes/_walked").strip()).format(schema=place)
-    rested = sql.SQL(source("rows/_rested").strip()).format(now=NOW)
-    living = sql.SQL(source("declarations/_living").strip()).format(schema=place, now=NOW)
-    todays_lane = sql.SQL(source("declarations/_todays_lane").strip())
-    fixed = {"schema": place, "carried": carried, "walked": walked, "now": NOW, "rested": rested}
-    fixed |= {"living": living, "todays_lane": todays_lane}
+    shared = {
+        piece.removeprefix("_"): sql.SQL(source(f"{noun}/{piece}").strip()).format(schema=place, now=NOW)
+        for noun, piece in SHARED
+    }
+    fixed = {"schema": place, "carried": carried, "now": NOW, **shared}
     return sql.SQL(text).format(**fixed, **names).as_string(None)
 
 

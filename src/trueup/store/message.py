@@ -34,6 +34,7 @@ _BETWEEN = b"\n;\n"  # a statement may end with a comment
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
 
 _REPLANNED = "RevalidateCachedQuery"  # where the server finds out that a kept statement would return something else
+_QUOTED = '"{}"'
 _KEPT_AS = "_trueup_peer"
 _PROCESS = secrets.token_hex(4).encode()  # behind a pooler, what one process has failed to remove is met by others
 
@@ -120,6 +121,41 @@ async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> 
         for each in forget:
             await peer.exchange(each)  # whether it is there or not
     return answers
+
+
+class Conversation:
+    """Several messages in one transaction, which the first begins and the last ends."""
+
+    def __init__(
+        self,
+        connection: AsyncConnection[Any],
+        # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
+        begin: bytes = b"BEGIN ISOLATION LEVEL READ COMMITTED",
+        commit: bytes = b"COMMIT",
+    ) -> None:
+        self._peer = _peer_of(connection)
+        self._begin: list[bytes] = [begin]
+        self._commit = commit
+
+    async def send(self, *parts: Part) -> Answers:
+        """Send statements together. Raises what the server or the connection raises."""
+        texts = [part if isinstance(part, bytes) else await self._peer.text(part) for part in parts]
+        begin, self._begin = self._begin, []
+        results = await self._peer.exchange(_BETWEEN.join([*begin, *texts]))
+        return Answers(self._peer, results, len(begin)).check()
+
+    async def end(self, *parts: Part) -> None:
+        """Send the last statements, and commit."""
+        await self.send(*parts, self._commit)
+
+
+def array(values: Sequence[object]) -> str:
+    """Values as the text of an array, for `%(name)s::text[]`. Many of them are written several times as fast as by psycopg."""
+    return "{" + ",".join("NULL" if value is None else _QUOTED.format(_escaped(str(value))) for value in values) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"') if "\\" in text or '"' in text else text
 
 
 def keep(connection: AsyncConnection[Any]) -> None:

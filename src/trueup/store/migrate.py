@@ -95,10 +95,10 @@ class Migrator:
         waiting = [step for step in self.steps if step.key not in applied]
         if post or not applied:
             return waiting
-        return list(takewhile(lambda step: step.step == "pre", waiting))
+        return [step for step in takewhile(lambda step: step.step != "only", waiting) if step.step == "pre"]
 
     def migrate(self, *, post: bool = True) -> list[Step]:
-        """Apply what is pending; `post=False` stops before the first step for which old workers must be gone. Returns what was applied.
+        """Apply what is pending; `post=False` leaves out the steps for which old workers must be gone. Returns what was applied.
 
         Raises ConfigError when the server is too old. When a step fails, those before it stay and it leaves nothing.
         """

@@ -30,8 +30,8 @@ from trueup.store.connect import (
     went_away,
 )
 from trueup.store.forked import begins_anew_when_forked
-from trueup.store.line import Answered, fetch, fetch_steered, repeat
-from trueup.store.message import Part, Rows
+from trueup.store.line import Answered, conversation, fetch, fetch_steered, repeat
+from trueup.store.message import Conversation, Part, Rows
 from trueup.texts import describe
 
 WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
@@ -116,6 +116,11 @@ class Pool:
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         async with self.use() as connection:
             return await fetch_steered(connection, steer, query, params)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        async with self.use() as connection, conversation(connection) as talk:
+            yield talk
 
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
         async with self.use() as connection:

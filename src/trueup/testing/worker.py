@@ -31,6 +31,7 @@ class ManualWorker:
     async def claim(self) -> list[ClaimedJob]:
         """One pass of the claimer, without starting anything; returns what is now in hand."""
         self.worker.executor.hold()
+        self.worker.claimer.wake()
         await self.worker.claimer.run_once()
         return self.worker.hand.in_hand()
 

@@ -72,6 +72,7 @@ class Finisher(Service):
         gather_for: timedelta,
         on_delay: Callable[[timedelta], None],
         on_room: Callable[[], None],
+        on_freed: Callable[[set[str]], None],
     ) -> None:
         super().__init__(events)
         self._jobs = jobs
@@ -79,6 +80,7 @@ class Finisher(Service):
         self._gather_for = gather_for.total_seconds()
         self._on_delay = on_delay
         self._on_room = on_room
+        self._on_freed = on_freed  # jobs of these lanes are no longer running
         self._pending: list[Ended] = []
         self._refused_in_a_row = 0
         self._flushed = asyncio.Event()
@@ -97,8 +99,11 @@ class Finisher(Service):
         if isinstance(move, Nothing):
             if move.lost:
                 self.lost(run)
-            elif self.events.wants(JobCompleted):
+                return
+            if self.events.wants(JobCompleted):
                 self.events.emit(_completed(run.job, elapsed() - run.started))
+            if run.job.lane != run.job.queue:
+                self._on_freed({run.job.lane})
             return
         self._pending.append(Ended(run.job, move, elapsed() - run.started, uncertain, _size(move)))
         self._flushed.clear()
@@ -226,18 +231,19 @@ class Finisher(Service):
         self._pending = [ended for ended in self._pending if id(ended) not in settled]
 
     def _report(self, ours: list[Ended], foreign: list[Ended], written: set[int]) -> None:
-        lane_freed = False
+        freed: set[str] = set()
         for ended in ours:
             if ended.job.id in written:
-                lane_freed = lane_freed or ended.job.lane != ended.job.queue
+                if ended.job.lane != ended.job.queue:
+                    freed.add(ended.job.lane)
                 for event in self._done(ended):
                     self.events.emit(event)
             else:
                 self.events.emit(_lost(ended, "database"))
         for ended in foreign:
             self.events.emit(_lost(ended, "local"))
-        if lane_freed:
-            self._on_delay(timedelta())
+        if freed:
+            self._on_freed(freed)
 
     async def _send(self, life: Life, group: list[Ended]) -> set[int]:
         jobs = [ended.job for ended in group]

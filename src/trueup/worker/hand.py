@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trueup.clock import elapsed
+from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
 from trueup.lost import Lost
+from trueup.worker.pacing import Paced
 
 CancelReason = Literal["stop", "shutdown", "lost"]
 CRASHES_TO_ISOLATE = (
     2  # jobs that were in this many crashes run one at a time: a killer must not take innocents along for ever
 )
+
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments: with more waiting here, nothing is claimed
 
 
 @dataclass(slots=True)
@@ -55,31 +60,30 @@ class Hand:
     _running_of: dict[str, int] = field(default_factory=dict)
     _isolated_runs: set[int] = field(default_factory=set)
     _turn: deque[str] = field(default_factory=deque)
-    _expected: dict[int, ClaimedJob] = field(default_factory=dict)
+    elapsed: Callable[[], float] = elapsed
     closed: bool = False  # the worker stops: nothing is started any more, also not what a claim under way still brings
     waiting: int = 0  # how many are in hand and not started
+    waiting_bytes: int = 0  # of their arguments
     _limited: int = 0  # those of them that came through a lane of their own
     idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while nothing runs
+    paced: Paced = field(init=False)  # those that a rate lets start at certain moments
 
     def __post_init__(self) -> None:
         self.idle.set()
+        self.paced = Paced(self.elapsed)
 
-    def expect(self, job: ClaimedJob) -> None:
-        """A job that is ours and may start a moment from now."""
-        self._expected[job.id] = job
+    def expect(self, job: ClaimedJob, at: float, rate: Rate) -> None:
+        """A job that is ours and may start at this moment of `elapsed`, not sooner."""
+        self.paced.add(job, at, rate)
         self._came(job)
 
-    def arrived(self, job: ClaimedJob) -> bool:
-        """Its moment has come: it is the next of its queue. False when it is no longer ours."""
-        if self._expected.get(job.id) is not job:
-            return False
-        del self._expected[job.id]
-        self._went(job)
-        self.put([job], first=True)
-        return True
+    def late(self) -> list[ClaimedJob]:
+        """Jobs that have missed the moment their rate gave them; they are no longer in hand."""
+        return [self._went(job) for job in self.paced.late()]
 
     def put(self, jobs: Iterable[ClaimedJob], *, first: bool = False) -> None:
-        """`first`: before those that wait already, for jobs whose limits count them as started."""
+        """`first`: before those that wait already, in their own order, for jobs whose limits count them as started."""
+        before: dict[str, list[ClaimedJob]] = {}
         for job in jobs:
             self._came(job)
             if job.crashes >= CRASHES_TO_ISOLATE:
@@ -90,9 +94,11 @@ class Hand:
                     queue = self._waiting[job.queue] = deque()
                     self._turn.append(job.queue)
                 if first:
-                    queue.appendleft(job)
+                    before.setdefault(job.queue, []).append(job)
                 else:
                     queue.append(job)
+        for name, firsts in before.items():
+            self._waiting[name].extendleft(reversed(firsts))
 
     def take(self) -> ClaimedJob | None:
         """The next job that may run now; queues take turns."""
@@ -100,6 +106,8 @@ class Hand:
             return None
         if self._isolated and not self._isolated_runs and self._may_run(self._isolated[0].queue):
             return self._went(self._isolated.popleft())
+        if self._limited and (paced := self.paced.take(self._may_start)) is not None:
+            return self._went(paced)
         for _ in range(len(self._turn)):
             name = self._turn[0]
             self._turn.rotate(-1)
@@ -131,7 +139,7 @@ class Hand:
         """Take a job out that has not been started."""
         for job in self.in_hand():
             if job.id == job_id and job.term == term:
-                self._expected.pop(job_id, None)
+                self.paced.remove(job)
                 for queue in (*self._waiting.values(), self._isolated):
                     if job in queue:
                         queue.remove(job)
@@ -140,7 +148,7 @@ class Hand:
 
     def in_hand(self) -> list[ClaimedJob]:
         """Everything that has not been started, in no particular order between queues."""
-        return [*(job for queue in self._waiting.values() for job in queue), *self._isolated, *self._expected.values()]
+        return [*(job for queue in self._waiting.values() for job in queue), *self._isolated, *self.paced]
 
     def take_all(self) -> list[ClaimedJob]:
         """Everything that has not been started; it is no longer in hand."""
@@ -148,9 +156,26 @@ class Hand:
         for queue in self._waiting.values():
             queue.clear()
         self._isolated.clear()
-        self._expected.clear()
-        self.waiting = self._limited = 0
+        self.paced.clear()
+        self.waiting = self.waiting_bytes = self._limited = 0
         return jobs
+
+    @property
+    def waiting_plain(self) -> int:
+        """Those that wait here and have no limits."""
+        return self.waiting - self._limited
+
+    def surplus(self, keep: int) -> list[ClaimedJob]:
+        """Plain jobs that wait here beyond so many, those that came last first; they are no longer in hand."""
+        given: list[ClaimedJob] = []
+        while self.waiting_plain > keep:
+            queue = max(self._waiting.values(), key=len, default=deque())
+            plain = next((job for job in reversed(queue) if job.lane == job.queue), None)
+            if plain is None:
+                return given
+            queue.remove(plain)
+            given.append(self._went(plain))
+        return given
 
     def lane_room(self, queue: str, ahead: int) -> int:
         """How many jobs with limits could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
@@ -161,39 +186,47 @@ class Hand:
         of_all = self.concurrency + min(ahead, self.concurrency) - len(self.running) - self._limited
         return max(0, min(of_queue, of_all))
 
-    def room(self, ahead: int) -> dict[str, int]:
-        """How many to claim for each queue, so that `ahead` jobs more than can run are in hand. Queues share evenly."""
+    def room(self, ahead: int, wanted: Collection[str]) -> dict[str, int]:
+        """How many to claim for each of these queues, so that `ahead` jobs more than can run are in hand.
+
+        Queues share evenly; with less room than queues, the first ones get it.
+        """
         total = self.concurrency + ahead - len(self.running) - self.waiting
-        names = list(self.queues)
-        if total <= 0 or not names:
+        if self.waiting_bytes >= MAX_WAITING_BYTES:
             return {}
-        if total < len(names):
-            self._rotate(names)
-            names = list(self.queues)[:total]
-        share = -(-total // len(names))
-        room = {}
-        for name in names:
-            cap = self.queues[name]
-            held = self._running_of.get(name, 0) + len(self._waiting.get(name, ()))
-            limit = share if cap is None else min(share, cap + min(ahead, cap) - held)
-            if limit > 0:
-                room[name] = limit
+        caps = {name: cap for name in wanted if (cap := self._claimable(name, ahead)) > 0}
+        room: dict[str, int] = {}
+        for left, (name, cap) in zip(range(len(caps), 0, -1), caps.items(), strict=True):
+            share = min(cap, -(-total // left))
+            if share > 0:
+                room[name] = share
+                total -= share
         return room
+
+    def _claimable(self, queue: str, ahead: int) -> int:
+        """How many more of a queue its own concurrency lets us have in hand."""
+        cap = self.queues[queue]
+        if cap is None:
+            return self.concurrency + max(ahead, 0)
+        return cap + min(ahead, cap) - self._running_of.get(queue, 0) - len(self._waiting.get(queue, ()))
 
     def _limited_jobs(self) -> Iterator[ClaimedJob]:
         return (job for job in self.in_hand() if job.lane != job.queue)
 
     def _came(self, job: ClaimedJob) -> None:
         self.waiting += 1
+        self.waiting_bytes += len(job.args)
         self._limited += job.lane != job.queue
 
     def _went(self, job: ClaimedJob) -> ClaimedJob:
         self.waiting -= 1
+        self.waiting_bytes -= len(job.args)
         self._limited -= job.lane != job.queue
         return job
 
-    def _rotate(self, names: list[str]) -> None:
-        self.queues = {name: self.queues[name] for name in (*names[1:], names[0])}
+    def _may_start(self, job: ClaimedJob) -> bool:
+        alone = job.crashes >= CRASHES_TO_ISOLATE
+        return self._may_run(job.queue) and not (alone and self._isolated_runs)
 
     def _may_run(self, queue: str) -> bool:
         cap = self.queues.get(queue)

@@ -101,7 +101,7 @@ class Worker:
         self.registry = registry
         self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
         self._concurrency = concurrency or settings.concurrency
-        self.hand = Hand(self._concurrency, self._queues)
+        self.hand = Hand(self._concurrency, self._queues, elapsed=store.clock.elapsed)
         self._lines: list[Line] = []
         self._life: Life | None = None
         self._stop_requested = asyncio.Event()
@@ -118,7 +118,8 @@ class Worker:
 
     def _build(self) -> None:
         settings, store = self.settings, self.store
-        claiming, finishing, housekeeping = self._line("claim"), self._line("finish"), self._line("housekeeping")
+        claiming, finishing = self._line("claim", keep=True), self._line("finish")
+        housekeeping = self._line("housekeeping")
         self._workers = Workers(housekeeping, store.statements, store.clock)
         self._housekeeping_jobs = store.jobs_on(housekeeping)
         port = Port(store, self._current, settings.lease_for, settings.result_limit)
@@ -129,6 +130,7 @@ class Worker:
             gather_for=settings.gather_for,
             on_delay=self._due_later,
             on_room=lambda: self.claimer.room(),
+            on_freed=lambda lanes: self.claimer.freed(lanes),
         )
         self.executor = Executor(
             self.hand,
@@ -208,8 +210,8 @@ class Worker:
         stored = Scans(self._line("scan"), store.statements, store.clock)
         return {scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for) for scan in scans}
 
-    def _line(self, part: str) -> Line:
-        line = self.store.line(part)
+    def _line(self, part: str, *, keep: bool = False) -> Line:
+        line = self.store.line(part, keep=keep)
         self._lines.append(line)
         return line
 

@@ -178,12 +178,12 @@ create table {schema}.jobs (
   constraint jobs_run_at CHECK (((run_at >= '1970-01-01 00:00:00+00'::timestamptz) AND (run_at <= '9000-01-01 00:00:00+00'::timestamptz))),
   constraint jobs_state CHECK ((state = ANY (ARRAY['queued'::text, 'running'::text])))
 ) with (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_insert_scale_factor=0.5, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX jobs_due ON {schema}.jobs USING btree (lane, priority, run_at, id) WHERE (state = 'queued'::text);
+CREATE INDEX jobs_due_by_key ON {schema}.jobs USING btree (lane, key, priority, run_at, id) WHERE ((state = 'queued'::text) AND (lane <> queue));
 CREATE INDEX jobs_held ON {schema}.jobs USING btree (holder) WHERE (state = 'running'::text);
 CREATE INDEX jobs_in_lane ON {schema}.jobs USING btree (lane, key) WHERE ((state = 'running'::text) AND (lane <> queue));
 CREATE INDEX jobs_of_schedule ON {schema}.jobs USING btree (schedule) WHERE (schedule IS NOT NULL);
-CREATE INDEX jobs_ready ON {schema}.jobs USING btree (lane, rank, id) WHERE (state = 'queued'::text);
 CREATE INDEX jobs_stopping ON {schema}.jobs USING btree (holder) WHERE (cancel_requested_at IS NOT NULL);
-CREATE INDEX jobs_turns ON {schema}.jobs USING btree (lane, key, rank, id) WHERE ((state = 'queued'::text) AND (lane <> queue));
 CREATE UNIQUE INDEX jobs_unique ON {schema}.jobs USING btree (kind, unique_key) WHERE (unique_key IS NOT NULL);
 
 create table {schema}.lanes (

@@ -1,26 +1,56 @@
--- claim: queued -> running, best rank first, up to a number.
+-- claim: queued -> running, best rank first, up to a number and up to a size.
 -- Fence made: (id, holder, term); the term grows at each claim of a row and is lifted by each new timeline.
--- Index: jobs_ready, walked in order; sent after session/steer, because with statistics that are missing or old the planner
--- would rather sort a whole backlog than trust that the limit is small.
--- The limit sits in a materialised CTE, so that no plan can claim more. The worker's row is share-locked, so that a rescue
--- of this worker and a claim by it cannot miss each other.
-with me as materialized (
+-- Index: jobs_due. Jobs of one priority have the order of their run_at, so each priority is walked from its front to the last
+-- job that is due, and jobs that are not due are never met. With several priorities, `best` looks how many of each are among the
+-- first by rank, and as many of each are locked. Should other workers have locked some of those, `others` makes up for them.
+-- Sent after session/steer, because with statistics that are missing or old the planner would rather sort a whole backlog than
+-- trust that the limit is small. The limits sit in materialised CTEs, so that no plan can claim more. The worker's row is
+-- share-locked, so that a rescue of this worker and a claim by it cannot miss each other.
+-- The last column says whether there may be more.
+with recursive me as materialized (
   select holder from {schema}.workers
-   where holder = %(holder)s and rescued_at is null and lease_until > coalesce(%(now)s::timestamptz, now())
+   where holder = %(holder)s and rescued_at is null and lease_until > {now}
      for key share
+), {priorities}, best as materialized (
+  select c.priority
+    from due,
+         lateral (select j.priority, j.rank, j.id from {schema}.jobs as j
+                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[])
+                   order by j.run_at, j.id limit %(most)s) as c
+   order by c.rank, c.id limit %(most)s
+), first as materialized (
+  select f.slot, f.rank, f.id, f.bytes
+    from due,
+         lateral (select j.ctid as slot, j.rank, j.id, {bytes} as bytes from {schema}.jobs as j
+                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[])
+                   order by j.run_at, j.id
+                   limit case when due.priorities = 1 then %(most)s
+                              else (select count(*) from best where best.priority = due.priority) end
+                     for update skip locked) as f
+), others as materialized (
+  select o.slot, o.rank, o.id, o.bytes
+    from due,
+         lateral (select j.ctid as slot, j.rank, j.id, {bytes} as bytes from {schema}.jobs as j
+                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[])
+                     and j.ctid <> all(array(select slot from first))
+                   order by j.run_at, j.id
+                   limit case when due.priorities = 1 then 0 else %(most)s - (select count(*) from first) end
+                     for update skip locked) as o
+   limit %(most)s - (select count(*) from first)
 ), ready as materialized (
-  select ctid as slot from {schema}.jobs
-   where state = 'queued' and lane = %(lane)s and run_at <= coalesce(%(now)s::timestamptz, now()) and kind = any(%(kinds)s::text[])
-     and exists (select from me)
-   order by rank, id limit %(most)s
-     for update skip locked
+  select slot, count(*) over () as found, sum(bytes) over (order by rank, id) - bytes as bytes_before
+    from (select * from first union all select * from others) as locked
 ), claimed as (
   update {schema}.jobs
      set state = 'running', holder = %(holder)s, attempt = attempt + 1,
-         term = greatest(term + 1, (select {schema}.term_floor())), claimed_at = coalesce(%(now)s::timestamptz, now())
-   where ctid = any(array(select slot from ready))
+         term = greatest(term + 1, (select {schema}.term_floor())), claimed_at = {now}
+   where ctid = any(array(select slot from ready where bytes_before < %(bytes)s))
   returning *
 )
 select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, schedule, due_at,
-       cancel_requested_at is not null
+       cancel_requested_at is not null,
+       (select found >= %(most)s from ready limit 1) or (select count(*) from claimed) < (select found from ready limit 1)
   from claimed order by rank, id;

@@ -1,4 +1,4 @@
--- hurry: queued -> queued, due now (a job in backoff or scheduled for later). Index: jobs_pkey.
+-- hurry: queued -> queued, due now (a job in backoff or scheduled for later). Index: jobs_pkey or jobs_due, whichever promises fewer rows.
 with hurried as (
   update {schema}.jobs
      set run_at = t.now, rank = least(rank, t.now - make_interval(secs => priority::float8 * %(aging)s::float8))

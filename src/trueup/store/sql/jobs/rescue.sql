@@ -27,8 +27,8 @@ with recursive late as materialized (
 ), held as materialized (
   select j.ctid as slot, j.id, j.kind, j.holder, j.attempt, lost.host, lost.pid, lost.unseen,
          j.cancel_requested_at is not null as stopping, j.attempt >= j.max_attempts and not lost.unseen as spent,
-         -- at once after the first crash, then ever later: a job that kills its workers must not keep the fleet busy dying
-         case when lost.unseen then j.run_at
+         -- at once and in its old place after the first crash, then ever later: a job that kills its workers must not keep the fleet busy dying
+         case when lost.unseen or j.crashes = 0 then least(j.run_at, coalesce(%(now)s::timestamptz, now()))
               else coalesce(%(now)s::timestamptz, now()) + make_interval(secs => least(power(2::float8, j.crashes::float8) - 1::float8, 60::float8)) end as run_at,
          case when lost.unseen then j.errors
               else case when jsonb_array_length(j.errors) >= %(most_errors)s then j.errors - 1 else j.errors end

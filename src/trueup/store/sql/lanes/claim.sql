@@ -1,41 +1,29 @@
--- claim: queued -> running, through a lane of its own: within its limits, and a turn for each key.
+-- claim: queued -> running, through a lane of its own, best rank first, within the lane's limits.
 -- Fence made: (id, holder, term). Limits hold because the lane's row is locked and running jobs are counted after that.
--- Index: jobs_turns walks the keys (one probe per key, not per job), jobs_in_lane counts.
+-- Index: jobs_due walks each priority to the last job that is due, jobs_in_lane counts.
+-- The last column is how many the lane's limits allowed. Without a job there is one row with that alone.
 with recursive me as materialized (
   select holder from {schema}.workers
-   where holder = %(holder)s and rescued_at is null and lease_until > coalesce(%(now)s::timestamptz, now())
+   where holder = %(holder)s and rescued_at is null and lease_until > {now}
      for key share
 ), room as materialized (
-  select least(%(most)s, coalesce(%(total)s::int - (select count(*) from {schema}.jobs where state = 'running' and lane <> queue and lane = %(lane)s), %(most)s)) as n
-    from me
-), {walked}, turns as materialized (
-  select key, row_number() over (order by part, key) as turn
-    from walked
-   order by part, key limit %(keys)s
+  select coalesce((select greatest(0, least(%(most)s, %(total)s::int - (
+           select count(*) from {schema}.jobs where state = 'running' and lane <> queue and lane = %(lane)s))) from me), 0) as n
+), {priorities}, first as materialized (
+  select f.*, row_number() over (partition by f.key order by f.rank, f.id) as nth
+    from due,
+         lateral (select j.ctid as slot, j.id, j.key, j.rank, {bytes} as bytes from {schema}.jobs as j
+                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority and j.run_at <= {now}
+                   order by j.run_at, j.id limit (select n from room)) as f
 ), chosen as materialized (
-  select picked.id, turns.turn, picked.nth, turns.key
-    from turns,
-         lateral (select id, row_number() over (order by rank, id) as nth
-                    from (select id, rank from {schema}.jobs
-                           where state = 'queued' and lane <> queue and lane = %(lane)s and key = turns.key
-                             and run_at <= coalesce(%(now)s::timestamptz, now())
-                           order by rank, id
-                           limit greatest(0, least(coalesce((select n from room), 0), %(per_key)s::int - (
-                                   select count(*) from {schema}.jobs
-                                    where state = 'running' and lane <> queue and lane = %(lane)s and key = turns.key)))) as first) as picked
-   order by picked.nth, turns.turn
-   limit greatest(0, coalesce((select n from room), 0))
-), ready as materialized (
-  select ctid as slot from {schema}.jobs
-   where id = any(array(select id from chosen)) and state = 'queued'
-     for update skip locked
-), claimed as (
-  update {schema}.jobs
-     set state = 'running', holder = %(holder)s, attempt = attempt + 1,
-         term = greatest(term + 1, (select {schema}.term_floor())), claimed_at = coalesce(%(now)s::timestamptz, clock_timestamp())
-   where ctid = any(array(select slot from ready))
-  returning *
-)
-select c.id, c.kind, c.queue, c.lane, c.key, c.args::text, c.attempt, c.max_attempts, c.crashes, c.term, c.run_at, c.enqueued_at, c.claimed_at, c.schedule, c.due_at,
-       c.cancel_requested_at is not null
-  from claimed as c join chosen using (id) order by chosen.nth, chosen.turn;
+  select slot, id, rank, bytes, 0 as turn, 1 as nth
+    from first
+   where %(per_key)s::int is null
+      or nth <= %(per_key)s::int - (select count(*) from {schema}.jobs as r
+                                     where r.state = 'running' and r.lane <> r.queue and r.lane = %(lane)s and r.key = first.key)
+   order by rank, id limit (select n from room)
+), {taken}
+select c.id, c.kind, c.queue, c.lane, c.key, c.args::text, c.attempt, c.max_attempts, c.crashes, c.term, c.run_at, c.enqueued_at,
+       c.claimed_at, c.schedule, c.due_at, c.cancel_requested_at is not null, (select n from room)
+  from (select) as always left join (claimed as c join chosen on chosen.id = c.id) on true
+ order by chosen.rank, c.id;
