@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -14,8 +15,11 @@ from nats.js.api import StreamConfig
 
 from apps.servers.nats import NatsServer
 from tests.integrations.broker import asking, config_of, nats_for, stored
-from trueup import App, ConfigError
+from trueup import App, ConfigError, Retry
+from trueup.durations import parse_duration
+from trueup.events import DuplicateWindowShort
 from trueup.integrations.nats import NatsUnavailable, Stream
+from trueup.integrations.nats.stream import longest_gap
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
@@ -28,6 +32,14 @@ NUMBERS = count()
 def broker() -> Iterator[NatsServer]:
     with NatsServer() as broker:
         yield broker
+
+
+ONLY_PUBLISH = """
+authorization { users = [
+  { user: admin, password: p }
+  { user: publisher, password: p, permissions { publish: "orders.>" } }
+] }
+"""
 
 
 def orders(*subjects: str, window: str = "10m", **options: Any) -> Stream:
@@ -72,6 +84,53 @@ async def test_its_window_grows_and_never_shrinks(
     await ensure(still, broker, orders(window="5m"))
     assert await config_of(broker) == made["config"] | {"duplicate_window": 10 * MINUTE}
     assert caplog.messages.count("NATS stream updated") == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "warned"),
+    [
+        (None, True),
+        ("100ms", True),
+        ("60s", True),
+        ("61s", False),
+        ("10m", False),
+    ],  # None: the server's own two minutes
+)
+async def test_a_stream_that_forgets_ids_too_soon_is_said_once_per_connection(
+    window: str | None, warned: bool, still: App, broker: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream is another one's, and `ensure_stream` is never called."""
+    retry = Retry(max_attempts=3, first="1s", cap="10m" if window is None else "10s")
+    made = {} if window is None else {"duplicate_window": parse_duration(window) // timedelta(microseconds=1) * 1_000}
+    async with asking(broker) as ask:
+        await ask("STREAM.CREATE.ORDERS", name="ORDERS", subjects=["orders.>"], **made)
+    async with nats_for(still, broker, stream=Stream("ORDERS", ["orders.>"]), retry=retry) as nats:
+        gap = longest_gap(retry, still.settings, timedelta(seconds=5))
+        assert gap == timedelta(seconds=650 if window is None else 60)
+        noticed: list[Any] = []
+        still.events.subscribe(noticed.append, DuplicateWindowShort)
+        for n in range(3):
+            assert (await nats.send("orders.paid", n, message_id=str(n)))["seq"] == n + 1
+        assert len(noticed) == (1 if warned else 0)
+        if warned:
+            window_s = 120.0 if window is None else parse_duration(window).total_seconds()
+            assert noticed == [DuplicateWindowShort("ORDERS", window_s, gap.total_seconds())]
+            assert [record.levelname for record in caplog.records if "forgets ids" in record.message] == ["WARNING"]
+        await nats.ensure_stream()
+        await nats.aclose()
+        noticed.clear()
+        await nats.send("orders.paid", 4, message_id="4")
+        assert noticed == [], "ensure_stream has lengthened it"
+
+
+async def test_a_stream_that_may_not_be_looked_at_takes_messages_all_the_same(still: App) -> None:
+    with NatsServer(ONLY_PUBLISH) as broker:
+        async with asking(broker, user="admin", password="p") as ask:
+            await ask("STREAM.CREATE.ORDERS", name="ORDERS", subjects=["orders.>"])
+        login = {"user": "publisher", "password": "p"}
+        async with nats_for(still, broker, connect=login) as nats:
+            assert (await nats.send("orders.paid", 1, message_id="1"))["seq"] == 1
+            assert (await nats.send("orders.paid", 2, message_id="2"))["seq"] == 2
 
 
 async def test_subjects_are_added_when_that_is_asked_for(still: App, worker: ManualWorker, broker: NatsServer) -> None:

@@ -73,6 +73,7 @@ from trueup.events.schedules import (
     ScheduleUnreadable,
     TicksDecided,
 )
+from trueup.events.streams import DuplicateWindowShort
 from trueup.events.workers import (
     DowntimeFound,
     LoopBlocked,
@@ -89,6 +90,7 @@ __all__ = [
     "DatabaseLost",
     "DatabaseRestored",
     "DowntimeFound",
+    "DuplicateWindowShort",
     "Event",
     "Events",
     "ExecutorBroken",

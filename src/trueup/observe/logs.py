@@ -66,6 +66,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.LeaseGrantedOpenly: Entry(WARNING, "lease granted without Redis"),
         events.LeaseLost: Entry(WARNING, "lease lost"),
         events.LeaseNotReleased: Entry(WARNING, "lease not given back"),
+        events.DuplicateWindowShort: Entry(WARNING, "NATS stream forgets ids too soon: messages can be in it twice"),
         events.RunPostponed: Entry(WARNING, "run waits for its lease"),
         events.RunHandledElsewhere: Entry(INFO, "another instance is handling it"),
         events.TicksDecided: Entry(DEBUG, "ticks decided"),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Self, TypeAlias, TypedDict
+from weakref import WeakSet
 
 import nats.errors
 import nats.js.errors
@@ -17,11 +18,12 @@ from trueup.app import App
 from trueup.backoff import JOB_RETRY, Retry
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError
+from trueup.events import DuplicateWindowShort
 from trueup.integrations.nats import message
 from trueup.integrations.nats.connection import Connection, Connections
 from trueup.integrations.nats.errors import NatsUnavailable
 from trueup.integrations.nats.servers import parse_servers
-from trueup.integrations.nats.stream import Stream
+from trueup.integrations.nats.stream import Stream, longest_gap
 from trueup.integrations.nats.subjects import fault_in_subject
 from trueup.jobs.context import Context
 from trueup.jobs.outcome import GiveUp
@@ -72,6 +74,9 @@ class Nats:
         self._later = 2 * self._timeout.total_seconds()  # for nats-py's own timeouts, which are to come after ours
         retry = retry or JOB_RETRY
         self._window = stream.window(retry, app.settings, self._timeout)
+        self._gap = longest_gap(retry, app.settings, self._timeout)
+        self._events = app.events
+        self._looked_at: WeakSet[Connection] = WeakSet()
         self._connections = Connections(self._servers, self._timeout)
 
         Subject: TypeAlias = Annotated[str, _checked(self._fault_in_subject)]
@@ -179,12 +184,31 @@ class Nats:
         if (size := message.size_of(sent, body)) > most:
             raise GiveUp(f"{connection.server} takes messages of up to {most:,} bytes; this one has {size:,}")
         ack = await self._acknowledged(connection, subject, body, sent)
+        await self._look_at_window(connection)
         published = Published(stream=ack.stream, seq=ack.seq, duplicate=bool(ack.duplicate), message_id=message_id)
         if published["duplicate"]:
             log.info("NATS had this message already", extra={"subject": subject, **published})
         else:
             log.debug("NATS message published", extra={"subject": subject, **published})
         return published
+
+    async def _look_at_window(self, connection: Connection) -> None:
+        """Say it, once per connection, when the stream forgets ids before an attempt may be repeated. Never fails.
+
+        `ensure_stream` sees to it that ids are kept for long enough, but the stream may be another one's.
+        """
+        if connection in self._looked_at:
+            return
+        self._looked_at.add(connection)
+        try:
+            found = await self._found() or {}
+        except (NatsUnavailable, ConfigError) as error:  # it may not be permitted to us
+            log.info("NATS stream not looked at", extra={"stream": self._stream.name, "error": str(error)})
+            return
+        window = timedelta(microseconds=found.get("duplicate_window", 0) / 1_000)
+        if window <= self._gap:
+            needed = self._gap.total_seconds()
+            self._events.emit(DuplicateWindowShort(self._stream.name, window.total_seconds(), needed))
 
     async def _acknowledged(
         self, connection: Connection, subject: str, body: bytes, headers: dict[str, str]
