@@ -14,7 +14,7 @@ import pytest
 
 from tests.embedded.user import User
 from tests.support.waiting import wait_until
-from trueup.embedded import locks, processes
+from trueup.embedded import locks, logfile, processes
 from trueup.embedded.cluster import Cluster
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.embedded.home import Home
@@ -160,6 +160,18 @@ def test_a_server_whose_keeper_was_killed_is_adopted_by_the_next_user(
     shared.release()
     other.release()
     wait_until(lambda: has_stopped(home), "the adopted server has stopped")
+
+
+def test_a_log_that_has_grown_long_is_set_aside_while_the_server_runs(home: Path, shared: EmbeddedPostgres) -> None:
+    url = shared.acquire()
+    log = server_of(home).log
+    with log.open("ab") as much:
+        much.write(b"x" * (logfile.ROTATE_AT + 1))
+    wait_until(lambda: log.stat().st_size < logfile.ROTATE_AT, "the log was cut")
+    with psycopg.connect(url) as connection, pytest.raises(psycopg.Error):
+        connection.execute("select 1 / 0")
+    wait_until(lambda: "division by zero" in log.read_text(), "the server writes to the same file")
+    assert log.with_name("server.log.1").stat().st_size > logfile.ROTATE_AT
 
 
 def test_a_keeper_that_is_terminated_takes_the_server_along(home: Path, shared: EmbeddedPostgres) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
+from trueup.embedded import processes
 from trueup.embedded.embedded import EmbeddedPostgres
 
 FAST = {"fsync": "off"}
@@ -20,9 +22,9 @@ FAST = {"fsync": "off"}
 class User:
     """A user process; leaves by itself when the test that started it dies."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, inside: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.embedded.user", str(directory)],
+            [*inside, sys.executable, "-m", "tests.embedded.user", str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -39,6 +41,12 @@ class User:
         url = self._output.readline().strip()
         assert url, "the user process failed; its error is in the captured output"
         return url
+
+    @property
+    def inner_pid(self) -> int:
+        """Of the user itself, as we see it, when it runs inside something that waits for it."""
+        (pid,) = processes.children(self.pid)
+        return pid
 
     def leave(self) -> None:
         """Release the server and end."""

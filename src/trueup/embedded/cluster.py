@@ -1,8 +1,12 @@
 """One data directory and its server.
 
-`postmaster.pid` inside the data directory is the authority on whether the server runs, so any process may control it,
-not only the one that started it. What survives a crash of everything: the data directory, whole (`datadir`), and a
-stale `postmaster.pid` that is not believed (`postmaster`).
+`postmaster.pid` inside the data directory says which process serves it, so any process may control the server, not only the
+one that started it. Whether there is a server at all is decided by `server.lock`: every process of the server inherits it
+locked, so the kernel knows about servers that this process cannot see, in another container on the same directory, and
+about processes that outlived their postmaster. A second server is never started while the lock is held.
+
+What survives a crash of everything: the data directory, whole (`datadir`), and a stale `postmaster.pid` that is not believed
+(`postmaster`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import quote
 
+import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
@@ -31,6 +36,8 @@ POLL = 0.02  # seconds
 
 # What the server says when processes of its killed predecessor still hold the shared memory.
 STILL_IN_USE = "is still in use"
+
+_SUPERUSER = {"user": datadir.SUPERUSER, "dbname": "postgres"}  # or the server would log that there is no such role
 
 StopMode = Literal["fast", "immediate", "smart"]
 
@@ -55,6 +62,7 @@ class Cluster:
         self.data = self.directory / "data"
         self.log = self.directory / "server.log"
         self._lock_file = self.directory / "cluster.lock"
+        self._server_lock = self.directory / "server.lock"
         self._major = major
         self._settings = dict(settings or {})
         self._tcp = tcp
@@ -64,12 +72,15 @@ class Cluster:
 
     @property
     def running(self) -> bool:
-        """Whether the server runs, in whatever state; it may be starting or stopping."""
-        return postmaster.running(self.data) is not None
+        """Whether the server runs, in whatever state; it may be starting or stopping.
+
+        Of a server whose processes cannot be seen from here it is only known whether it answers.
+        """
+        return postmaster.running(self.data) is not None or (self._is_served() and self.answers())
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id while it runs."""
+        """The postmaster's process id while it runs and can be seen from here."""
         server = postmaster.running(self.data)
         return server.pid if server else None
 
@@ -93,12 +104,29 @@ class Cluster:
 
     def answers(self) -> bool:
         """Whether the server accepts connections right now."""
-        server = postmaster.running(self.data)
+        server = postmaster.read(self.data)
         if server is None or not server.ready:
             return False
-        # Asked, too, as it may have been killed this very moment. A ping, as a connection may be refused only because
-        # others have taken all there are.
-        return pq.PGconn.ping(make_conninfo(self.url(), connect_timeout=ANSWER_WITHIN).encode()) == pq.Ping.OK
+        # Asked through its socket, in a directory that no other server uses: what the file says may be out of date. A ping,
+        # as a connection may be refused only because others have taken all there are.
+        address = make_conninfo(
+            **_SUPERUSER, host=str(server.socket_directory), port=server.port, connect_timeout=ANSWER_WITHIN
+        )
+        return pq.PGconn.ping(address.encode()) == pq.Ping.OK
+
+    def out_of_reach(self) -> str | None:
+        """Why a server that runs can neither be used nor replaced from here; None when that is not so."""
+        server = postmaster.read(self.data)
+        if server is None or not server.ready or postmaster.running(self.data) or not self._is_served():
+            return None
+        socket = server.socket_directory / f".s.PGSQL.{server.port}"
+        if socket.exists():
+            return None
+        return (
+            f"{self.data} is served by a PostgreSQL that cannot be seen from here (in another container?), and whose socket "
+            f"{socket} is not here either. Mount {server.socket_directory} in both, stop that server where it was started, "
+            f"or {binaries.OWN_DATABASE}"
+        )
 
     def create(self) -> None:
         """Make the data directory unless there is one; complete afterwards, or untouched if this fails.
@@ -125,7 +153,7 @@ class Cluster:
             while not self.answers():
                 if time.monotonic() > deadline:
                     raise DatabaseUnavailable(self._complaint(f"is not up after {START_WITHIN:.0f} s"))
-                if launched is None and not self.running:
+                if launched is None and not postmaster.running(self.data):
                     launched = self._launch()
                 elif launched is not None and launched.poll() is not None:
                     if STILL_IN_USE not in logfile.tail(self.log, self._log_start):
@@ -147,6 +175,8 @@ class Cluster:
                 lambda: not postmaster.serves(server.pid, self.data), within, f"PostgreSQL {server.pid} to stop"
             )
             self._remove_short_directory(server.socket_directory)
+        elif self.answers():
+            self._stop_from_inside(mode, within)
         self._reap()
 
     def end(self) -> None:
@@ -157,7 +187,7 @@ class Cluster:
             self.stop("immediate")
 
     def kill(self) -> None:
-        """End the server and all its processes with SIGKILL, as a crash would."""
+        """End the server and all its processes that can be seen from here with SIGKILL, as a crash would."""
         pid = self.pid
         if pid is not None:
             # Stopped first: a postmaster that runs on could start another child between the look and the kill.
@@ -170,15 +200,28 @@ class Cluster:
         self.stop(mode)
         self.start()
 
-    def ends(self, within: float) -> bool:
-        """Whether the server this object started has ended, or does within so many seconds."""
-        if self._process is None:
-            return True
-        try:
-            self._process.wait(within)
-        except subprocess.TimeoutExpired:
-            return False
+    def gone(self, within: float) -> bool:
+        """Whether every process of the server has ended, or does within that many seconds."""
+        deadline = time.monotonic() + within
+        while self._is_served() or (self._process is not None and self._process.poll() is None):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
         return True
+
+    def was_stopped(self) -> bool:
+        """Whether the server that is gone was stopped, and did not crash.
+
+        Its exit status decides where we started it: a server that cannot go on, on a full disk say, also removes its
+        `postmaster.pid`. Of another one's server it is what it last wrote about itself.
+        """
+        if self._process is not None and self._process.poll() is not None:
+            return self._process.returncode == 0
+        return datadir.is_shut_down(self.data, self.programs)
+
+    def trim_log(self) -> None:
+        """Keep the log of the running server within bounds."""
+        logfile.trim(self.log)
 
     def abandon(self) -> None:
         """End the server this object started even if its directory was deleted meanwhile."""
@@ -201,7 +244,30 @@ class Cluster:
         server = postmaster.running(self.data)
         return server.socket_directory if server else sockets.socket_directory(self.directory)
 
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _is_served(self) -> bool:
+        """Whether any process of a server of this directory is alive, in whatever container."""
+        return locks.is_locked(self._server_lock)
+
+    def _stop_from_inside(self, mode: StopMode, within: float) -> None:
+        """Stop a server whose processes cannot be seen from here: it signals itself."""
+        signal_name = _signal_for(mode).name.removeprefix("SIG")
+        command = f"copy (select) to program 'read pid < postmaster.pid && kill -{signal_name} $pid'"
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(command.encode())
+        _wait_until(lambda: self.gone(0) and not self.answers(), within, f"the PostgreSQL of {self.data} to stop")
+
+    def _launch(self) -> subprocess.Popen[bytes] | None:
+        """Start the server; None while processes of another one are alive. Raises DatabaseUnavailable if they may stay so."""
+        server_lock = locks.try_lock(self._server_lock)
+        if server_lock is None:
+            _kill_all(postmaster.orphans(self.data))
+            if reason := self.out_of_reach():
+                raise DatabaseUnavailable(reason)
+            return None
+        with server_lock:
+            return self._launch_under(server_lock)
+
+    def _launch_under(self, server_lock: locks.FileLock) -> subprocess.Popen[bytes]:
         self._reap()
         way = nonroot.way()
         socket_directory = sockets.socket_directory(self.directory)
@@ -224,6 +290,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C in our terminal is for us to act on
+                pass_fds=[server_lock.fileno()],
                 **way.options,
             )
         return self._process

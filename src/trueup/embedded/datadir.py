@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -51,6 +52,19 @@ def version(data: Path) -> int | None:
         if data.exists() and any(data.iterdir()):
             raise ConfigError(f"{data} is not a PostgreSQL data directory: move it away and try again") from None
         return None
+
+
+def is_shut_down(data: Path, programs: Path) -> bool:
+    """Whether the last server of this directory was stopped in order, by its own account."""
+    said = subprocess.run(
+        [programs / "pg_controldata", data],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return re.search(r"^Database cluster state: +shut down( in recovery)?$", said.stdout, re.MULTILINE) is not None
 
 
 def environment() -> dict[str, str]:

@@ -3,13 +3,18 @@
 A user is a process that holds `users.lock` shared. Arriving is done by one process at a time (`arrivals.lock`): become a
 user, and then see to it that there is a keeper and a server that answers. Leaving is letting go of the lock; the kernel
 does it for those who are killed. Everything else is the keeper's work, see `keeper`.
+
+Every user watches over the keeper, in a thread: when it was killed, one of them starts another, which also brings back a
+server that died with it. A keeper that left in order (`trueup postgres stop`) is not replaced until somebody arrives.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,9 +24,9 @@ from pathlib import Path
 
 import psycopg
 
-from trueup.embedded import binaries, locks, logfile, postmaster
+from trueup.embedded import binaries, locks, logfile
 from trueup.embedded.cluster import Cluster
-from trueup.embedded.home import DATABASE, Home
+from trueup.embedded.home import DATABASE, FAILED, LEFT, READY, Home
 from trueup.errors import DatabaseUnavailable
 
 # All in seconds, and only to say that something is badly wrong: none is reached in the worst honest case.
@@ -30,6 +35,10 @@ LAUNCH_WITHIN = 120.0  # make the data directory and recover
 ANSWER_WITHIN = 60.0  # another keeper does that, whose launcher was killed
 KEEPER_LEAVES_WITHIN = 10.0
 POLL = 0.05
+WATCH_EVERY = 1.0  # a look is one try to lock a file
+MAX_PAUSE = 30.0  # between two tries to start a keeper in place of one that was killed
+log = logging.getLogger("trueup.embedded")
+
 LINGER = timedelta(seconds=1)  # commands run one after another in a terminal or script share one server
 
 
@@ -71,6 +80,7 @@ class EmbeddedPostgres:
         self._settings = dict(settings or {})
         self._linger = linger
         self._hold: locks.FileLock | None = None
+        self._released = threading.Event()
 
     def acquire(self) -> str:
         """Start the server or join it, and return the URL of its database `trueup`, which can be connected to.
@@ -86,13 +96,17 @@ class EmbeddedPostgres:
                 on_failure.callback(self.release)
             with _locked(self._home.arrivals):
                 # Has to wait while a keeper is stopping the server; once held, no keeper will.
-                self._hold = self._hold or _locked(self._home.users, shared=True)
+                if self._hold is None:
+                    self._hold = _locked(self._home.users, shared=True)
+                    self._watch_over_keeper(self._hold)
+                self._home.stopping.unlink(missing_ok=True)
                 self._ensure_answering()
             on_failure.pop_all()
         return self._cluster.url(DATABASE)
 
     def release(self) -> None:
         """Stop being a user; the last one's leave stops the server soon after. Harmless when not held."""
+        self._released.set()
         if self._hold is not None:
             self._hold.release()
             self._hold = None
@@ -120,8 +134,13 @@ class EmbeddedPostgres:
             return
         self.unkeep()
         with _locked(self._home.arrivals):
-            self._cluster.end()
-            locks.lock(self._home.keeper, within=KEEPER_LEAVES_WITHIN).release()
+            self._home.stopping.touch(mode=0o600)
+            try:
+                self._cluster.end()
+                with locks.lock(self._home.keeper, within=KEEPER_LEAVES_WITHIN) as office:
+                    office.write(LEFT)  # or the users of a server whose keeper was killed would start it again
+            finally:
+                self._home.stopping.unlink(missing_ok=True)
 
     @property
     def programs(self) -> Path:
@@ -130,14 +149,14 @@ class EmbeddedPostgres:
 
     def status(self) -> EmbeddedStatus:
         """Look, and change nothing."""
-        server = postmaster.running(self._cluster.data)
+        running = self._cluster.running
         return EmbeddedStatus(
             directory=self._home.directory,
-            running=server is not None,
+            running=running,
             kept=self._home.kept.exists(),
-            url=self._cluster.url(DATABASE) if server else None,
-            version=self._version() if server else None,
-            pid=server.pid if server else None,
+            url=self._cluster.url(DATABASE) if running else None,
+            version=self._version() if running else None,
+            pid=self._cluster.pid,
             users=locks.sharers(self._home.users),
         )
 
@@ -153,8 +172,12 @@ class EmbeddedPostgres:
             # Also when the server answers: one without a keeper would never be stopped.
             if not self._home.has_keeper():
                 self._launch_keeper()
-            if self._home.keeper_is_ready() and self._cluster.answers():
+            said = self._home.keeper_says()
+            if said == READY and self._cluster.answers():
                 return
+            reason = said.removeprefix(FAILED) if said.startswith(FAILED) else self._cluster.out_of_reach()
+            if reason is not None:
+                raise DatabaseUnavailable(f"the embedded PostgreSQL cannot be used: {reason}")
             if time.monotonic() > deadline:
                 log = self._home.keeper_log
                 raise DatabaseUnavailable(
@@ -162,6 +185,32 @@ class EmbeddedPostgres:
                     f"The log of its keeper, {log}, ends:\n{logfile.tail(log)}"
                 )
             time.sleep(POLL)
+
+    def _watch_over_keeper(self, hold: locks.FileLock) -> None:
+        self._released = threading.Event()
+        arguments = (hold, self._released)
+        threading.Thread(target=self._watch, args=arguments, name="trueup embedded", daemon=True).start()
+
+    def _watch(self, hold: locks.FileLock, released: threading.Event) -> None:
+        pause = WATCH_EVERY
+        while not released.wait(pause):
+            try:
+                if not hold.in_place():
+                    return  # the directory was deleted
+                if self._home.keeper_was_killed():
+                    log.warning("the keeper of the embedded PostgreSQL was killed; starting another")
+                    self._replace_keeper(released)
+                pause = WATCH_EVERY
+            except Exception as error:
+                if released.is_set():
+                    return
+                pause = min(2 * pause, MAX_PAUSE)
+                log.error("no keeper of the embedded PostgreSQL; trying again in %.0f s: %s", pause, error)
+
+    def _replace_keeper(self, released: threading.Event) -> None:
+        with _locked(self._home.arrivals):
+            if self._home.keeper_was_killed() and not released.is_set():  # another user may have been faster
+                self._launch_keeper()
 
     def _version(self) -> str | None:
         try:

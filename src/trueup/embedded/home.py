@@ -9,7 +9,12 @@ from trueup.embedded import locks
 from trueup.embedded.private import make_private
 
 DATABASE = "trueup"
+
+# What the keeper writes into its lock. A keeper that was killed leaves any of the others behind, and never LEFT.
+STARTING = ""
 READY = "ready"
+FAILED = "failed: "  # and why; the keeper goes on trying
+LEFT = "left"
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,17 @@ class Home:
 
     @property
     def keeper(self) -> Path:
-        """Held by the keeper all its life, so there is at most one; says `ready` once the server can be used."""
+        """Held by the keeper all its life, so there is at most one; says how far it is."""
         return self.directory / "keeper.lock"
 
     @property
     def keeper_log(self) -> Path:
         return self.directory / "keeper.log"
+
+    @property
+    def stopping(self) -> Path:
+        """Exists while a user stops the server, so that the keeper does not take its end for a crash."""
+        return self.directory / "stopping"
 
     @property
     def kept(self) -> Path:
@@ -54,5 +64,13 @@ class Home:
     def has_keeper(self) -> bool:
         return locks.is_locked(self.keeper)
 
-    def keeper_is_ready(self) -> bool:
-        return self.has_keeper() and self.keeper.read_text() == READY
+    def keeper_says(self) -> str:
+        """What the keeper, or the last one there was, said last."""
+        try:
+            return self.keeper.read_text(errors="replace")
+        except FileNotFoundError:
+            return LEFT
+
+    def keeper_was_killed(self) -> bool:
+        """Whether there is no keeper, although the last one did not leave in order."""
+        return not self.has_keeper() and self.keeper_says() != LEFT

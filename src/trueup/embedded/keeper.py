@@ -9,10 +9,12 @@ that was killed. The keeper tries it exclusively, a few times a second, and gets
 the server it keeps the lock until the server is down and it has given up being the keeper. So one who arrives meanwhile
 waits, finds neither server nor keeper, and starts both anew; one who arrived before keeps the keeper from stopping.
 
-Leaves the server alone and ends: when somebody else stopped the server in an orderly way (`postmaster.pid` is gone, while
-a crash leaves it). Ends the server at once: on SIGTERM, and when the directory was deleted, or the data in it.
+A server that crashes is started again, and again while that fails (on a full disk, say), for as long as it has users. Whether
+it crashed or was stopped is decided by its exit status. The keeper leaves when somebody else has stopped the server, and ends
+it at once on SIGTERM, and when the directory was deleted, or the data in it. In all these cases it says that it has left.
 
-If the keeper itself is killed the server runs on. The next user starts a new keeper, which adopts it.
+If the keeper itself is killed the server runs on. Its users notice that it has not left, and start a new keeper, which adopts
+the server or starts it again. An adopted server may be in another container on the same directory; see `cluster`.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from types import FrameType
 
 import psycopg
 
-from trueup.embedded import locks, logfile, postmaster
+from trueup.embedded import locks, logfile
 from trueup.embedded.cluster import Cluster
-from trueup.embedded.home import DATABASE, READY, Home
+from trueup.embedded.home import DATABASE, FAILED, LEFT, READY, STARTING, Home
+from trueup.errors import TrueupError
 
 POLL = 0.25  # seconds: how late the last leave or a crash is noticed; a look costs well under a millisecond
 ENDS_WITHIN = 1.0  # seconds between the end of `postmaster.pid` and that of the server, in an orderly stop
+MAX_PAUSE = 10.0  # seconds between two tries to start a server that does not start
 BECOME_WITHIN = 1.0  # seconds: whoever looks whether there is a keeper holds the keeper's lock for a moment
 
 log = logging.getLogger("trueup.embedded.keeper")  # not __name__, which is __main__ here
@@ -50,6 +54,8 @@ class Keeper:
         self._linger = linger
         self._told_to_stop = False
         self._unused_since: float | None = None
+        self._failures = 0
+        self._next_try = 0.0
 
     def run(self, when_ready: Callable[[], None]) -> None:
         """Start the server, call `when_ready`, and stay until there is nothing left to keep.
@@ -63,11 +69,11 @@ class Keeper:
             when_ready()
             return
         with office:
-            office.write("")
+            office.write(STARTING)
             self._cluster.start()
             _create_database(self._cluster)
             office.write(READY)
-            log.info("keeping PostgreSQL %s", self._cluster.pid)
+            log.info("keeping PostgreSQL %s", self._cluster.pid or "in another container")
             when_ready()
             self._watch(office)
 
@@ -85,24 +91,46 @@ class Keeper:
             if self._told_to_stop:
                 log.info("told to stop")
                 self._cluster.end()
+                _leave(office)
                 return
-            if not self._cluster.running and not self._recover():
+            if self._cluster.running:
+                self._cluster.trim_log()
+                logfile.trim(self._home.keeper_log)
+            elif self._has_ended():
+                _leave(office)
                 return
+            else:
+                self._start_again(office)
             if self._stop_if_unused(office):
                 return
 
-    def _recover(self) -> bool:
-        """Start a crashed server again; False when it did not crash but was stopped, or its directory is being deleted."""
-        if not postmaster.pid_file(self._cluster.data).exists():
-            if self._cluster.ends(within=ENDS_WITHIN):
-                log.info("the server was stopped")
-            else:
-                log.info("the data is gone")
-                self._cluster.abandon()
-            return False
+    def _has_ended(self) -> bool:
+        """Whether a server that does not run was stopped, or its data are being deleted; False when it crashed."""
+        gone = self._cluster.gone(within=ENDS_WITHIN)
+        if not (self._cluster.data / "PG_VERSION").exists():
+            log.info("the data is gone")
+            self._cluster.abandon()
+            return True
+        if gone and (self._home.stopping.exists() or self._cluster.was_stopped()):
+            log.info("the server was stopped")
+            return True
+        return False
+
+    def _start_again(self, office: locks.FileLock) -> None:
+        if time.monotonic() < self._next_try:
+            return
         log.warning("the server crashed; starting it again")
-        self._cluster.start()
-        return True
+        try:
+            self._cluster.start()
+        except (TrueupError, OSError) as error:
+            self._failures += 1
+            pause = min(POLL * 2**self._failures, MAX_PAUSE)
+            self._next_try = time.monotonic() + pause
+            log.error("it does not start; trying again in %.1f s: %s", pause, error)
+            _say(office, f"{FAILED}{error}")
+        else:
+            self._failures = 0
+            _say(office, READY)
 
     def _stop_if_unused(self, office: locks.FileLock) -> bool:
         """Stop the server if nobody has used it for a while; True when that was done."""
@@ -117,7 +145,7 @@ class Keeper:
             log.info("the last user has gone; stopping PostgreSQL %s", self._cluster.pid)
             self._cluster.end()
             # Given up before users may come again, or one of them would take us for a keeper that is still at work.
-            office.release()
+            _leave(office)
             return True
 
     def _lingered(self) -> bool:
@@ -204,6 +232,16 @@ def _keep(keeper: Keeper, launcher: Launcher) -> int:
         launcher.tell(str(error))
         return 1
     return 0
+
+
+def _say(office: locks.FileLock, word: str) -> None:
+    with contextlib.suppress(OSError):  # there may be no room for it on a full disk; the log has it
+        office.write(word)
+
+
+def _leave(office: locks.FileLock) -> None:
+    _say(office, LEFT)
+    office.release()
 
 
 def _create_database(cluster: Cluster) -> None:
