@@ -18,7 +18,6 @@ from tests.support.waiting import wait_until
 from trueup import App
 
 PREFETCH = 1_000  # the default of the setting, which the fleet leaves alone
-CONCURRENCY = 5
 
 
 class Run:
@@ -30,17 +29,23 @@ class Run:
         self.enqueued: set[int] = set()
 
     def enqueue(self, **counts: int) -> None:
-        """So many jobs of each kind, while nothing works on them. Every one is known afterwards."""
+        """Enqueue this many jobs of each kind. Every one is known afterwards, also when a worker has finished it by then."""
+        before = self._known()
         for kind, count in counts.items():
             job = getattr(self.jobs, kind)
             job.enqueue_many_sync([() if kind == "poison" else (n,) for n in range(count)])
-        self.note_enqueued()
-        if len(self.enqueued) < sum(counts.values()):
-            raise AssertionError(f"{sum(counts.values())} jobs were enqueued and {len(self.enqueued)} are there")
+        fresh, asked = self._known() - before, sum(counts.values())
+        self.enqueued |= fresh
+        if len(fresh) < asked:
+            raise AssertionError(f"{asked} jobs were enqueued and {len(fresh)} are there")
 
     def note_enqueued(self) -> None:
-        """Jobs that are live now count as enqueued."""
-        self.enqueued |= {row[0] for row in self.query("select id from trueup.jobs")}
+        """Jobs that are there now count as enqueued."""
+        self.enqueued |= self._known()
+
+    def _known(self) -> set[int]:
+        """Jobs that are live, and those that a worker has finished already."""
+        return {row[0] for row in self.query("select id from trueup.jobs union select id from trueup.history")}
 
     def query(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -82,7 +87,7 @@ class Run:
             transactional=fleet.TRANSACTIONAL,
             outside=fleet.OUTSIDE,
             limits=fleet.LIMITS,
-            most_claimed=PREFETCH + CONCURRENCY,
+            most_claimed=PREFETCH + self.workers.concurrency,
         )
 
     def events(self, name: str) -> list[dict[str, Any]]:

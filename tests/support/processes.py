@@ -100,6 +100,10 @@ class Fleet:
             error.add_note("\n".join(f"-- worker {worker.pid}:\n{worker.said}" for worker in self._workers))
 
     @property
+    def concurrency(self) -> int:
+        return int({**QUICK, **self._settings}["TRUEUP_CONCURRENCY"])
+
+    @property
     def alive(self) -> list[WorkerProcess]:
         return [worker for worker in self._workers if worker.status is None]
 

@@ -114,6 +114,7 @@ def test_commits_wait_for_a_synchronous_standby_and_no_longer_once_it_is_left(
         assert not commit.done()
         standby.start()
         commit.result(timeout=10)
+        standby.catch_up()  # the commit waited until the standby had it on disk, not until it can be read there
         assert history(standby) == [1]
     insert(direct, 2)
 
