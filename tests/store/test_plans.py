@@ -161,7 +161,8 @@ async def explain_everything(explainer: Explainer) -> None:
     mine = [claimed(id=n, holder=HOLDER) for n in range(1, 21)]
     ids = [job.id for job in mine]
     await jobs.claim(HOLDER, "default", 100, ["send"])
-    await jobs.held(HOLDER)
+    await jobs.held_terms(HOLDER)
+    await jobs.held(HOLDER, ids)
     await jobs.complete(HOLDER, mine, [None] * 20)
     await jobs.retry(HOLDER, mine, [aging] * 20, [failure()] * 20)
     await jobs.snooze(HOLDER, mine, [aging] * 20)

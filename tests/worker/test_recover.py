@@ -57,3 +57,25 @@ async def test_what_ends_while_the_database_is_asked_is_not_taken_for_unknown(
             await asyncio.to_thread(wait_until, lambda: len(ran) >= 3000, "all to have run")
             await worker.finisher.flushed()
     assert sorted(ran) == list(range(3000))
+
+
+async def test_jobs_in_hand_are_not_fetched_again_with_their_arguments(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking for lost claims costs an id each for what is known, however large the arguments are."""
+    app, go_on, fetched = App(database_url), asyncio.Event(), list[object]()
+
+    @app.job
+    async def send(text: str) -> None:
+        await go_on.wait()
+
+    async with app:
+        worker = app.worker(concurrency=20)
+        async with worker:
+            await send.enqueue_many(("x" * 1_000,) for _ in range(10))
+            await asyncio.to_thread(wait_until, lambda: len(worker.hand.running) == 10, "all to run")
+            await worker.claimer.stop()
+            monkeypatch.setattr(worker.claimer._jobs, "held", lambda *asked: fetched.append(asked))
+            await worker.claimer._recover(worker._current())
+            go_on.set()
+    assert fetched == []

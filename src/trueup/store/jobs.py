@@ -92,9 +92,13 @@ class Jobs:
         )
         return Claim((ClaimedJob(holder, *row[:-1]) for row in rows), more=bool(rows and rows[0][-1]))
 
-    async def held(self, holder: UUID) -> list[ClaimedJob]:
-        """What this holder has claimed and not finished, as the database knows it."""
-        return [ClaimedJob(holder, *row) for row in await self._fetch("jobs/held", holder=holder)]
+    async def held_terms(self, holder: UUID) -> list[tuple[int, int]]:
+        """(id, term) of what this holder has claimed and not finished, as the database knows it."""
+        return [(job_id, term) for job_id, term in await self._fetch("jobs/held_terms", holder=holder)]
+
+    async def held(self, holder: UUID, ids: Sequence[int]) -> list[ClaimedJob]:
+        """Those of these jobs that this holder has."""
+        return [ClaimedJob(holder, *row) for row in await self._fetch("jobs/held", holder=holder, ids=list(ids))]
 
     async def complete(self, holder: UUID, jobs: Sequence[ClaimedJob], results: Sequence[str | None]) -> set[int]:
         """running -> done. The ids that come back are done; the others were lost."""

@@ -37,6 +37,7 @@ from trueup.worker.service import Service, jittered
 AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
 HOLD_FOR = 1.0  # seconds of work; with more than that in hand, what exceeds the need goes back
 CHECK_HAND_EVERY = 0.25  # seconds, while jobs wait in hand
+RECOVER_AT_ONCE = 50  # jobs, with their arguments, in one answer
 RECOVER_EVERY = 60.0  # seconds between looks for jobs that are ours without our knowing; after a failed claim, at once
 MIN_LANE_PAUSE = (
     0.25  # seconds until a lane is asked again whose due jobs could not be claimed; then twice as long each time
@@ -222,8 +223,9 @@ class Claimer(Service):
         What we know of is noted before the database is asked: what ends meanwhile is then known, not found.
         """
         known = self._hand.knows() | self._finisher.knows()
-        found = [job for job in await self._jobs.held(life.holder) if (job.id, job.term) not in known]
-        self._take(life, found, elapsed())
+        unknown = [job_id for job_id, term in await self._jobs.held_terms(life.holder) if (job_id, term) not in known]
+        for start in range(0, len(unknown), RECOVER_AT_ONCE):
+            self._take(life, await self._jobs.held(life.holder, unknown[start : start + RECOVER_AT_ONCE]), elapsed())
         self._recover_at = elapsed() + RECOVER_EVERY
 
     def _give_back(self) -> None:
