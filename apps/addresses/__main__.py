@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
+from trueup.web.guard import Guard, Rules, check_bind, rules_for
 
 from .chains import canonical, well_formed
 from .config import Config
@@ -20,6 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when all went well, 1 when something failed, 2 when it is not configured."""
     options = _parse(arguments)
     try:
+        if options.command == "serve":
+            check_bind(options.host, Rules.from_environment())
         if options.command == "demo":
             from .demo import run
 
@@ -65,7 +68,8 @@ async def _serve(service: Service, host: str, port: int) -> int:
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
-    server = uvicorn.Server(uvicorn.Config(make_api(service), host=host, port=port, log_config=None))
+    guarded = Guard(make_api(service), rules_for(host))
+    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
     await server.serve()
     return 0 if server.started else 1
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
+from trueup.web.guard import Guard, Rules, check_bind, is_loopback, rules_for
 
 from . import people
 from .config import Config
@@ -22,6 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when all went well, 1 when something failed, 2 when it is not configured."""
     options = _parse(arguments)
     try:
+        if options.command == "serve":
+            check_bind(options.host, Rules.from_environment())
         if options.command == "sink":
             return _serve_sink(options.host, options.port, options.secret)
         service = build(Config.from_environment())
@@ -67,7 +70,8 @@ async def _serve(service: Service, host: str, port: int, *, embedded_worker: boo
 
     await service.prepare()  # what is wrong is told before anything is served
     api = make_api(service, embedded_worker=embedded_worker)
-    server = uvicorn.Server(uvicorn.Config(api, host=host, port=port, log_config=None))
+    guarded = Guard(api, rules_for(host))
+    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
     await server.serve()
     return 0 if server.started else 1
 
@@ -77,7 +81,10 @@ def _serve_sink(host: str, port: int, secret: str | None) -> int:
 
     from .sink import Sink, make_sink
 
-    uvicorn.run(make_sink(Sink(secret)), host=host, port=port, log_config=None, access_log=False)
+    if secret is None and not is_loopback(host):
+        raise ConfigError(f"host {host}: other machines could reach the sink; give --secret, or serve on 127.0.0.1")
+    guarded = Guard(make_sink(Sink(secret)), Rules(hosts=[host]))
+    uvicorn.run(guarded, host=host, port=port, log_config=None, access_log=False)
     return 0
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
+from trueup.web.guard import Guard, Rules, check_bind, rules_for
 
 from . import migrate
 from .config import Config
@@ -19,6 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when all went well, 1 when something failed, 2 when it is not configured."""
     options = _parse(arguments)
     try:
+        if options.command == "serve":
+            check_bind(options.host, Rules.from_environment())
         if options.command == "demo":
             from .demo import run
 
@@ -60,7 +63,8 @@ async def _serve(service: Service, host: str, port: int) -> int:
 
     await service.prepare()  # what is wrong is told before anything is served
     api = make_api(service, embedded_worker=service.config.enabled)
-    server = uvicorn.Server(uvicorn.Config(api, host=host, port=port, log_config=None))
+    guarded = Guard(api, rules_for(host))
+    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
     await server.serve()
     return 0 if server.started else 1
 

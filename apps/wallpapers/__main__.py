@@ -6,23 +6,29 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import re
 import signal
 import sys
 from contextlib import aclosing, suppress
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
+from trueup.web.guard import Rules, check_bind, rules_for
 
 from .config import Config
 from .orphans import ORPHANED_OBJECTS, TooManyOrphans
 from .service import Service, build
 from .storage import StorageUnavailable
 
+UPLOAD = re.compile(r"PUT /wallpapers/[^/]+/content")  # the intake bounds it, in size and in time
+
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when all went well, 1 when something failed, 2 when it is not configured."""
     options = _parse(arguments)
     try:
+        if options.command == "serve":
+            check_bind(options.host, Rules.from_environment())
         if options.command == "demo":
             from .demo import demo
 
@@ -79,7 +85,8 @@ async def _serve(service: Service, options: argparse.Namespace) -> int:
     from .server import Server
 
     await service.prepare()  # what is wrong is told before anything is served
-    server = Server(service, options.host, options.port, reconcile=not options.no_reconciliation)
+    rules = rules_for(options.host, streamed=UPLOAD)
+    server = Server(service, rules, options.host, options.port, reconcile=not options.no_reconciliation)
     await server.serve()
     return 0 if server.started else 1
 

@@ -1,4 +1,4 @@
-"""Looking at pictures: decoding takes time and memory, so only a few are decoded at a time, and never on the event loop."""
+"""Looking at pictures: decoding takes time and memory, so only a few are decoded at a time, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 from trueup import GiveUp
 
 from .content import Content, TooLarge
-from .images import MOST_IMAGE_BYTES, Picture, Rejected, inspect
+from .decoding import decoded
+from .images import MOST_IMAGE_BYTES, Picture, Rejected
 from .recovering import chosen, facts_of, prefix_of
 from .rows import Facts, Upload
 from .storage import Storage
@@ -23,7 +24,7 @@ class Gallery:
     async def look(self, content: Content) -> Picture:
         """Raises Rejected."""
         async with self._decoding:
-            return await asyncio.to_thread(inspect, content.file)
+            return await decoded(content.file)
 
     async def facts(self, upload: Upload) -> Facts | None:
         """Everything about the object of a row, from the object itself; None when the storage says that there is none.

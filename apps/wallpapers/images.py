@@ -7,6 +7,7 @@ one picture. Videos are told apart from other things, because they are to come o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import IO
 
@@ -17,6 +18,13 @@ MOST_VIDEO_BYTES = 200 << 20  # reserved: videos are refused as yet
 HEAD = 64  # bytes; by these a file is recognised
 SMALLEST = (1280, 720)
 LARGEST = (7680, 4320)
+
+MAX_SCANS = 64  # encoders write about ten
+
+# A marker: 0xFF and a byte that is neither stuffing, a restart, nor more filling.
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
+_WITHOUT_LENGTH = frozenset({0x01, 0xD8})
 
 # Pillow warns of large images by default. Our limits are tighter, and asked before anything is decoded.
 Image.MAX_IMAGE_PIXELS = None
@@ -51,10 +59,13 @@ class Picture:
 
 
 def inspect(file: IO[bytes]) -> Picture:
-    """Raises Rejected, saying why. Takes as long as decoding does: not for the event loop."""
+    """Raises Rejected, saying why. Takes as long as decoding does: `decoding` does it in a process of its own."""
     file.seek(0)
     kind = sniff(file.read(HEAD))
     file.seek(0)
+    if kind is JPEG:
+        check_scans(file.read())
+        file.seek(0)
     try:
         with Image.open(file, formats=[kind.pillow]) as image:
             width, height = image.size
@@ -70,6 +81,21 @@ def inspect(file: IO[bytes]) -> Picture:
     finally:
         file.seek(0)
     return Picture(kind, width, height)
+
+
+def check_scans(jpeg: bytes) -> None:
+    """Each scan of a progressive JPEG is a pass over the whole picture, and may be ten bytes long in the file."""
+    scans, at = 0, 2
+    while (marker := _MARKER.search(jpeg, at)) is not None:
+        code, at = marker[0][-1], marker.end()
+        if code == _END_OF_IMAGE:
+            return
+        if code == _START_OF_SCAN:
+            scans += 1
+            if scans > MAX_SCANS:
+                raise Rejected(f"the JPEG image has more than {MAX_SCANS} scans")
+        if code not in _WITHOUT_LENGTH:
+            at += max(2, int.from_bytes(jpeg[at : at + 2], "big"))
 
 
 def check_size(width: int, height: int) -> None:

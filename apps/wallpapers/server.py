@@ -6,13 +6,16 @@ import socket
 
 import uvicorn
 
+from trueup.web.guard import Guard, Rules
+
 from .api import make_api
 from .service import Service
 
 
 class Server(uvicorn.Server):
-    def __init__(self, service: Service, host: str, port: int, *, reconcile: bool) -> None:
-        super().__init__(uvicorn.Config(make_api(service), host=host, port=port, log_config=None))
+    def __init__(self, service: Service, rules: Rules, host: str, port: int, *, reconcile: bool) -> None:
+        guarded = Guard(make_api(service), rules)
+        super().__init__(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
         self._service = service
         self._reconcile = reconcile
 

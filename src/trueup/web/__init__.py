@@ -1,0 +1,1 @@
+"""What trueup and applications on it need to serve HTTP safely."""
