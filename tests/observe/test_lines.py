@@ -10,7 +10,7 @@ import pytest
 from trueup import events
 from trueup.config import Settings
 from trueup.events import Event, Events
-from trueup.observe.lines import LinesHandler, configure_logging
+from trueup.observe.lines import LinesHandler, NowAndThen, configure_logging
 from trueup.observe.logs import attach_logs
 
 FORGED = 'boom\n{"level":"info","message":"all is well"}\r\n12:00:00.000 INFO  all is well\x1b[2K\u2028next'
@@ -184,3 +184,46 @@ def test_a_message_whose_arguments_do_not_fit_is_a_line_all_the_same() -> None:
     configure_logging(Settings(log_format="json"), stream)
     logging.getLogger("trueup.theirs").error("%d of password=%s", "geheim")
     assert json.loads(stream.getvalue())["message"].startswith("%d of")
+
+
+@pytest.fixture
+def driver() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("psycopg")
+    before = (list(logger.handlers), logger.propagate)
+    yield logger
+    logger.handlers[:], logger.propagate = before
+
+
+def test_the_drivers_own_warnings_are_lines_like_ours_and_do_not_flood(driver: logging.Logger) -> None:
+    stream = io.StringIO()
+    for _ in range(2):  # called again, it replaces what it did
+        configure_logging(Settings(log_format="json"), stream)
+    pool = logging.getLogger("psycopg.pool")
+    for number in range(1000):
+        pool.warning("error connecting in %r: %s", "pool-1", f"postgresql://u:geheim@db failed {number}")
+    pool.error("another kind")
+    logging.getLogger("psycopg").warning("discarding closed connection")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["logger"] for line in lines] == ["psycopg.pool", "psycopg.pool", "psycopg"]
+    assert "geheim" not in stream.getvalue()
+
+
+def test_what_was_left_out_is_said_with_the_next_one() -> None:
+    sparse = NowAndThen(0.0)
+    record = logging.makeLogRecord({"name": "psycopg", "msg": "again", "levelno": 30})
+    assert sparse.filter(record)
+    sparse._seconds = 1000.0
+    assert not sparse.filter(logging.makeLogRecord({"name": "psycopg", "msg": "again", "levelno": 30}))
+    sparse._seconds = 0.0
+    assert sparse.filter(record)
+    assert vars(record)["left_out"] == 1
+    for number in range(5000):
+        sparse.filter(logging.makeLogRecord({"name": "psycopg", "msg": f"kind {number}", "levelno": 30}))
+    assert len(sparse._kinds) <= 1000
+
+
+def test_an_application_that_handles_the_drivers_records_keeps_them(driver: logging.Logger) -> None:
+    theirs = logging.StreamHandler(io.StringIO())
+    driver.addHandler(theirs)
+    configure_logging(Settings(log_format="json"), io.StringIO())
+    assert [handler for handler in driver.handlers if not isinstance(handler, logging.NullHandler)] == [theirs]

@@ -299,3 +299,33 @@ def test_the_port_is_ours_also_where_a_service_called_trueup_metrics_sets_the_sa
     ours = {**service, "TRUEUP_METRICS_PORT": "9100"}
     assert load_settings(environ=theirs, directory=tmp_path).metrics_port is None
     assert load_settings(environ=ours, directory=tmp_path).metrics_port == 9100
+
+
+@pytest.mark.asyncio
+async def test_two_workers_of_one_process_serve_their_metrics_together(database_url: str, port: int) -> None:
+    app = App(database_url, metrics_port=port)
+    events = Watched(app)
+
+    @app.job
+    async def counted_together() -> None: ...
+
+    async with app.worker():
+        async with app.worker():
+            assert "trueup_worker_lives_total" in scraped(port)
+        job = await counted_together.enqueue()
+        await events.seen(JobCompleted, job_id=job.id)
+        text = scraped(port)
+        assert 'trueup_jobs_completed_total{kind="counted_together",queue="default"} 1.0' in text
+    with pytest.raises(OSError, match="refused"):
+        scraped(port)
+    await app.close()
+
+
+def test_queues_that_are_made_up_at_run_time_do_not_become_series_without_end(counting: Counting) -> None:
+    for number in range(1000):
+        counting.events.emit(JobsEnqueued("send", f"tenant-{number}", 1, 0))
+        counting.events.emit(JobRetried(**{**dataclasses.asdict(made_up(JobRetried)), "queue": f"tenant-{number}"}))
+    series = [line for line in generate_latest(counting.registry).decode().splitlines() if "tenant-" in line]
+    assert len(series) <= 2 * 2 * metrics.MAX_QUEUES
+    assert counting.value("trueup_jobs_enqueued_total", kind="send", queue="tenant-7") == 1
+    assert counting.value("trueup_jobs_enqueued_total", kind="send", queue=metrics.OTHER_QUEUES) == 900

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -302,3 +306,47 @@ async def test_a_job_that_was_asked_to_stop_and_failed_first_is_not_run_again(st
     await worker.run_pending()
     assert runs == [1]
     assert (await still.store.views.job(job) or {})["state"] == "cancelled"
+
+
+class Peculiar(Exception):
+    """One that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("cls", [Peculiar, GiveUp, Discard, Snooze])
+async def test_a_job_that_failed_leaves_no_cycle_behind(
+    still: App, worker: ManualWorker, cls: Callable[[str], Exception]
+) -> None:
+    kept: list[weakref.ref[Exception]] = []
+
+    @still.job
+    async def failing() -> None:
+        error = cls("1h")
+        kept.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    await failing.enqueue()
+    gc.collect()
+    gc.disable()
+    try:
+        assert await worker.run_pending() == 1
+        assert kept[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("after", ["0s", timedelta()])
+async def test_a_handler_that_always_snoozes_for_no_time_runs_once_per_moment(
+    still: App, worker: ManualWorker, clock: ManualClock, after: Any
+) -> None:
+    @still.job
+    async def impatient() -> None:
+        raise Snooze(after)
+
+    job = await impatient.enqueue()
+    for _ in range(3):
+        assert await worker.run_pending() == 1
+        clock.advance(seconds=1)
+    assert (await view(still, job))["attempt"] == 0

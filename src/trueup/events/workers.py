@@ -73,7 +73,10 @@ class RenewalFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopBlocked(Event):
-    """The event loop has not run for a while; `handler` is the job whose code is on its stack, if it is one."""
+    """The event loop has not run for a while.
+
+    `handler` is the job whose code is on its stack, or else the innermost function that is neither Python's nor a package's.
+    """
 
     name = "worker.loop_blocked"
     handler: str

@@ -73,6 +73,7 @@ class Nothing:
 
 Move = Complete | RetryAfter | SnoozeFor | Bury | Drop | Release | Nothing
 
+MIN_SNOOZE = timedelta(milliseconds=1)  # or a handler that always asks for none would keep a worker going in circles
 DONE_WITHOUT_RESULT = Complete(None)
 
 
@@ -91,13 +92,16 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
         case Undone() if job.snoozed_for < FREE_RETRIES_FOR:
             return SnoozeFor(timedelta(seconds=rng.uniform(*FREE_RETRY_AFTER)))
         case Raised(error) | Undone(error):
-            return _after_error(error, job, retry, rng)
+            move = _after_error(error, job, retry, rng)
+            # What is kept of it is in the move. The frames of its traceback hold the error, and would be a cycle per failure.
+            error.__traceback__ = None
+            return move
 
 
 def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: random.Random) -> Move:
     match error:
         case Snooze(after=after):
-            return SnoozeFor(after)
+            return SnoozeFor(max(after, MIN_SNOOZE))
         case RunSkipped(reason=reason, why=why):
             return Drop(reason, why)
         case Discard(reason=reason):

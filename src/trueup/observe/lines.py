@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import inf
+from time import monotonic
 from typing import Any, TextIO
 
 import orjson
@@ -21,6 +23,8 @@ from trueup.texts import MAX_FACT, clean, clean_fact
 # What every record has; the rest are the facts that `extra=` put there.
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+DRIVER_EVERY = 60.0  # seconds
+MAX_KINDS = 1_000  # of records that are remembered
 _MESSAGE_WIDTH = 20  # most messages; a longer one pushes its fields to the right
 _INDENT = " " * 4  # of stacks: no line of a text from elsewhere starts where our own lines do
 _RESET, _DIM = "\x1b[0m", "\x1b[2m"
@@ -46,6 +50,44 @@ def configure_logging(settings: Settings, stream: TextIO | None = None, *, logge
     logger.addHandler(LinesHandler(settings.log_format, stream or sys.stderr))
     logger.setLevel(settings.log_level.upper())
     logger.propagate = False
+    if logger_name == LOGGER:
+        _configure_driver(settings, stream or sys.stderr)
+
+
+def _configure_driver(settings: Settings, stream: TextIO) -> None:
+    """psycopg and its pool warn by themselves, at every try of every connection: as lines like ours, and now and then."""
+    logger = logging.getLogger("psycopg")
+    if any(not isinstance(handler, LinesHandler | logging.NullHandler) for handler in logger.handlers):
+        return
+    for handler in [handler for handler in logger.handlers if isinstance(handler, LinesHandler)]:
+        logger.removeHandler(handler)
+    lines = LinesHandler(settings.log_format, stream)
+    lines.addFilter(NowAndThen(DRIVER_EVERY))
+    logger.addHandler(lines)
+    logger.propagate = False
+
+
+class NowAndThen(logging.Filter):
+    """One record of a kind (logger, level and template) per `seconds`; it says how many were left out before it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = (record.name, record.levelno, str(record.msg)[:200])
+        now = monotonic()
+        last, left_out = self._kinds.get(kind, (-inf, 0))
+        if now - last < self._seconds:
+            self._kinds[kind] = (last, left_out + 1)
+            return False
+        if len(self._kinds) >= MAX_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = (now, 0)
+        if left_out:
+            record.left_out = left_out
+        return True
 
 
 class LinesHandler(logging.StreamHandler[TextIO]):

@@ -84,7 +84,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.RowClaimLost: Entry(WARNING, "row claim lost"),
         events.RowProposed: Entry(INFO, "row outcome proposed"),
         events.RowsFreed: Entry(INFO, "rows freed from quarantine"),
-        events.SweepCompleted: Entry(INFO, "sweep completed"),
+        events.SweepCompleted: Entry(DEBUG, "sweep completed"),
         events.SweepRefused: Entry(ERROR, "sweep refused"),
         events.ReconcilerDeclared: Entry(DEBUG, "reconciler declared"),
         events.ReconcilerPaused: Entry(WARNING, "reconciler paused"),

@@ -2,7 +2,8 @@
 
 Everything here is counted from the events of this process: nothing asks the database, so a scrape costs it nothing, and the
 sum over all processes is what the fleet did. Labels are names that are written in code (kinds, queues, reconcilers, parts of a
-worker), never keys, ids or texts of errors: their number is bounded by the program, not by its data.
+worker), never keys, ids or texts of errors: their number is bounded by the program, not by its data. Queues can be chosen at run
+time, so only the first hundred have series of their own.
 
 The metrics of a registry are made once, and shared by all Apps of the process that count into it. The events of an App are
 counted once, however often they are attached.
@@ -35,6 +36,8 @@ ROW = ("reconciler",)
 SCAN = ("scan",)
 OUTCOMES = ("changed", "unchanged", "conflict", "retry", "quarantined", "lost")
 
+MAX_QUEUES = 100  # that have series of their own; the others are counted together
+OTHER_QUEUES = "(other)"
 DURATIONS_S = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0)
 JOB_LATENESS_S = (0.01, 0.1, *BOUNDS_S)  # an idle worker picks a job up within milliseconds
 
@@ -55,7 +58,11 @@ class Metric(NamedTuple):
 
 
 METRICS = (
-    Metric("trueup_jobs_enqueued_total", JOB, "Jobs put into a queue by this process."),
+    Metric(
+        "trueup_jobs_enqueued_total",
+        JOB,
+        "Jobs put into a queue by this process, also in transactions that were rolled back later.",
+    ),
     Metric("trueup_jobs_kept_total", JOB, "Jobs not put into a queue: one with their unique key was there."),
     Metric("trueup_jobs_completed_total", JOB, "Jobs done."),
     Metric("trueup_jobs_retried_total", JOB, "Attempts that failed and will be followed by another."),
@@ -99,6 +106,7 @@ class Instruments:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._by_name = {metric.name: _make(metric, registry) for metric in METRICS}
         self._counted: dict[Events, _Subscription] = {}
+        self._queues: set[str] = set()
 
     def attach(self, source: Events) -> None:
         with _lock:
@@ -136,7 +144,18 @@ class Instruments:
 
     def _one(self, name: str, labels: Mapping[str, str]) -> Any:
         metric = self._by_name[name]
+        if "queue" in labels:
+            labels = {**labels, "queue": self._queue(labels["queue"])}
         return metric.labels(**labels) if labels else metric
+
+    def _queue(self, queue: str) -> str:
+        """A queue may be chosen per call, by a tenant's name, say. Series are never dropped, so their number is bounded."""
+        if queue in self._queues:
+            return queue
+        if len(self._queues) >= MAX_QUEUES:
+            return OTHER_QUEUES
+        self._queues.add(queue)
+        return queue
 
 
 @dataclass(slots=True)
@@ -191,25 +210,54 @@ def attach_metrics(events: Events, registry: CollectorRegistry | None = None) ->
 
 
 class MetricsServer:
-    """Serves a registry over HTTP, from threads of its own, until `close`."""
+    """Serves a registry over HTTP, from threads of its own, until `close`.
+
+    Workers of one process that are told the same address share what listens there: they count into one registry.
+    """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._metrics: Metrics | None = metrics
         try:
-            self._server, self._thread = prometheus_client.start_http_server(port, host, metrics.registry)
+            with _listening_lock:
+                listening = _listening.get(self._address)
+                if listening is None:
+                    listening = _listening[self._address] = _Listening(
+                        *prometheus_client.start_http_server(port, host, metrics.registry)
+                    )
+                listening.holders += 1
         except OSError as error:
             metrics.detach()
             raise ConfigError(
                 f"metrics cannot be served at {host}:{port}: {error.strerror or error}; change metrics_port or "
                 "metrics_host, and give each process a port of its own"
             ) from None
-        self._metrics = metrics
 
     def close(self) -> None:
-        """Returns when nothing is served any more; takes up to half a second."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-        self._metrics.detach()
+        """Returns when nothing is served any more, unless for others; takes up to half a second. May be called twice."""
+        metrics, self._metrics = self._metrics, None
+        if metrics is None:
+            return
+        with _listening_lock:
+            listening = _listening[self._address]
+            listening.holders -= 1
+            if not listening.holders:
+                del _listening[self._address]
+                listening.server.shutdown()
+                listening.server.server_close()
+                listening.thread.join()
+        metrics.detach()
+
+
+@dataclass(slots=True)
+class _Listening:
+    server: Any
+    thread: threading.Thread
+    holders: int = 0
+
+
+_listening_lock = threading.Lock()
+_listening: dict[tuple[str, int], _Listening] = {}
 
 
 def serve_metrics(events: Events, host: str, port: int) -> MetricsServer:

@@ -11,12 +11,14 @@ Should everything fail, the lease simply expires and another worker rescues the 
 from __future__ import annotations
 
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import psycopg
@@ -169,4 +171,20 @@ class Renewer:
             if walked.f_code in names:
                 handler = names[walked.f_code]
         stack = "".join(traceback.format_stack(frame, limit=8))
-        self._events.emit(LoopBlocked(handler or frame.f_code.co_qualname, round(silent, 2), stack))
+        self._events.emit(LoopBlocked(handler or _application_code(frame), round(silent, 2), stack))
+
+
+def _application_code(frame: FrameType) -> str:
+    """The innermost function on the stack that is neither Python's nor a package's, "" if there is none."""
+    for walked, _ in traceback.walk_stack(frame):
+        file = walked.f_code.co_filename
+        if not file.startswith(_NOT_APPLICATION) and "-packages" not in file:
+            return walked.f_code.co_qualname
+    return ""
+
+
+_NOT_APPLICATION = (
+    "<",
+    str(Path(__file__).parent.parent),
+    *(path for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))),
+)
