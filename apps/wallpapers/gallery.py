@@ -7,7 +7,7 @@ import asyncio
 from trueup import GiveUp
 
 from .content import Content, TooLarge
-from .decoding import decoded
+from .decoding import Decoder
 from .images import MOST_IMAGE_BYTES, Picture, Rejected
 from .recovering import chosen, facts_of, prefix_of
 from .rows import Facts, Upload
@@ -20,11 +20,17 @@ class Gallery:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._decoding = asyncio.Semaphore(AT_A_TIME)
+        self._idle: list[Decoder] = []
 
     async def look(self, content: Content) -> Picture:
         """Raises Rejected."""
         async with self._decoding:
-            return await decoded(content.file)
+            decoder = self._idle.pop() if self._idle else await asyncio.to_thread(Decoder)
+            try:
+                return await decoder.look(content.file)
+            finally:
+                if decoder.alive:
+                    self._idle.append(decoder)
 
     async def facts(self, upload: Upload) -> Facts | None:
         """Everything about the object of a row, from the object itself; None when the storage says that there is none.

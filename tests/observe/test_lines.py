@@ -23,12 +23,13 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def logger() -> Iterator[logging.Logger]:
-    """The logger `trueup`, put back as it was."""
-    logger = logging.getLogger("trueup")
-    before = (list(logger.handlers), logger.level, logger.propagate)
-    yield logger
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
+    """The logger `trueup`; it and the driver's are put back as they were."""
+    loggers = [logging.getLogger(name) for name in ("trueup", "psycopg")]
+    before = [(list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
+    yield loggers[0]
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 def written(event: Event, log_format: str, stream: io.StringIO | None = None) -> str:
@@ -187,11 +188,10 @@ def test_a_message_whose_arguments_do_not_fit_is_a_line_all_the_same() -> None:
 
 
 @pytest.fixture
-def driver() -> Iterator[logging.Logger]:
+def driver() -> logging.Logger:
     logger = logging.getLogger("psycopg")
-    before = (list(logger.handlers), logger.propagate)
-    yield logger
-    logger.handlers[:], logger.propagate = before
+    logger.handlers[:] = []  # also what another test has left there
+    return logger
 
 
 def test_the_drivers_own_warnings_are_lines_like_ours_and_do_not_flood(driver: logging.Logger) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 import time
+from collections.abc import Iterator
 from io import BytesIO
 from tempfile import SpooledTemporaryFile, TemporaryFile
 
-import psutil
 import pytest
 from PIL import Image
 
-from apps.wallpapers.decoding import decoded
-from apps.wallpapers.images import MAX_SCANS, Rejected, inspect
+from apps.wallpapers.decoding import Decoder
+from apps.wallpapers.images import MAX_SCANS, Rejected, UnsupportedType, inspect
 from tests.apps.wallpapers.pictures import picture
 
-SCAN = re.compile(rb"\xff\xda\x00\x08\x01.{5}", re.DOTALL)
 EMPTY_SCAN = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00"  # of the AC coefficients of the first component, without data
 
 
@@ -53,36 +52,56 @@ def test_broken_segments_end_the_counting(broken: bytes) -> None:
         inspect(BytesIO(b"\xff\xd8" + broken))
 
 
+@pytest.fixture
+def decoder() -> Iterator[Decoder]:
+    decoder = Decoder()
+    yield decoder
+    decoder.kill()
+
+
 @pytest.mark.asyncio
-async def test_a_picture_is_decoded_in_another_process() -> None:
+async def test_pictures_are_decoded_in_another_process_one_after_the_other(decoder: Decoder) -> None:
     with SpooledTemporaryFile[bytes](max_size=100 << 20) as file:
         file.write(picture(1, "PNG", (1920, 1080)))
-        found = await decoded(file)
-        assert (found.kind.file_type, found.width, found.height) == ("png", 1920, 1080)
+        for _ in range(2):
+            found = await decoder.look(file)
+            assert (found.kind.file_type, found.width, found.height) == ("png", 1920, 1080)
         assert file.read(4) == b"\x89PNG"  # from the start, for whoever stores it next
-        file.seek(0)
         file.truncate(200)
         with pytest.raises(Rejected, match="cannot be read"):
-            await decoded(file)
+            await decoder.look(file)
+        file.truncate(0)
+        with pytest.raises(UnsupportedType, match="empty"):
+            await decoder.look(file)
+    assert decoder.alive
 
 
 @pytest.mark.asyncio
-async def test_decoding_that_takes_too_long_is_over_when_that_is_told() -> None:
+async def test_decoding_that_takes_too_long_is_over_when_that_is_told(decoder: Decoder) -> None:
     with TemporaryFile() as file:
         file.write(progressive(MAX_SCANS - 20))
-        await _warm()
-        before = _descendants()
         with pytest.raises(Rejected, match="took longer"):
-            await decoded(file, within=0.001)
-        assert _descendants() <= before
+            await decoder.look(file, within=0.001)
+    assert not decoder.alive
 
 
-async def _warm() -> None:
-    """The server that processes are forked from has started."""
+@pytest.mark.asyncio
+async def test_decoding_that_is_cancelled_is_over_then(decoder: Decoder) -> None:
+    with TemporaryFile() as file:
+        file.write(progressive(MAX_SCANS - 20))
+        looking = asyncio.create_task(decoder.look(file))
+        await asyncio.sleep(0)
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+    assert not decoder.alive
+
+
+@pytest.mark.asyncio
+async def test_a_decoder_that_dies_costs_one_picture(decoder: Decoder) -> None:
     with TemporaryFile() as file:
         file.write(picture(1, "PNG", (1920, 1080)))
-        await decoded(file)
-
-
-def _descendants() -> set[int]:
-    return {process.pid for process in psutil.Process().children(recursive=True)}
+        await decoder.look(file)
+        decoder.kill()
+        with pytest.raises(Rejected, match="ended the decoder"):
+            await decoder.look(file)
