@@ -18,6 +18,7 @@ from apps.plain_api import plain_api
 
 from . import rows
 from .content import TooLarge
+from .decoding import Undecided
 from .ids import PATTERN
 from .images import MOST_IMAGE_BYTES, MOST_VIDEO_BYTES, Rejected, UnsupportedType
 from .intake import Refused
@@ -81,6 +82,10 @@ def make_api(service: Service) -> FastAPI:
     async def no_storage(_: Request, error: StorageUnavailable) -> JSONResponse:
         detail = {"detail": "the storage cannot be reached; send the picture again"}
         return JSONResponse(detail, status_code=503, headers={"Retry-After": "30"})
+
+    @api.exception_handler(Undecided)
+    async def undecided(_: Request, error: Undecided) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, status_code=503, headers={"Retry-After": "30"})
 
     @api.exception_handler(Rejected)
     async def rejected(_: Request, error: Rejected) -> JSONResponse:

@@ -26,6 +26,10 @@ START_WITHIN = 30.0  # seconds for the process to be ready
 ROOT = Path(__file__).parents[2]
 
 
+class Undecided(Exception):
+    """Nothing is known about the picture. It may be made to do this, or the machine is too busy: worth another try."""
+
+
 class Decoder:
     """One picture at a time."""
 
@@ -49,7 +53,7 @@ class Decoder:
         self._end()
 
     async def look(self, file: IO[bytes], within: float = DECODE_WITHIN) -> Picture:
-        """What the file is. Raises Rejected, also when that took too long; the process has ended then."""
+        """What the file is. Raises Rejected; Undecided when it took too long, and the process has ended then."""
         spooled: Any = file
         if hasattr(spooled, "rollover"):
             spooled.rollover()  # to the disk, where another process can read it
@@ -84,10 +88,10 @@ class Decoder:
             return dict(json.loads(answer))
         except TimeoutError:
             self.kill()
-            return {"rejected": f"the image took longer than {within:g} s to decode"}
+            raise Undecided(f"the image took longer than {within:g} s to decode") from None
         except OSError:
             self.kill()
-            return {"rejected": "the image cannot be read: decoding it ended the decoder"}
+            raise Undecided("decoding the image ended the decoder") from None
         finally:
             os.close(descriptor)
 

@@ -23,7 +23,7 @@ class Gallery:
         self._idle: list[Decoder] = []
 
     async def look(self, content: Content) -> Picture:
-        """Raises Rejected."""
+        """Raises Rejected, or Undecided."""
         async with self._decoding:
             decoder = self._idle.pop() if self._idle else await asyncio.to_thread(Decoder)
             try:

@@ -11,7 +11,7 @@ from tempfile import SpooledTemporaryFile, TemporaryFile
 import pytest
 from PIL import Image
 
-from apps.wallpapers.decoding import Decoder
+from apps.wallpapers.decoding import Decoder, Undecided
 from apps.wallpapers.images import MAX_SCANS, Rejected, UnsupportedType, inspect
 from tests.apps.wallpapers.pictures import picture
 
@@ -80,7 +80,7 @@ async def test_pictures_are_decoded_in_another_process_one_after_the_other(decod
 async def test_decoding_that_takes_too_long_is_over_when_that_is_told(decoder: Decoder) -> None:
     with TemporaryFile() as file:
         file.write(progressive(MAX_SCANS - 20))
-        with pytest.raises(Rejected, match="took longer"):
+        with pytest.raises(Undecided, match="took longer"):
             await decoder.look(file, within=0.001)
     assert not decoder.alive
 
@@ -103,5 +103,5 @@ async def test_a_decoder_that_dies_costs_one_picture(decoder: Decoder) -> None:
         file.write(picture(1, "PNG", (1920, 1080)))
         await decoder.look(file)
         decoder.kill()
-        with pytest.raises(Rejected, match="ended the decoder"):
+        with pytest.raises(Undecided, match="ended the decoder"):
             await decoder.look(file)
