@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from trueup.store.load import Statements, names, source
+from trueup.store.load import Statements, compose, names, source
+from trueup.store.migrate import all_steps
 
 EVERY = list(names())
 FIXED = {"schema", "carried", "priorities", "bytes", "taken", "now", "rested"}
@@ -23,6 +24,13 @@ def test_every_statement_can_be_composed_and_names_no_schema_itself(name: str) -
 def test_every_statement_file_holds_what_its_folder_and_name_promise(name: str) -> None:
     assert re.fullmatch(r"[a-z]+/[a-z_]+", name)
     assert source(name).rstrip().endswith(";")
+
+
+def test_statements_can_be_sent_to_a_database_of_any_encoding() -> None:
+    """Comments go to the server, too, and a database in LATIN1 has no word for an ellipsis."""
+    steps = {step.name: compose(step.text, "trueup") for step in all_steps()}
+    assert [name for name in EVERY if not source(name).isascii()] == []
+    assert [name for name, text in steps.items() if not text.isascii()] == []
 
 
 def test_a_schema_is_quoted_as_an_identifier() -> None:

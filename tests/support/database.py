@@ -48,8 +48,14 @@ class TestServer:
 
     @contextmanager
     def database(self, template: str = TEMPLATE) -> Iterator[str]:
+        with self.made(f"template {template} strategy file_copy") as url:
+            yield url
+
+    @contextmanager
+    def made(self, how: str) -> Iterator[str]:
+        """A database that is made with these options."""
         name = f"test_{next(self._numbers)}"
-        self._execute(f"create database {name} template {template} strategy file_copy")
+        self._execute(f"create database {name} {how}")
         try:
             yield self.cluster.url(name)
         finally:

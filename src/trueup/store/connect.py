@@ -65,6 +65,9 @@ def may_pass(error: BaseException) -> bool:
 ON_REQUEST = 1_000_000_000
 PID = b"select pg_catalog.pg_backend_pid()"
 
+ISO_DATES = b"set datestyle to iso"
+PLAIN_INTERVALS = b"set intervalstyle to postgres"
+
 KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -86,10 +89,44 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prep
         raise ConfigError(f"database_url is not a PostgreSQL URL: {describe(error)}") from None
     defaults: dict[str, Any] = {
         **KEEPALIVE,
+        "client_encoding": "UTF8",  # what the role or the database has may lack characters of jobs' arguments
         "application_name": f"trueup {part}",
         "connect_timeout": max(1, round(connect_timeout.total_seconds())),
     }
     return {**defaults, **given, "autocommit": True, "prepare_threshold": ON_REQUEST if prepare else None}
+
+
+async def open_connection(settings: dict[str, Any]) -> psycopg.AsyncConnection[Any]:
+    connection = await psycopg.AsyncConnection.connect(**settings)
+    await make_readable(connection)
+    return connection
+
+
+async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Have moments come as psycopg can read them, whatever the role or the database has; costs nothing where they do.
+
+    libpq takes no DateStyle among its parameters, and PgBouncer no `options`. It does remember a DateStyle for each client.
+    An IntervalStyle it does not, so that one is set only where no pooler stands in between.
+    """
+    if not _iso(connection):
+        await connection.execute(ISO_DATES)
+    if not _plain_intervals(connection) and await leads_to_the_server(connection):
+        await connection.execute(PLAIN_INTERVALS)
+
+
+def make_readable_sync(connection: psycopg.Connection[Any]) -> None:
+    if not _iso(connection):
+        connection.execute(ISO_DATES)
+    if not _plain_intervals(connection) and connection.execute(PID).fetchone() == (connection.info.backend_pid,):
+        connection.execute(PLAIN_INTERVALS)
+
+
+def _iso(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+    return (connection.info.parameter_status("DateStyle") or "ISO").startswith("ISO")
+
+
+def _plain_intervals(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+    return (connection.info.parameter_status("IntervalStyle") or "postgres") == "postgres"
 
 
 async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
@@ -102,11 +139,13 @@ async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
 
 
 async def prepare_if_possible(connection: psycopg.AsyncConnection[Any]) -> None:
+    await make_readable(connection)
     if await leads_to_the_server(connection):
         connection.prepare_threshold = ON_REQUEST
 
 
 def prepare_if_possible_sync(connection: psycopg.Connection[Any]) -> None:
+    make_readable_sync(connection)
     if connection.execute(PID).fetchone() == (connection.info.backend_pid,):
         connection.prepare_threshold = ON_REQUEST
 

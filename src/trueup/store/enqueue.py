@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any
 
@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from trueup import faults
 from trueup.clock import Clock
-from trueup.errors import ConfigError, DuplicateJob
+from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
 from trueup.jobs.job import Draft
 from trueup.store.asyncpg import AsyncpgConnection
 from trueup.store.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
@@ -25,6 +25,7 @@ from trueup.store.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TRIES = 10  # a unique key's job may finish between "it exists" and "which one is it"; each try sees a newer state
 
 
@@ -114,14 +115,14 @@ class Enqueue:
                 yield
             return
         if tx.info.transaction_status == TransactionStatus.IDLE:
-            await fetch(tx, self._statements["session/now"], {"now": None})
+            await fetch(tx, self._statements["session/microseconds"], {"now": None})
         async with tx.transaction():
             yield
 
     @contextmanager
     def _savepoint_sync(self, tx: Connection[Any]) -> Iterator[None]:
         if tx.info.transaction_status == TransactionStatus.IDLE:
-            fetch_sync(tx, self._statements["session/now"], {"now": None})
+            fetch_sync(tx, self._statements["session/microseconds"], {"now": None})
         with tx.transaction():
             yield
 
@@ -134,8 +135,8 @@ class Enqueue:
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return await drive(self._batches(template, drafts), connection)
-        ((now,),) = await fetch(connection, self._statements["session/now"], {"now": self._clock.now()})
-        lines = _CopyLines(template, now, self._aging)
+        ((now,),) = await fetch(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
+        lines = _CopyLines(template, now, self._aging, connection.info.encoding)
         async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 await copy.write(block)
@@ -152,8 +153,8 @@ class Enqueue:
         drafts = chain(first, drafts)
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._batches(template, drafts), connection)
-        ((now,),) = fetch_sync(connection, self._statements["session/now"], {"now": self._clock.now()})
-        lines = _CopyLines(template, now, self._aging)
+        ((now,),) = fetch_sync(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
+        lines = _CopyLines(template, now, self._aging, connection.info.encoding)
         with Cursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 copy.write(block)
@@ -300,10 +301,13 @@ class Enqueue:
 
 
 class _CopyLines:
-    """Drafts as COPY text. Everything but the key and the arguments is the same for all of them."""
+    """Drafts as COPY text, in the encoding of the connection. All but the key and the arguments is the same for all of them."""
 
-    def __init__(self, template: Draft, now: datetime, aging: timedelta) -> None:
+    def __init__(self, template: Draft, microseconds: int, aging: timedelta, encoding: str) -> None:
         self.count = 0
+        self._kind = template.kind
+        self._encoding = encoding
+        now = EPOCH + timedelta(microseconds=microseconds)
         self.run_at = (template.run_at or now) + template.delay
         rank = self.run_at - template.priority * aging
         fixed = (
@@ -328,10 +332,20 @@ class _CopyLines:
             size += len(line)
             self.count += 1
             if size >= BLOCK:
-                yield "".join(lines).encode()
+                yield self._encoded(lines)
                 lines, size = [], 0
         if lines:
-            yield "".join(lines).encode()
+            yield self._encoded(lines)
+
+    def _encoded(self, lines: Sequence[str]) -> bytes:
+        try:
+            return "".join(lines).encode(self._encoding)
+        except UnicodeEncodeError as error:
+            unfit = error.object[error.start]
+            raise InvalidArguments(
+                f"{self._kind}: {unfit!r} does not exist in {self._encoding}, the encoding of the caller's connection; "
+                "connect with client_encoding=UTF8"
+            ) from None
 
 
 def _escape(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from psycopg import errors, sql
@@ -13,6 +13,7 @@ from trueup.clock import Clock
 from trueup.store.jobs import Database
 from trueup.store.line import fetch
 from trueup.store.load import Statements
+from trueup.texts import describe
 
 AHEAD = 3  # days made in advance: housekeeping may be down that long before rows go to the catch-all partition
 LOCK = "trueup history"
@@ -42,6 +43,7 @@ class Kept:
 class Pruned:
     created: list[str]
     dropped: list[str]
+    refused: str | None = None  # what this role may not do, as PostgreSQL says it
 
 
 def day_name(parent: str, day: date) -> str:
@@ -74,15 +76,23 @@ class History:
         Several at once would lock several partitions, and readers of the whole history lock them in another order.
         """
         pruned = Pruned([], [])
+        try:
+            await self._days(pruned, kept, ahead)
+        except errors.InsufficientPrivilege as error:  # rows expire from the catch-all partition all the same
+            pruned = replace(pruned, refused=describe(error))
+        await self._expire(kept)
+        return pruned
+
+    async def _days(self, pruned: Pruned, kept: Kept, ahead: int) -> None:
         ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
+        for (name,) in await self._database.fetch(self._statements["history/unidentified"]):
+            await self._alone(name, "history/identify")
         rows = await self._database.fetch(self._statements["history/partitions"], {"schema": self._statements.schema})
         for parent, keep in kept.by_parent().items():
             days = {day for row in rows if row[0] == parent and (day := day_of(row[1]))}
             create, drop = plan(now, keep, days, ahead)
             pruned.created.extend([name for day in create if (name := await self._create(parent, day))])
             pruned.dropped.extend([name for day in drop if (name := await self._drop(parent, day))])
-        await self._expire(kept)
-        return pruned
 
     async def _create(self, parent: str, day: date) -> str | None:
         return await self._alone(

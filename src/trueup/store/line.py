@@ -18,7 +18,7 @@ from psycopg import AsyncConnection, IsolationLevel
 from trueup.clock import elapsed
 from trueup.events import DatabaseLost, DatabaseRestored, Events
 from trueup.store import message
-from trueup.store.connect import RETRYABLE, abort, connection_settings, leads_to_the_server
+from trueup.store.connect import RETRYABLE, abort, connection_settings, leads_to_the_server, open_connection
 from trueup.store.load import source
 from trueup.store.message import Answers, Call, Conversation, Part
 from trueup.store.message import Rows as Rows
@@ -110,7 +110,7 @@ class Line:
 
     async def _open(self) -> AsyncConnection[Any]:
         async with asyncio.timeout(self._connect_timeout * 2):
-            connection = await AsyncConnection.connect(**self._settings)
+            connection = await open_connection(self._settings)
         # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
@@ -155,7 +155,7 @@ async def fetch_steered(
 
     All goes in one message, and with it what begins and ends the transaction.
     """
-    answers = await message.send(connection, b"BEGIN", steer, Call(query, params), b"COMMIT")
+    answers = await message.send(connection, message.BEGIN, steer, Call(query, params), b"COMMIT")
     if answers.error is not None:
         await message.roll_back(connection)
     return answers.check().rows(STEERED)

@@ -56,6 +56,10 @@ class Call(NamedTuple):
 
 Part = bytes | Call  # one statement
 
+# Statements of ours lock what they change and look after that. With the snapshot of a stricter level, which a role may have as its
+# default, one that has waited for a lock would be refused.
+BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+
 
 class Answers:
     """One for each statement that was completed, in their order; and the error that ended it, if one did."""

@@ -25,6 +25,9 @@ from trueup.store import message
 from trueup.store.connect import (
     connection_settings,
     leads_to_the_server,
+    make_readable,
+    make_readable_sync,
+    open_connection,
     prepare_if_possible,
     prepare_if_possible_sync,
     went_away,
@@ -54,7 +57,7 @@ class Pool:
     ) -> None:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
-        self._configure = prepare_if_possible if prepare == "auto" else None
+        self._configure = prepare_if_possible if prepare == "auto" else make_readable
         self._size = size
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
@@ -153,7 +156,7 @@ class Few:
             if not went_away(connection):
                 return connection
             await connection.close()
-        connection = await AsyncConnection.connect(**self._settings)
+        connection = await open_connection(self._settings)
         if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
             message.keep(connection)
         return connection
@@ -187,7 +190,7 @@ class SyncPool:
         self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto", part: str = "pool"
     ) -> None:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
-        self._configure = prepare_if_possible_sync if prepare == "auto" else None
+        self._configure = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()  # handlers in threads come all at once

@@ -13,7 +13,7 @@ from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.store import loaders
-from trueup.store.connect import connection_settings
+from trueup.store.connect import connection_settings, is_away, make_readable_sync
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
 from trueup.store.jobs import Jobs
@@ -100,7 +100,9 @@ class Store:
 
     def connect_sync(self, part: str) -> Connection[Any]:
         try:
-            return Connection.connect(**connection_settings(self.url, part, self.connect_timeout))
+            connection = Connection.connect(**connection_settings(self.url, part, self.connect_timeout))
+            make_readable_sync(connection)
+            return connection
         except psycopg.OperationalError as error:
             raise unavailable(self.url, error) from None
 
@@ -114,4 +116,7 @@ class Store:
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
+    """For people: that it cannot be reached, or that it was reached and refuses."""
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None and not is_away(error):
+        return DatabaseUnavailable(f"the database at {mask(url)} refuses: {describe(error)}")
     return DatabaseUnavailable(f"cannot connect to {mask(url)}: {describe(error)}")

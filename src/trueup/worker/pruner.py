@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from trueup.events import Events, HistoryDayCreated, HistoryDayDropped
+from trueup.events import Events, HistoryDayCreated, HistoryDayDropped, ServiceFailed
 from trueup.store.history import AHEAD, History, Kept, Pruned
 from trueup.worker.service import Service, jittered
 
@@ -17,6 +17,7 @@ class Pruner(Service):
         self._history = history
         self._kept = kept
         self._every = every.total_seconds()
+        self._refused: str | None = None
 
     async def run_once(self) -> float:
         await self.prune()
@@ -29,4 +30,8 @@ class Pruner(Service):
             self.events.emit(HistoryDayCreated(partition))
         for partition in pruned.dropped:
             self.events.emit(HistoryDayDropped(partition))
+        if pruned.refused is not None and pruned.refused != self._refused:  # said once
+            advice = "days of the history are neither made nor dropped; let the owner of the schema run a worker"
+            self.events.emit(ServiceFailed(self.name, "InsufficientPrivilege", f"{pruned.refused}: {advice}"))
+        self._refused = pruned.refused
         return pruned

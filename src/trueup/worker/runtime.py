@@ -35,7 +35,7 @@ from trueup.leases.trust import Trust
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
-from trueup.store.connect import RETRYABLE
+from trueup.store.connect import RETRYABLE, is_away
 from trueup.store.declarations import Declaration, Declarations
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
@@ -299,7 +299,10 @@ class Worker:
         """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
         try:
             await self.pruner.prune(ahead=0)
-        except psycopg.errors.InsufficientPrivilege as error:  # the catch-all serves, and the pruner will say so again
+        except psycopg.Error as error:
+            if is_away(error):
+                raise
+            # The catch-all serves, and the pruner tries again: what is wrong with old rows must not keep new ones waiting.
             self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)))
 
     async def begin_life(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import random
 
 from trueup.events import Events, ServiceFailed
-from trueup.store.connect import RETRYABLE
+from trueup.store.connect import RETRYABLE, is_away, may_pass
 from trueup.texts import describe, type_name
 
 LONGEST_PAUSE = 5.0  # seconds between tries while the database is away
@@ -62,18 +62,25 @@ class Service:
             try:
                 pause = await self.run_once()
                 failures = 0
-            except RETRYABLE:
+            except RETRYABLE as error:
                 failures += 1
+                if not (
+                    is_away(error) or may_pass(error)
+                ):  # the database is there, and refuses: people must hear of it
+                    self._failed(error)
                 # Nobody who wakes us can bring the database back, so only a stop cuts this pause short.
                 await _wait(self._stop, min(LONGEST_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1))  # noqa: S311
             except Exception as error:
-                self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
+                self._failed(error)
                 await _wait(self._stop, 1.0)
             else:
                 if pause > 0:
                     await _wait(self._wake, pause)
                 else:
                     await asyncio.sleep(0)
+
+    def _failed(self, error: Exception) -> None:
+        self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

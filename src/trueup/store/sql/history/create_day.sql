@@ -3,5 +3,6 @@
 -- it is. That takes milliseconds; what goes to other parents goes on.
 set local lock_timeout = '2s';
 create table {schema}.{day} (like {schema}.{parent} including defaults including constraints);
+alter table {schema}.{day} replica identity full; -- as 0009_pre_replica_identity has it; it is not taken over from the parent
 lock table {schema}.{parent} in share row exclusive mode;
 alter table {schema}.{parent} attach partition {schema}.{day} for values from ({first}) to ({last});

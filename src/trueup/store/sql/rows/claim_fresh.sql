@@ -3,7 +3,7 @@
 -- Walks the user's table from where the sweep has come to, a window at a time, so that a claim costs the same however many rows
 -- have been looked at before. Index: rows_pkey, and one of the user's own (IndexMissing names the one that would serve).
 -- Single rows are looked up by their keys alone (`limit 1`, `offset 0`: nothing else can be pushed in there), and what must be
--- compared with all of a batch is hashed (`in (…) is true`): statistics from before the backlog came would have it otherwise.
+-- compared with all of a batch is hashed (`in (...) is true`): statistics from before the backlog came would have it otherwise.
 -- Locks the user's row before what is known about it, as every statement over both does: so they cannot wait for one another.
 with seen as materialized (
   select w.*, row_number() over (order by {sorted}) as trueup_n

@@ -1,0 +1,142 @@
+"""Any PostgreSQL that people run: each server and each configuration takes the same set of round trips."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.support import round_trips
+from tests.support.database import TEMPLATE, TestServer
+from tests.support.debian_server import DebianServer
+from tests.support.majors import WHEELS, MajorServer
+from tests.support.memory import in_memory
+from trueup import App
+from trueup.store.migrate import Migrator
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+NEWEST, DEBIAN = "newest", "debian 15"
+
+
+class Servers:
+    """Each is started when it is first asked for, and runs until the session ends."""
+
+    def __init__(self, newest: TestServer) -> None:
+        self._started: dict[str, TestServer] = {NEWEST: newest}
+        self._stack = ExitStack()
+
+    def __getitem__(self, name: str) -> TestServer:
+        if name not in self._started:
+            directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory()))
+            self._started[name] = self._stack.enter_context(self._server(name, Path(directory) / "pg"))
+        return self._started[name]
+
+    def _server(self, name: str, directory: Path) -> TestServer:
+        if name == DEBIAN:
+            return DebianServer(directory, wal_level="logical")
+        return MajorServer(directory, int(name))
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def servers(server: TestServer) -> Iterator[Servers]:
+    servers = Servers(server)
+    yield servers
+    servers.close()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A server, how its database was made, and what its database sets for every session."""
+
+    title: str
+    server: str = NEWEST
+    made: str = f"template {TEMPLATE}"
+    settings: tuple[tuple[str, str], ...] = ()
+    after: str = ""  # statements, before anything is stored
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def sets(title: str, **settings: str) -> Case:
+    return Case(title, settings=tuple(settings.items()))
+
+
+CASES = [
+    *(Case(str(major), server=str(major)) for major in sorted({*WHEELS, 16})),
+    Case("debian with jit", server=DEBIAN),
+    Case(
+        "icu collation",
+        server=DEBIAN,
+        made="template template0 encoding 'UTF8' locale_provider icu icu_locale 'de-u-kn' locale 'C'",
+    ),
+    Case("latin1 database", made="template template0 encoding 'LATIN1' locale_provider libc locale 'C'"),
+    Case("published, logical", server=DEBIAN, after="create publication everything for all tables"),
+    Case("published", after="create publication everything for all tables"),
+    sets("latin1 client", client_encoding="LATIN1"),
+    sets("lima", timezone="America/Lima"),
+    sets("kathmandu", timezone="Asia/Kathmandu"),
+    sets("german dates", datestyle="German"),
+    sets("sql dates", datestyle="SQL, DMY"),
+    sets("sql intervals", intervalstyle="sql_standard"),
+    sets("iso intervals", intervalstyle="iso_8601"),
+    sets("serializable", default_transaction_isolation="serializable"),
+    sets("repeatable read", default_transaction_isolation="repeatable read"),
+    sets("short timeouts", statement_timeout="3s", lock_timeout="1s", idle_in_transaction_session_timeout="2s"),
+    sets(
+        "hostile text settings",
+        bytea_output="escape",
+        extra_float_digits="-15",
+        standard_conforming_strings="off",
+        quote_all_identifiers="on",
+    ),
+]
+
+
+@contextmanager
+def database(server: TestServer, case: Case) -> Iterator[str]:
+    with server.made(case.made) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            Migrator(connection, "trueup").migrate()
+            connection.execute(round_trips.TABLES.encode() + case.after.encode())
+            name = sql.Identifier(connection.info.dbname)
+            for setting, value in case.settings:
+                values = sql.SQL(", ").join(sql.Literal(part) for part in value.split(", "))
+                connection.execute(
+                    sql.SQL("alter database {} set {} = {}").format(name, sql.Identifier(setting), values)
+                )
+        yield url
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_everything_works(servers: Servers, case: Case) -> None:
+    with database(servers[case.server], case) as url:
+        await round_trips.everything(url)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+async def test_workers_that_start_at_once_all_start_whatever_the_isolation_level(servers: Servers, level: str) -> None:
+    with database(servers[NEWEST], sets(level, default_transaction_isolation=level)) as url:
+        apps = [App(url) for _ in range(5)]
+        for app in apps:
+            round_trips.declare_jobs(app, [])
+            app.every("1h")(nothing)
+        async with AsyncExitStack() as stack:
+            for app in apps:
+                await stack.enter_async_context(app)
+            await asyncio.gather(*(stack.enter_async_context(app.worker()) for app in apps))
+            assert round_trips.count(url, "trueup.workers") == len(apps)
+
+
+async def nothing() -> None: ...
