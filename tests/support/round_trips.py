@@ -55,7 +55,7 @@ def declare_rows(app: App) -> None:
         "papers", key="id", state="state", changed_at="changed_at", lease_columns=("leased_by", "leased_until")
     )
 
-    @papers.reconcile("by_lease", rate="1000/s", retry=SOON, **OFTEN)
+    @papers.reconcile("by_lease", rate="1000/s", retry=SOON, concurrency=1, **OFTEN)
     async def by_lease(paper: Row, *, ctx: Context) -> None:
         async with ctx.transaction(To("done")) as tx:
             await tx.execute(WRITE, ["by_lease", paper.id])
@@ -64,7 +64,7 @@ def declare_rows(app: App) -> None:
     async def by_columns(paper: Row) -> To:
         return To("done")
 
-    @papers.reconcile("by_row_lock", claim="row_lock", retry=SOON, **OFTEN)
+    @papers.reconcile("by_row_lock", claim="row_lock", retry=SOON, concurrency=1, **OFTEN)
     async def by_row_lock(paper: Row, *, tx: AsyncConnection[Any]) -> To:
         await tx.execute(WRITE, ["by_row_lock", paper.id])
         return To("done")

@@ -9,6 +9,7 @@ the worker's row goes. A second request to stop means now.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -75,6 +76,10 @@ class Stopped:
 
     released: int
     abandoned: int
+
+
+# A fleet that starts at once declares the same things. Where single statements are serializable by default, one of them wins each time.
+COLLISIONS = 20
 
 
 class Worker:
@@ -266,7 +271,14 @@ class Worker:
         await asyncio.to_thread(self.store.check_schema)
         await self.team.gather()
         await self._make_history_ready()
-        await self.begin_life()
+        for left in reversed(range(COLLISIONS)):
+            try:
+                await self.begin_life()
+                break
+            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):  # others start right now
+                if not left:
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
 
     async def _serve_metrics(self) -> None:
         if self.settings.metrics_port is None:
