@@ -151,8 +151,8 @@ async def work(app: App, url: str, web_url: str, look: str) -> None:
         await until(lambda: count(look, "trueup.history where kind = 'limited' and state = 'done'") == 3)
         await until(lambda: count(look, "trueup.history where kind = 'orphan' and state = 'done' and crashes = 1") == 1)
         await until(lambda: len(said) == 3 * BULK + 3)
-        await app.schedules.trigger("secondly")
         web.close_sync()
+    await app.schedules.trigger("secondly")
     assert set(said) == {LATIN}
     assert count(look, "written") == 2 * ROWS
     assert count(look, "(select due_at from trueup.ticks group by due_at having count(*) > 1) as twice") == 0
