@@ -55,6 +55,9 @@ select pg_get_indexdef(indexrelid) from pg_index
 """
 
 
+IDENTITIES = """
+select relname from pg_class where relnamespace = %s::regnamespace and relkind = 'r' and relreplident = 'f' order by relname
+"""
 TRIGGERS = """
 select pg_get_triggerdef(t.oid) from pg_trigger as t join pg_class as c on c.oid = t.tgrelid
  where c.relnamespace = %s::regnamespace and not t.tgisinternal and t.tgparentid = 0 order by c.relname, t.tgname
@@ -67,7 +70,11 @@ def describe(connection: psycopg.Connection[Any], schema: str) -> str:
     sequences = [f"create sequence {{schema}}.{name};" for (name,) in connection.execute(SEQUENCES, [schema])]
     tables = [_table(connection, *row) for row in connection.execute(TABLES, [schema]).fetchall()]
     triggers = [f"{text};" for (text,) in connection.execute(TRIGGERS, [schema])]
-    text = "\n\n".join([*functions, *sequences, *tables, *triggers]).replace("timestamp with time zone", "timestamptz")
+    identified = [name for (name,) in connection.execute(IDENTITIES, [schema])]
+    identities = [f"alter table {{schema}}.{name} replica identity full;" for name in identified]
+    text = "\n\n".join([*functions, *sequences, *tables, *identities, *triggers]).replace(
+        "timestamp with time zone", "timestamptz"
+    )
     text = text.replace("'{}'", "'{{}}'")  # what is in single braces is filled in
     return text.replace(f'"{schema}".', "{schema}.").replace(f"{schema}.", "{schema}.") + "\n"
 

@@ -363,4 +363,10 @@ create table {schema}.workers (
   constraint workers_pkey PRIMARY KEY (holder)
 ) with (fillfactor=50);
 
+alter table {schema}.history_cancelled_rest replica identity full;
+
+alter table {schema}.history_dead_rest replica identity full;
+
+alter table {schema}.history_done_rest replica identity full;
+
 CREATE TRIGGER leases_term BEFORE INSERT ON {schema}.leases FOR EACH ROW EXECUTE FUNCTION {schema}.lease_term();
