@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -8,8 +9,8 @@ import pytest
 from tests.store.desk import Desk, draft
 from tests.support.interleave import Side, interleave
 from trueup.errors import DuplicateJob
-from trueup.jobs.job import OnConflict
-from trueup.store.enqueue import Stored
+from trueup.jobs.job import ClaimedJob, OnConflict
+from trueup.store.enqueue import Stored, StoredMany
 from trueup.store.store import Store
 
 pytestmark = pytest.mark.asyncio
@@ -66,3 +67,36 @@ async def test_a_key_freed_by_a_finish_in_flight_is_taken_anew_once_it_has_commi
 
     _, second = await interleave(store, hold=complete, then=putting("2"))
     assert second.value.created
+
+
+@pytest.mark.parametrize("count", [2, 40, 1_200])
+async def test_batches_with_the_same_keys_in_another_order_do_not_wait_for_each_other(
+    store: Store, desk: Desk, count: int
+) -> None:
+    keys = [f"key {n:04}" for n in range(count)]
+
+    async def put(order: list[str]) -> StoredMany:
+        template = draft()
+        drafts = (template.with_args("{}", "", key) for key in order)
+        async with store.pool.transaction() as connection:
+            return await store.enqueue.many(template, drafts, connection)
+
+    stored = await asyncio.gather(*(put(keys if n % 2 else keys[::-1]) for n in range(6)))
+    assert sorted(each.created for each in stored) == [0] * 5 + [count]
+    assert await desk.scalar("select count(*) from trueup.jobs") == count
+
+
+@pytest.mark.parametrize("window", [None, timedelta(hours=1)])
+async def test_a_job_that_is_claimed_while_it_is_to_be_replaced_is_named_and_nothing_is_lost_silently(
+    desk: Desk, store: Store, window: timedelta | None
+) -> None:
+    """Whoever replaces either has replaced it, or is told that it runs."""
+    await store.enqueue.one(draft(unique_key="u", args="1", unique_for=window))
+    holder = await desk.worker()
+
+    async def claim(side: Side) -> list[ClaimedJob]:
+        return await side.jobs.claim(holder, "default", 1, ["send"])
+
+    claimed, replaced = await interleave(store, hold=claim, then=putting("2", "replace", window))
+    assert [job.args for job in claimed] == ["1"]
+    assert isinstance(replaced.error, DuplicateJob)

@@ -24,6 +24,7 @@ from trueup.store.pool import Pool, SyncPool
 from trueup.store.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
+IN_ORDER = 10_000  # unique keys are taken in their order, so many of a batch at a time
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TRIES = 10  # a unique key's job may finish between "it exists" and "which one is it"; each try sees a newer state
@@ -99,7 +100,7 @@ class Enqueue:
 
     async def together(self, drafts: Sequence[Draft], tx: AsyncConnection[Any]) -> None:
         """Store jobs of any kinds in a transaction that is ours. Raises DuplicateJob when one of them says so."""
-        plain = [draft for draft in drafts if draft.on_conflict == "keep" and draft.unique_for is None]
+        plain = _in_order([draft for draft in drafts if draft.on_conflict == "keep" and draft.unique_for is None])
         for start in range(0, len(plain), ONE_STATEMENT):
             ask = self._insert(plain[start : start + ONE_STATEMENT])
             await fetch(tx, ask.query, ask.params)
@@ -199,7 +200,9 @@ class Enqueue:
                 if draft.on_conflict == "raise" or (draft.on_conflict == "replace" and state != "queued"):
                     raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
                 if draft.on_conflict == "replace":
-                    return (yield from self._replace(draft)) or Stored(job_id, created=False)
+                    if (replaced := (yield from self._replace(draft))) is not None:
+                        return replaced
+                    continue  # a worker has claimed it meanwhile
                 return Stored(job_id, created=False)
         raise ConfigError(f"{draft.kind}: unique key {draft.unique_key!r} could not be taken in {TRIES} tries")
 
@@ -244,12 +247,16 @@ class Enqueue:
 
     def _batches(self, template: Draft, drafts: Iterator[Draft]) -> Steps[StoredMany]:
         created = asked = 0
-        while batch := list(islice(drafts, ONE_STATEMENT)):
-            rows = yield self._insert(batch)
-            created += len(rows)
-            asked += len(batch)
-            if template.on_conflict == "raise" and len(rows) < len(batch):
-                yield from self._raise_for_first_missing(batch, {row[2] for row in rows})
+        while some := list(islice(drafts, ONE_STATEMENT)):
+            if some[0].unique_key is not None:
+                some = _in_order([*some, *islice(drafts, IN_ORDER - len(some))])
+            for start in range(0, len(some), ONE_STATEMENT):
+                batch = some[start : start + ONE_STATEMENT]
+                rows = yield self._insert(batch)
+                created += len(rows)
+                asked += len(batch)
+                if template.on_conflict == "raise" and len(rows) < len(batch):
+                    yield from self._raise_for_first_missing(batch, {row[2] for row in rows})
         return StoredMany(created, asked - created)
 
     def _raise_for_first_missing(self, batch: Sequence[Draft], stored: set[str | None]) -> Steps[None]:
@@ -298,6 +305,13 @@ class Enqueue:
 
     def _ask(self, statement: str, *, often: bool = False, **params: Any) -> Ask:
         return Ask(self._statements[statement], {"now": self._clock.now(), **params}, often)
+
+
+def _in_order(drafts: list[Draft]) -> list[Draft]:
+    """Two transactions that take the same unique keys in another order would wait for each other."""
+    return sorted(
+        drafts, key=lambda draft: (draft.kind, draft.unique_key) if draft.unique_key is not None else ("", "")
+    )
 
 
 class _CopyLines:
