@@ -15,6 +15,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from trueup.embedded import binaries, datadir, locks, logfile, nonroot, postmaster, processes, sockets
+from trueup.embedded import binaries, confined, datadir, locks, logfile, nonroot, postmaster, processes, sockets
 from trueup.embedded.private import make_private
 from trueup.errors import DatabaseUnavailable
 
@@ -47,7 +48,8 @@ class Cluster:
 
     `settings` are given to the server at each start and win over its configuration files. With `tcp` it also listens on
     a port of 127.0.0.1, with a generated password, and `url` leads there; the port stays the same for the directory's
-    life. All methods are synchronous, may be called by several processes, and work as root and as an ordinary user.
+    life. With `confined`, and as root, it can open no files but its own and the system's, as far as the kernel allows; a
+    tablespace must then be inside the directory. All methods are synchronous, may be called by several processes, and work as root and as an ordinary user.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Cluster:
         major: int | None = None,
         settings: Mapping[str, str] | None = None,
         tcp: bool = False,
+        confined: bool = False,
     ) -> None:
         self.directory = Path(directory).resolve()
         self.data = self.directory / "data"
@@ -66,6 +69,7 @@ class Cluster:
         self._major = major
         self._settings = dict(settings or {})
         self._tcp = tcp
+        self._confined = confined
         self._port_file = self.directory / "port"
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -283,7 +287,14 @@ class Cluster:
         with logfile.open_to_append(self.log) as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
-                [*way.prefix, self.programs / "postgres", "-D", self.data, *settings],
+                [
+                    *way.prefix,
+                    *self._confinement(socket_directory),
+                    self.programs / "postgres",
+                    "-D",
+                    self.data,
+                    *settings,
+                ],
                 cwd=self.data,
                 env=datadir.environment(),
                 stdin=subprocess.DEVNULL,
@@ -294,6 +305,18 @@ class Cluster:
                 **way.options,
             )
         return self._process
+
+    def _confinement(self, socket_directory: Path) -> list[str | Path]:
+        """What goes before the program to keep it from all files but these. Another user than root has nothing to hide."""
+        if not self._confined or nonroot.way() != nonroot.IN_NAMESPACE or os.geteuid() != 0:
+            return []
+        installed = self.programs.parent
+        libraries = installed.parent.with_name(f"{installed.parent.name}.libs")
+        moved = [
+            link.resolve() for link in (self.data / "pg_wal", *(self.data / "pg_tblspc").glob("*")) if link.is_symlink()
+        ]
+        script = [sys.executable, "-I", "-S", confined.__file__]
+        return [*script, installed, libraries, "-w", self.directory, socket_directory, *moved, "--"]
 
     def _clear_remains(self, socket_directory: Path) -> None:
         """Remove what a killed server left and what would keep the next one from starting.

@@ -180,7 +180,7 @@ def main() -> int:
     os.close(reader)
     home = Home(options.directory)
     _detach(home)
-    cluster = Cluster(home.cluster, major=options.major, settings=dict(options.set))
+    cluster = Cluster(home.cluster, major=options.major, settings=dict(options.set), confined=True)
     return _keep(Keeper(home, cluster, linger=options.linger), Launcher(writer))
 
 
