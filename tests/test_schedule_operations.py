@@ -14,12 +14,16 @@ from trueup import App, ConfigError, Job, NotFound, Retry, Tick, UnknownKind
 from trueup.events import ScheduleChanged
 from trueup.schedule_operations import ScheduleOperations
 from trueup.schedules import Cron, Every, Once, yearly
+from trueup.store.history import Kept
 from trueup.testing.clock import NOON, ManualClock
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
 
 HOURLY = Cron("0 * * * *")
+
+DAY = timedelta(days=1)
+KEPT = Kept(done=DAY, cancelled=DAY, dead=DAY, ticks=90 * DAY, sweeps=DAY)
 
 
 class Shop:
@@ -399,3 +403,111 @@ async def test_after_changes_made_while_ticks_fire_every_tick_is_accounted_for_o
 async def settled(app: App) -> datetime:
     """A moment that the database, too, takes for past."""
     return await app.store.schedules.now()
+
+
+# -- a moment that is past, or has passed -----------------------------------------------------------------------------------
+
+
+async def test_a_moment_that_is_past_is_refused_when_it_is_given(shop: Shop) -> None:
+    call = shop.report.call(shop="north")
+    with pytest.raises(ConfigError, match=r"schedule 'late': Once at .* is past; give a moment to come"):
+        await shop.schedules.create("late", Once(hours(-1)), call)
+    assert await shop.schedules.list() == []
+    await shop.schedules.create("soon", Once(hours(1)), call)
+    with pytest.raises(ConfigError, match="is past"):
+        await shop.schedules.edit("soon", spec=Once(hours(-1)))
+    assert (await shop.schedules.show("soon"))["next_due_at"] == hours(1)
+
+
+async def test_a_moment_within_its_grace_is_late_and_not_missed(shop: Shop) -> None:
+    """The clock of whoever creates it may be behind the database's."""
+    at = NOON - timedelta(seconds=30)
+    await shop.schedules.create("now", Once(at), shop.report.call(shop="north"))
+    await shop.pass_by(seconds=1)
+    assert await shop.ticks("now") == [(at, "fired", None)]
+    assert (await shop.schedules.audit()).clean
+
+
+async def test_a_schedule_whose_only_tick_has_fired_is_finished_and_then_forgotten(shop: Shop) -> None:
+    await shop.schedules.create("once", Once(hours(1)), shop.report.call(shop="north"))
+    await shop.pass_by(hours=1)
+    shown = await shop.schedules.show("once")
+    assert (shown["state"], shown["next_due_at"]) == ("finished", None)
+    assert (await shop.app.store.views.planning())["finished"] == 1
+    assert not await shop.schedules.pause("once")
+    with pytest.raises(ConfigError, match="'once' already, and is finished: delete it first"):
+        await shop.schedules.create("once", Once(hours(9)), shop.report.call(shop="north"))
+    await shop.pass_by(days=2)
+    await shop.app.store.history.prune(KEPT)
+    assert await shop.schedules.list() == []
+    assert (await shop.schedules.audit()).clean, "its ledger is kept for longer"
+
+
+async def test_a_finished_schedule_that_is_given_a_new_moment_is_active_again(shop: Shop) -> None:
+    await shop.schedules.create("once", Once(hours(1)), shop.report.call(shop="north"))
+    await shop.pass_by(hours=1)
+    assert await shop.schedules.edit("once", spec=Once(hours(3)))
+    await shop.pass_by(hours=2)
+    assert [due_at for due_at, *_ in await shop.ticks("once")] == [hours(1), hours(3)]
+    assert (await shop.schedules.audit()).clean
+
+
+@pytest.mark.parametrize("way", ["fired by an older release", "resumed after its moment"])
+async def test_a_schedule_without_a_tick_to_come_is_finished_by_housekeeping(shop: Shop, way: str) -> None:
+    await shop.schedules.create("once", Once(hours(1)), shop.report.call(shop="north"))
+    if way == "resumed after its moment":
+        await shop.schedules.pause("once")
+        await shop.pass_by(hours=2)
+        await shop.schedules.resume("once")
+    else:
+        await shop.pass_by(hours=1)
+        async with shop.app.store.pool.use() as connection:
+            await connection.execute("update trueup.schedules set state = 'active'")
+    await shop.app.store.history.prune(KEPT)
+    assert (await shop.schedules.show("once"))["state"] == "finished"
+
+
+# -- what running workers declare -------------------------------------------------------------------------------------------
+
+
+async def declare(shop: Shop) -> ManualWorker:
+    @shop.app.cron("0 * * * *")
+    async def nightly(tick: Tick) -> None: ...
+
+    worker = ManualWorker(shop.app)
+    await worker.begin()
+    return worker
+
+
+async def test_what_running_workers_declare_is_not_retired_by_hand(shop: Shop) -> None:
+    worker = await declare(shop)
+    with pytest.raises(ConfigError, match=r"declared by running workers \(unnamed service, release unknown\)"):
+        await shop.schedules.retire("nightly")
+    await shop.hourly("made")
+    with pytest.raises(ConfigError, match="not declared in code; delete it instead"):
+        await shop.schedules.retire("made")
+    shop.clock.advance(minutes=5)  # its lease is over
+    assert await shop.schedules.retire("nightly", "moved to cron")
+    assert not await shop.schedules.retire("nightly")
+    shown = await shop.schedules.show("nightly")
+    assert (shown["state"], shown["note"]) == ("retired", "moved to cron")
+    await worker.end()
+
+
+@pytest.mark.parametrize("loss", ["delete from trueup.schedules", "update trueup.schedules set state = 'retired'"])
+@pytest.mark.parametrize("known", ["by the code that asks", "by running workers"])
+async def test_an_audit_finds_what_is_declared_and_does_not_fire(shop: Shop, loss: str, known: str) -> None:
+    worker = await declare(shop)
+    app = shop.app if known == "by the code that asks" else App(shop.app.store.url, clock=shop.clock)
+    await app.open()
+    assert (await app.schedules.audit()).clean
+    async with shop.app.store.pool.use() as connection:
+        await connection.execute(loss.encode())
+    found = await app.schedules.audit()
+    assert not found.clean
+    missing = {findings.name: findings.missing for findings in found.schedules}
+    assert missing["nightly"] == f"declared in code, and {'retired' if 'retired' in loss else 'not stored'}"
+    assert (await app.schedules.attention())["missing"] == ["nightly"]
+    if app is not shop.app:
+        await app.close()
+    await worker.end()

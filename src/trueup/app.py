@@ -230,6 +230,7 @@ class App:
                 connect_timeout=self.settings.connect_timeout,
                 statement_timeout=self.settings.statement_timeout,
                 prepare=self.settings.prepare,
+                retire_after=self.settings.retire_after,
             )
             if self._embedded is not None:
                 self._store.migrate()  # nobody else looks after a server that is ours
@@ -373,8 +374,10 @@ class App:
 
     @property
     def schedules(self) -> ScheduleOperations:
-        """What people do to schedules: create, edit, pause, resume, delete, trigger, backfill, preview, audit."""
-        return ScheduleOperations(self.store, self.registry, self.events, self.settings.keep_ticks)
+        """What people do to schedules: create, edit, pause, resume, retire, delete, trigger, backfill, audit."""
+        return ScheduleOperations(
+            self.store, self.registry, self.events, self.settings.keep_ticks, declared=tuple(self._schedules)
+        )
 
     @property
     def reconcilers(self) -> ReconcileOperations:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby, islice
 from typing import Any
@@ -28,6 +29,13 @@ class Audit:
     @property
     def clean(self) -> bool:
         return all(findings.clean for findings in self.schedules)
+
+    def with_missing(self, missing: Mapping[str, str]) -> Audit:
+        """The same, with those that code declares and that do not fire, each with the reason."""
+        found = {findings.name: findings for findings in self.schedules}
+        for name, why in missing.items():
+            found.setdefault(name, Findings(name)).missing = why
+        return replace(self, schedules=tuple(found[name] for name in sorted(found)))
 
 
 async def audit(schedules: Schedules, within: timedelta, kept: timedelta) -> Audit:

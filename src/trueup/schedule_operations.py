@@ -7,7 +7,7 @@ in the code: people can pause, trigger and backfill it, and nothing else. The CL
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -54,12 +54,20 @@ class Policy(TypedDict, total=False):
 
 
 class ScheduleOperations:
-    def __init__(self, store: Store, registry: Registry, events: Events, keep_ticks: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        events: Events,
+        keep_ticks: timedelta,
+        declared: Sequence[str] = (),
+    ) -> None:
         self._store = store
         self._schedules = store.schedules
         self._registry = registry
         self._events = events
         self._keep_ticks = keep_ticks
+        self._declared = declared
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -104,8 +112,25 @@ class ScheduleOperations:
         """Ticks again, from now on; those of the pause are not made up for. False when it was not paused."""
         return await self._moved(name, "resumed", await self._schedules.resume([name]))
 
+    async def retire(self, name: str, reason: str = "retired by a person") -> bool:
+        """End a schedule that code declared and no running worker declares. False when it was retired already.
+
+        Raises ConfigError while a running worker declares it, because that would bring it back, and for one that people made.
+        """
+        stored = await self._schedules.get(name)
+        if stored.origin == "people":
+            raise ConfigError(f"schedule {name!r} was not declared in code; delete it instead")
+        by = await self._store.declarations.declared_by(name)
+        if by:
+            who = ", ".join(sorted({_who(service, release) for service, release in by}))
+            raise ConfigError(
+                f"schedule {name!r} is declared by running workers ({who}), which would bring it back;"
+                " remove it from the code first, or pause it"
+            )
+        return await self._moved(name, "retired", await self._schedules.retire([name], reason))
+
     async def delete(self, name: str) -> None:
-        """Forget a schedule that people made, or one that code declares no more. Its ledger stays."""
+        """Forget a schedule that people made, or one that is retired. Its ledger stays."""
         if not await self._schedules.delete(name):
             await self._made_by_people(name, "deleted")
             raise NotFound(f"no schedule is called {name!r}")  # it was there a moment ago, perhaps
@@ -180,8 +205,20 @@ class ScheduleOperations:
         return in_year(spec, year)
 
     async def audit(self, since: Duration = "7d") -> Audit:
-        """Expected ticks against the ledger, for the time since then; see `schedules.audit`."""
-        return await audit(self._schedules, parse_duration(since), self._keep_ticks)
+        """Expected ticks against the ledger, for the time since then; see `schedules.audit`.
+
+        Also finds schedules that this App's code or a running worker declares, and that are not stored or are retired.
+        """
+        found = await audit(self._schedules, parse_duration(since), self._keep_ticks)
+        missing = await self._store.declarations.missing(self._declared)
+        return found.with_missing({name: _why_missing(state) for name, state in missing.items()})
+
+    async def attention(self) -> Record:
+        """What is wrong between the code of running workers and what is stored, as names: `missing` is declared and does not
+        fire, `undeclared` fires although no running worker declares it."""
+        declarations = self._store.declarations
+        undeclared = [each.name for each in await declarations.undeclared()]
+        return {"missing": sorted(await declarations.missing()), "undeclared": undeclared}
 
     # -- common -------------------------------------------------------------------------------------------------------
 
@@ -218,8 +255,8 @@ class ScheduleOperations:
             stored = await self._schedules.get(name)
         except NotFound:
             return taken
-        if stored.state == "retired":
-            return f"{taken}; code declared it once and does no more: delete it first"
+        if stored.state in ("retired", "finished"):
+            return f"{taken}, and is {stored.state}: delete it first"
         return f"{taken}, {'declared in code' if stored.origin == 'code' else 'made by people'}; choose another name"
 
     async def _moved(self, name: str, what: str, changed: set[str]) -> bool:
@@ -241,6 +278,14 @@ def _with(policy: SchedulePolicy, given: Policy) -> SchedulePolicy:
     durations = ("catch_up", "grace", "jitter")
     read: dict[str, Any] = {key: parse_duration(value) if key in durations else value for key, value in given.items()}
     return replace(policy, **read)
+
+
+def _who(service: str | None, release: str | None) -> str:
+    return f"{service or 'unnamed service'}, release {release or 'unknown'}"
+
+
+def _why_missing(state: str | None) -> str:
+    return "declared in code, and not stored" if state is None else f"declared in code, and {state}"
 
 
 def _call(stored: StoredSchedule) -> Draft:

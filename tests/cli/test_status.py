@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 from collections.abc import Callable
 
+import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
+from trueup import App
+from trueup.testing.worker import ManualWorker
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -52,3 +56,54 @@ def test_watching_without_a_terminal_writes_json_lines_until_interrupted(start: 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "")
+
+
+def living(database_url: str, declare: Callable[[App], None]) -> None:
+    """A worker that runs, seen from outside: it has declared, and its lease is good."""
+
+    async def begin() -> None:
+        async with App(database_url) as app:
+            declare(app)
+            worker = ManualWorker(app)
+            await worker.begin()
+            await worker.end()
+
+    asyncio.run(begin())
+
+
+def nightly(app: App) -> None:
+    @app.cron("0 3 * * *")
+    async def nightly() -> None: ...
+
+
+def test_a_kind_that_no_running_worker_knows_is_shown(cli: Cli, database_url: str) -> None:
+    living(database_url, nightly)
+    cli("jobs", "enqueue", "add", "[1]")
+    assert [(each["kind"], each["queue"], each["waiting"]) for each in cli("status", "--json").json["unserved"]] == [
+        ("add", "default", 1)
+    ]
+    assert "add waits in queue default" in cli("status").out
+
+
+def test_a_schedule_that_running_workers_declare_and_that_is_gone_is_shown(cli: Cli, database_url: str) -> None:
+    living(database_url, nightly)
+    assert "To look at" not in cli("status").out
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("delete from trueup.schedules")
+    assert cli("status", "--json").json["schedules"]["missing"] == ["nightly"]
+    assert "schedule nightly: running workers declare it, and it is not stored" in cli("status").out
+    audit = cli("audit")
+    assert audit.code == 1
+    assert "nightly: missing: declared in code, and not stored" in audit.out
+
+
+def test_a_schedule_that_no_running_worker_declares_is_shown_and_can_be_retired(cli: Cli, database_url: str) -> None:
+    living(database_url, nightly)
+    assert cli("schedules", "retire", "nightly").code == 2, "it would come back"
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update trueup.workers set lease_until = now()")
+    living(database_url, lambda app: None)
+    assert "trueup schedules retire nightly" in cli("status").out
+    assert cli("schedules", "retire", "nightly", "--reason", "moved").out == "retired schedule nightly\n"
+    assert "To look at" not in cli("status").out
+    assert cli("schedules", "retire", "nightly").code == 1

@@ -124,8 +124,9 @@ async def test_schedules_due_at_the_same_moment_are_all_fired(desk: Desk, store:
 async def test_a_single_tick_fires_and_nothing_follows(desk: Desk, store: Store, clock: ManualClock) -> None:
     await store.schedules.put(entry(spec=Once(NOON + HOUR)))
     clock.advance(days=2)
-    assert await store.schedules.plan() == Planned(fired=1)
-    assert (await store.schedules.get("nightly")).next_due_at is None
+    assert await store.schedules.plan() == Planned(fired=1, finished=("nightly",))
+    stored = await store.schedules.get("nightly")
+    assert (stored.state, stored.next_due_at) == ("finished", None)
     clock.advance(days=2)
     assert await store.schedules.plan() == Planned()
 

@@ -29,7 +29,7 @@ def audit(
 ) -> None:
     """Compare the ticks that were expected with the ledger.
 
-    Lists gaps (passed over), overdue ticks (nobody has decided yet), unexpected ones, and runs without a tick of their own. Exits with 1 if there is any.
+    Lists gaps (passed over), overdue ticks (not decided yet), unexpected ones, runs without a tick of their own, and schedules that code declares and that do not fire. Exits with 1 if there is any.
     """
     found = session.run(lambda app: app.schedules.audit(since))
     if session.json:
@@ -67,7 +67,9 @@ def _show(found: Audit) -> None:
     for findings in found.schedules:
         for line in _lines(findings):
             output.say(f"{findings.name}: {line}")
-    verdict = "every tick is accounted for" if found.clean else "not every tick is accounted for"
+    verdict = "every tick is accounted for" if found.clean else "something is wrong"
+    if not found.clean and all(findings.missing is None for findings in found.schedules):
+        verdict = "not every tick is accounted for"
     output.note(f"{verdict}, from {_moment(found.since)} to {_moment(found.until)}")
 
 
@@ -80,6 +82,8 @@ def _lines(findings: Findings) -> Iterator[str]:
         + (f"whose run is job {each.recorded}" if each.recorded is not None else "which is no tick of the ledger")
         for each in findings.astray
     )
+    if findings.missing is not None:
+        yield f"missing: {findings.missing}; does a worker run?"
     if findings.unreadable is not None:
         yield f"not judged: {findings.unreadable}"
 

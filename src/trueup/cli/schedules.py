@@ -138,10 +138,24 @@ def resume(session: Session, name: Name) -> None:
     _move(session, name, "resumed", "it is not paused", lambda app: app.schedules.resume(name))
 
 
+@group.command("retire")
+@with_session
+def retire(
+    session: Session,
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a note.")] = "retired by a person",
+) -> None:
+    """End a schedule that was declared in code and that no running worker declares.
+
+    If code declares it again, it comes back.
+    """
+    _move(session, name, "retired", "it is retired already", lambda app: app.schedules.retire(name, reason))
+
+
 @group.command("delete")
 @with_session
 def delete(session: Session, name: Name, yes: YesOption = False) -> None:
-    """Forget a schedule that people made, or one that code declares no more.
+    """Forget a schedule that people made, or one that is retired.
 
     Its ledger stays, and runs that wait are run.
     """

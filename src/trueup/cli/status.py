@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LATELY = 3600.0  # seconds: how far back ended jobs are counted
 SHORTEST_PAUSE = 0.1  # seconds
+SCHEDULE_STATES = ("active", "paused", "retired", "finished")
 
 
 @with_session
@@ -54,7 +55,8 @@ async def look(app: App) -> dict[str, Any]:
         "workers": await views.workers(),
         "ended_last_hour": await views.ended(LATELY),
         "dead": await views.count(state="dead"),
-        "schedules": await views.planning(),
+        "schedules": {**await views.planning(), **await app.schedules.attention()},
+        "unserved": await views.unserved(),
         "reconcilers": await app.reconcilers.summary(),
     }
 
@@ -62,12 +64,26 @@ async def look(app: App) -> dict[str, Any]:
 def tables(seen: dict[str, Any]) -> list[Table]:
     shown = [_queues(seen["queues"]), _workers(seen["workers"]), _ended(seen["ended_last_hour"], seen["dead"])]
     states = seen["schedules"]
-    if states["active"] or states["paused"] or states["retired"]:
+    if any(states[name] for name in SCHEDULE_STATES):
         shown.append(_schedules(states))
     sweeping = seen["reconcilers"]
     if sweeping["active"] or sweeping["paused"] or sweeping["resting"]:
         shown.append(_reconcilers(sweeping))
-    return shown
+    attention = _attention(seen)
+    return [*shown, attention] if attention.rows else shown
+
+
+def _attention(seen: dict[str, Any]) -> Table:
+    table = Table("To look at", [Column("what", wide=True)])
+    for each in seen["unserved"] if seen["workers"] else ():
+        waits = f"{each['kind']} waits in queue {each['queue']} for {span(each['oldest_s'])}"
+        table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))
+    for name in seen["schedules"]["missing"]:
+        table.rows.append((f"schedule {name}: running workers declare it, and it is not stored or is retired",))
+    for name in seen["schedules"]["undeclared"] if seen["workers"] else ():
+        hint = f"trueup schedules retire {name}, if it was removed from the code"
+        table.rows.append((f"schedule {name} fires, and no running worker declares it: {hint}",))
+    return table
 
 
 def _queues(records: list[dict[str, Any]]) -> Table:
@@ -130,7 +146,7 @@ def _ended(records: list[dict[str, Any]], dead: int) -> Table:
 
 
 def _schedules(states: dict[str, Any]) -> Table:
-    names = ("active", "paused", "retired")
+    names = SCHEDULE_STATES
     table = Table("Schedules", [*(Column(name, right=True) for name in names), Column("next tick")])
     table.rows.append((*(f"{states[name]:,}" for name in names), _next_tick(states["next_in_s"])))
     return table

@@ -78,11 +78,12 @@ class Findings:
     unexpected: list[datetime] = field(default_factory=list)
     astray: list[Astray] = field(default_factory=list)
     unreadable: str | None = None  # why it could not be judged
+    missing: str | None = None  # why it does not fire, although code declares it
     _open: Span | None = field(default=None, repr=False)
 
     @property
     def clean(self) -> bool:
-        return not (self.gaps or self.overdue or self.unexpected or self.astray or self.unreadable)
+        return not (self.gaps or self.overdue or self.unexpected or self.astray or self.unreadable or self.missing)
 
     def compare(
         self, ticks: Sequence[datetime], rows: Sequence[Row], after: datetime, watermark: datetime, now: datetime

@@ -104,6 +104,14 @@ class Declarations:
         params = {"names": None if names is None else list(names)}
         return [Undeclared(*row) for row in await self._fetch("undeclared", **params)]
 
+    async def missing(self, declared: Iterable[str] = ()) -> dict[str, str | None]:
+        """Schedules that living workers declare, or these, and that do not fire: their state, or None without a row."""
+        return dict(await self._fetch("missing", declared=list(declared)))
+
+    async def declared_by(self, name: str) -> list[tuple[str | None, str | None]]:
+        """(service, release) of the living declarations that have this schedule."""
+        return [(row[0], row[1]) for row in await self._fetch("declared_by", name=name)]
+
     async def forget(self) -> int:
         """Forget declarations that no longer matter. Returns how many."""
         return int((await self._fetch("forget"))[0][0])

@@ -139,6 +139,10 @@ class History:
         sweeps = {"now": now, "keep": kept.sweeps.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_sweeps"], sweeps):
             pass
+        finished = {"now": now, "keep": kept.done.total_seconds()}
+        for verb in ("finish_schedules", "expire_schedules"):
+            while await self._database.fetch(self._statements[f"history/{verb}"], finished):
+                pass
         ticks = {"now": now, "keep": kept.ticks.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_versions"], ticks):
             pass

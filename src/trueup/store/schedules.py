@@ -105,6 +105,7 @@ class Planned:
     skipped: int = 0
     more: bool = False
     paused: tuple[str, ...] = ()  # because their runs keep dying
+    finished: tuple[str, ...] = ()  # their last tick has its verdict
     unreadable: tuple[Unreadable, ...] = ()
 
 
@@ -159,8 +160,11 @@ class Schedules:
             decisions.append((row, decision))
             ticks += len(decision.verdicts)
         await self._write(connection, decisions, now)
+        finished = [row[0] for row, decision in decisions if decision.next_due is None]
+        for name in finished:
+            await self._change_state(connection, name, now, "finished", ("active",), None)
         # Not before all that was due has its verdict: nobody looks at a paused schedule again.
-        paused = [row[0] for row, d in decisions if row[0] in failing and (d.next_due is None or d.next_due > now)]
+        paused = [row[0] for row, d in decisions if row[0] in failing and d.next_due is not None and d.next_due > now]
         for name in paused:
             await self._pause_failing(connection, name, failing[name], now)
         verdicts = [verdict for _, decision in decisions for verdict in decision.verdicts]
@@ -170,6 +174,7 @@ class Schedules:
             skipped=sum(verdict.count for verdict in verdicts if not verdict.fired),
             more=left_over or any(d.next_due is not None and d.next_due <= now for _, d in decisions),
             paused=tuple(paused),
+            finished=tuple(finished),
             unreadable=tuple(broken),
         )
 
@@ -243,6 +248,7 @@ class Schedules:
         """
         async with self._database.transaction() as connection:
             now = await self._settle(connection, entry.name)
+            at, first = await self._beginning(connection, entry, now, expected)
             rows = await fetch(
                 connection,
                 self._statements["schedules/put"],
@@ -258,8 +264,8 @@ class Schedules:
                     "priority": entry.priority,
                     "max_attempts": entry.max_attempts,
                     "args": entry.args,
-                    "at": now,
-                    "next_due_at": entry.spec.next_after(now),
+                    "at": at,
+                    "next_due_at": first,
                     "undeclared": UNDECLARED,
                     "resumed_since": None if resume_within is None else now - resume_within,
                 },
@@ -267,6 +273,26 @@ class Schedules:
             if rows:
                 await self._changed(connection)
         return int(rows[0][0]) if rows else None
+
+    async def _beginning(
+        self, connection: AsyncConnection[Any], entry: Entry, now: datetime, expected: int | None
+    ) -> tuple[datetime, datetime | None]:
+        """From which moment on its ticks count, and the first of them. Raises ConfigError when there is none to come.
+
+        A new one whose only tick is late by no more than its `grace` is not missed yet: it begins before that.
+        """
+        first = entry.spec.next_after(now)
+        if first is not None:
+            return now, first
+        exists = await self._get(connection, entry.name) is not None
+        if exists and expected == 0:
+            return now, None  # refused, whatever it says: the name is taken
+        late = entry.spec.next_after(now - entry.policy.grace - timedelta.resolution)
+        if late is not None and not exists:
+            return late - timedelta.resolution, late
+        raise ConfigError(
+            f"schedule {entry.name!r}: {entry.spec.describe()} is past; give a moment to come, or enqueue the job now"
+        )
 
     async def pause(self, names: Sequence[str], note: str) -> set[str]:
         return await self._set_state(names, "paused", ("active",), note)

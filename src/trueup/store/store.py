@@ -14,6 +14,7 @@ from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.store import loaders
 from trueup.store.connect import connection_settings, is_away, make_readable_sync
+from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
 from trueup.store.jobs import Jobs
@@ -44,6 +45,7 @@ class Store:
         connect_timeout: timedelta,
         statement_timeout: timedelta,
         prepare: str = "auto",
+        retire_after: timedelta = timedelta(hours=1),
     ) -> None:
         self.url = url
         self.events = events
@@ -61,6 +63,7 @@ class Store:
         self.lanes = Lanes(self.pool, self.statements, clock)
         self.history = History(self.pool, self.statements, clock)
         self.schedules = Schedules(self.pool, self.statements, clock, aging)
+        self.declarations = Declarations(self.pool, self.statements, clock, retire_after)
         self.terms = Terms(self.connect_sync, self.statements, clock, statement_timeout)
         self.views = Views(self.pool, self.statements, clock)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)

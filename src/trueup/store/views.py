@@ -127,7 +127,7 @@ class Views:
 
     async def planning(self) -> Record:
         """How many schedules are active and paused, and in how many seconds the next tick is due; negative when it is late."""
-        (record,) = await self._records("views/planning", ("active", "paused", "retired", "next_in_s"))
+        (record,) = await self._records("views/planning", ("active", "paused", "retired", "finished", "next_in_s"))
         return record
 
     async def unserved(self) -> list[Record]:

@@ -50,6 +50,8 @@ class Ticker(Service):
             self.events.emit(ScheduleUnreadable(found.name, found.error))
         for name in planned.paused:
             self.events.emit(ScheduleChanged(name, "paused: its runs keep dying"))
+        for name in planned.finished:
+            self.events.emit(ScheduleChanged(name, "finished"))
         if planned.fired or planned.skipped:
             self.events.emit(TicksDecided(planned.fired, planned.skipped))
         return planned

@@ -203,3 +203,24 @@ async def test_rows_of_a_worker_that_was_killed_are_done_by_the_other(live: Fiel
     finally:
         await survivor.close()
         await other.close()
+
+
+# -- rows about reconcilers that are gone -----------------------------------------------------------------------------------
+
+
+async def test_a_reconciler_whose_row_is_gone_is_declared_again_and_sweeps(field: Field) -> None:
+    """As after a restore under running workers."""
+    await field.put(3)
+    field.fix(lambda row: To("done"))
+    sweeper = await field.gather()
+    before = await field.gate()
+    await field.do("delete from trueup.reconcilers")
+    await sweeper.run_once()
+    assert {name: value for name, value in (await field.gate()).items() if name in ("name", "place", "declared")} == {
+        name: before[name] for name in ("name", "place", "declared")
+    }
+    await field.do("delete from trueup.reconcilers")
+    assert (await field.sweep()).lost == 0
+    await field.do("delete from trueup.reconcilers")
+    await field.manual.worker.begin_life()
+    assert (await field.gate())["name"] == NAME, "a new life declares it, before any sweep"

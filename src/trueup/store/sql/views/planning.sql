@@ -1,4 +1,5 @@
 -- Schedules by state, and seconds until the next tick of any. Reads all schedules; Index for the next: schedules_due.
 select count(*) filter (where state = 'active') as active, count(*) filter (where state = 'paused') as paused, count(*) filter (where state = 'retired') as retired,
+       count(*) filter (where state = 'finished') as finished,
        (select extract(epoch from min(next_due_at) - coalesce(%(now)s::timestamptz, now()))::float8 from {schema}.schedules where state = 'active') as next_in_s
   from {schema}.schedules;
