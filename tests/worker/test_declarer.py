@@ -2,138 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 import pytest_asyncio
-from psycopg import sql
 
-from tests.support.watching import Watched
-from trueup import App, Tick
+from tests.worker.fleet import Fleet, crons, jobs
+from trueup import App
 from trueup.events import JobsUnserved, ScheduleChanged, ScheduleRetired, ScheduleUndeclared
 from trueup.schedules import Cron
 from trueup.store.workers import Identity
 from trueup.testing.clock import ManualClock
-from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
-
-HOUR = timedelta(hours=1)
-
-
-def crons(*names: str, expr: str = "0 * * * *", queue: str = "default") -> Callable[[App], None]:
-    """A release that declares these schedules."""
-
-    def declare(app: App) -> None:
-        for name in names:
-
-            @app.cron(expr, name=name, queue=queue)
-            async def run(tick: Tick) -> None: ...
-
-    return declare
-
-
-def jobs(*names: str, **options: Any) -> Callable[[App], None]:
-    def declare(app: App) -> None:
-        for name in names:
-
-            @app.job(name=name, **options)
-            async def run(tenant: str = "a") -> None: ...
-
-    return declare
-
-
-class Pod:
-    """One instance of a service, without loops; its time is that of the fleet."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.events = Watched(app)
-        self.worker: ManualWorker | None = None
-
-    async def start(self) -> None:
-        self.worker = ManualWorker(self.app)
-        await self.worker.begin()
-
-    async def renew(self) -> None:
-        assert self.worker is not None
-        worker = self.worker.worker
-        if not await worker.store.workers.renew(worker._current().holder, worker.settings.lease_for):
-            await worker.begin_life()
-
-    async def pass_by(self) -> None:
-        """What its loops do now and then, with its lease renewed."""
-        await self.renew()
-        assert self.worker is not None
-        worker = self.worker.worker
-        await worker.declarer._adopt()
-        await worker.declarer.look()
-        await worker.declarer.survey()
-
-    async def stop(self) -> None:
-        assert self.worker is not None
-        worker, self.worker = self.worker.worker, None
-        await worker.store.workers.leave(worker._current().holder)
-        await worker.abandon()
-
-
-class Fleet:
-    """Instances of services on one database, and the clock they share."""
-
-    def __init__(self, url: str, clock: ManualClock) -> None:
-        self.url, self.clock = url, clock
-        self.pods: list[Pod] = []
-        self.events: list[Any] = []
-
-    async def start(self, *declares: Callable[[App], None], **settings: Any) -> Pod:
-        app = App(self.url, clock=self.clock, **settings)
-        for declare in declares:
-            declare(app)
-        pod = Pod(app)
-        self.pods.append(pod)
-        app.events.subscribe(self.events.append)
-        await pod.start()
-        return pod
-
-    async def live(self, hours: float) -> None:
-        """Let time pass; whoever runs does what its loops do."""
-        for _ in range(round(hours * 4)):
-            self.clock.advance(minutes=15)
-            alive = [pod for pod in self.pods if pod.worker is not None]
-            for pod in alive:
-                await pod.renew()
-            for pod in alive:
-                await pod.pass_by()
-
-    def states(self) -> dict[str, str]:
-        with psycopg.connect(self.url) as connection:
-            return dict(connection.execute("select name, state from trueup.schedules").fetchall())
-
-    def said(self, cls: type, field: str = "schedule") -> list[str]:
-        return [getattr(event, field) for event in self.events if isinstance(event, cls)]
-
-    def run(self, query: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(sql.SQL(query))  # type: ignore[arg-type]
-
-    def one(self, query: str) -> Any:
-        with psycopg.connect(self.url) as connection:
-            row = connection.execute(query.encode()).fetchone()
-            return row[0] if row else None
 
 
 @pytest_asyncio.fixture
 async def fleet(database_url: str, clock: ManualClock) -> AsyncIterator[Fleet]:
     fleet = Fleet(database_url, clock)
     yield fleet
-    for pod in fleet.pods:
-        if pod.worker is not None:
-            await pod.worker.end()
-        await pod.app.close()
+    await fleet.close()
 
 
 # -- retiring -------------------------------------------------------------------------------------------------------------
@@ -358,11 +249,7 @@ async def test_jobs_in_a_lane_that_no_worker_serves_any_more_are_adopted_while_w
 async def test_a_revived_job_goes_to_the_lane_that_running_workers_want(fleet: Fleet) -> None:
     old = await fleet.start(jobs("send", limit=1))
     await old.app.registry["send"].enqueue()
-    fleet.run(
-        "with gone as (delete from trueup.jobs returning *) insert into trueup.history (id, kind, queue, lane, key, state, priority,"
-        " run_at, args, attempt, max_attempts, crashes, term, enqueued_at, finished_at, errors) select id, kind, queue, lane, key,"
-        " 'dead', priority, run_at, args, 1, 1, 0, 1, enqueued_at, now(), '[]' from gone"
-    )
+    fleet.bury_all()
     job_id = fleet.one("select id from trueup.history")
     await old.stop()
     new = await fleet.start(jobs("send"))
