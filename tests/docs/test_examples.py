@@ -57,4 +57,8 @@ def run(block: Block, namespace: dict[str, Any], runner: asyncio.Runner) -> None
 def test_every_kind_of_guide_has_examples_that_run() -> None:
     assert DOCS.parent / "README.md" in WITH_EXAMPLES
     guides = [page for page in sorted((DOCS / "howto").glob("*.md")) if page not in WITH_EXAMPLES]
-    assert [title(page) for page in guides] == ["docs/howto/deploying.md", "docs/howto/upgrading.md"]
+    assert [title(page) for page in guides] == [
+        "docs/howto/deploying.md",
+        "docs/howto/restoring.md",
+        "docs/howto/upgrading.md",
+    ]

@@ -5,6 +5,7 @@ Nobody holds the lease in these tests unless they say so: "held elsewhere" would
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from redis import exceptions
 
 from apps.servers.valkey import Valkey
 from tests.support.redis_proxy import Fault, Kind, RedisProxy
@@ -23,7 +25,7 @@ from trueup.clock import elapsed
 from trueup.events import JobDropped, LeaseGrantedOpenly, RunHandledElsewhere, RunPostponed
 from trueup.integrations import redis
 from trueup.integrations.redis import RedisLeases, RedisQuorum, Unknown
-from trueup.integrations.redis_servers import MAX_SECONDS
+from trueup.integrations.redis_servers import MAX_SECONDS, is_away
 
 NAME = "nightly"
 TTL = timedelta(seconds=30)
@@ -400,3 +402,30 @@ async def test_a_lease_that_cannot_be_renewed_is_lost_in_time_also_behind_a_drip
 def test_unknown_says_whether_redis_was_away() -> None:
     assert Unknown("x", "why", away=True).unreachable
     assert not Unknown("x", "why").away
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    try:
+        raise error from cause
+    except Exception as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (raised(exceptions.ConnectionError("Connection closed by server.")), True),
+        (raised(exceptions.TimeoutError("Timeout reading from socket")), True),
+        (ConnectionRefusedError(), True),
+        (raised(exceptions.ConnectionError("x"), ssl.SSLCertVerificationError("certificate verify failed")), False),
+        (ssl.SSLError("wrong version number"), False),
+        (exceptions.AuthenticationError("invalid password"), False),
+        (exceptions.BusyLoadingError("loading"), False),
+        (exceptions.ConnectionError("max number of clients reached"), False),
+        (exceptions.InvalidResponse("Protocol Error"), False),
+        (ValueError("anything else"), False),
+    ],
+    ids=repr,
+)
+def test_only_silence_counts_as_away(error: Exception, away: bool) -> None:
+    assert is_away(error) is away
