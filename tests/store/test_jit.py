@@ -36,6 +36,7 @@ HOT = (
     "jobs/bury",
     "jobs/rescue",
     "lanes/claim",
+    "lanes/turns",
     "rows/claim_fresh",
     "rows/claim_again",
     "rows/change",
@@ -132,11 +133,12 @@ async def picked_up(app: App) -> float:
     return statistics.median(took)
 
 
-@pytest.mark.parametrize("measure", [claims, drained, picked_up])
-async def test_compilation_costs_nothing(debian: DebianServer, measure: Any) -> None:
+# With what another process may take away meanwhile, in seconds. Compilation took 0.35 s, 5 s and 0.9 s more here.
+@pytest.mark.parametrize(("measure", "slack"), [(claims, 0.05), (drained, 1.5), (picked_up, 0.2)])
+async def test_compilation_costs_nothing(debian: DebianServer, measure: Any, slack: float) -> None:
     took = {}
     for jit in ("off", "on"):
         with database(debian, jit) as url:
             async with App(url) as app:
                 took[jit] = await measure(app)
-    assert took["on"] < 1.3 * took["off"] + 0.05, took  # it was 0.2 s more for each claim
+    assert took["on"] < 1.3 * took["off"] + slack, took

@@ -90,6 +90,9 @@ def declare_jobs(app: App, said: list[str]) -> dict[str, Job[..., Any]]:
         async with ctx.transaction() as tx:
             await tx.execute("select 1")
 
+    @app.job(limit=1)
+    async def bounded() -> None: ...
+
     @app.job
     async def say(what: str) -> str:
         said.append(what)
@@ -99,7 +102,7 @@ def declare_jobs(app: App, said: list[str]) -> dict[str, Job[..., Any]]:
     async def fail(what: str) -> None:
         raise ValueError(what)
 
-    return {"double": double, "limited": limited, "say": say, "fail": fail}
+    return {"double": double, "limited": limited, "bounded": bounded, "say": say, "fail": fail}
 
 
 async def enqueue(jobs: dict[str, Job[..., Any]]) -> tuple[Handle[Any], Handle[Any]]:
@@ -113,6 +116,7 @@ async def enqueue(jobs: dict[str, Job[..., Any]]) -> tuple[Handle[Any], Handle[A
     later = await replace.enqueue("first")
     assert (await replace.enqueue("second")).id == later.id
     await jobs["limited"].enqueue_many([("a",), ("b",), ("a",)])
+    await jobs["bounded"].enqueue_many([(), ()])
     await jobs["fail"].enqueue_many([(LATIN,), (LATIN,)])
     assert (await jobs["say"].enqueue_many((LATIN,) for _ in range(BULK))).created == BULK
     await asyncio.to_thread(jobs["say"].enqueue_sync, LATIN)
@@ -148,7 +152,7 @@ async def work(app: App, url: str, web_url: str, look: str) -> None:
         await until(lambda: len(ticks) >= 1)
         await until(lambda: states(look) == {"done": 3 * ROWS, "expired": ROWS, "failing": ROWS})
         await until(lambda: count(look, "trueup.rows where state = 'quarantined'") == ROWS)
-        await until(lambda: count(look, "trueup.history where kind = 'limited' and state = 'done'") == 3)
+        await until(lambda: count(look, "trueup.history where kind in ('limited', 'bounded') and state = 'done'") == 5)
         await until(lambda: count(look, "trueup.history where kind = 'orphan' and state = 'done' and crashes = 1") == 1)
         await until(lambda: len(said) == 3 * BULK + 3)
         web.close_sync()
