@@ -4,6 +4,7 @@ TrueupError
 ├── ConfigError              a setting, a declaration or the environment is wrong; nothing was started
 │   ├── EmbeddedUnavailable  no embedded PostgreSQL on this machine
 │   └── SchemaMismatch       this release and the database's schema do not fit each other
+├── MigrationBlocked         a step of the schema could not lock its tables in time
 ├── InvalidArguments         a job's arguments do not fit its signature or cannot be stored
 ├── DuplicateJob             a live job with the same unique key exists
 ├── UnknownKind              no job of that name is registered
@@ -66,6 +67,10 @@ class EmbeddedUnavailable(ConfigError):
 
 class SchemaMismatch(ConfigError):
     """The database's trueup schema is older or newer than this release can work with."""
+
+
+class MigrationBlocked(TrueupError):
+    """Somebody had a table open that a step of the schema changes. The step has changed nothing; the message says who."""
 
 
 class InvalidArguments(TrueupError):

@@ -53,3 +53,21 @@ def test_a_schema_of_another_name(fresh: Cli) -> None:
 
 def test_sql_and_check_do_not_go_together(fresh: Cli) -> None:
     assert fresh("migrate", "--sql", "--check").code == 2
+
+
+def test_check_refuses_a_schema_that_a_worker_refuses(fresh: Cli, empty_database_url: str) -> None:
+    fresh("migrate")
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("insert into trueup.migrations (number, step, name) values (9999, 'only', 'of_tomorrow')")
+    for options in ((), ("--pre-only",)):
+        result = fresh("migrate", "--check", *options)
+        assert result.code == 1
+        assert "install the newer trueup" in result.out
+
+
+def test_a_migration_says_who_is_in_the_way_and_gives_up_in_time(fresh: Cli, empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url) as other:
+        other.execute("select pg_advisory_xact_lock(hashtextextended('trueup migrate trueup', 0))")
+        result = fresh("migrate", "--wait", "100ms")
+    assert result.code == 1
+    assert "got no lock" in result.err

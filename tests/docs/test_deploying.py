@@ -97,7 +97,10 @@ select n, 'old', 'q', 'q', '', 'done', 0, now(), '{}', 1, 1, 0, 1, gen_random_uu
 """
 
 
-async def test_history_expires_without_the_right_to_make_days_and_that_is_said_once(shop: Shop) -> None:
+async def test_history_expires_without_the_right_to_make_days_and_that_is_said_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trueup.store.history.APART", 0.5)  # seconds between two passes that must agree on the time
     with psycopg.connect(shop.owner, autocommit=True) as owner:
         owner.execute(OLD_HISTORY)
     app = App(shop.url("shop_guest"), prune_every="1s", keep_done="1s")

@@ -21,13 +21,23 @@ pytestmark = pytest.mark.asyncio
 
 TODAY = NOON.date()
 MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held here is held for as long as the test takes."""
+    monkeypatch.setattr("trueup.store.history.LOCK_WAIT", timedelta(seconds=10))
+
+
 PARENTS = {"done": "history_done", "dead": "history_dead", "cancelled": "history_cancelled"}
 
 
 def making(parent: str) -> Callable[[Side], Awaitable[str | None]]:
     async def make(side: Side) -> str | None:
         await side.connection.execute("select")  # a transaction is open, and what follows is not committed
-        return await History(OneConnection(side.connection), side.statements, side.clock)._create(parent, TODAY)
+        history = History(OneConnection(side.connection), side.statements, side.clock)
+        (made,) = await history._create(parent, TODAY) or [None]
+        return made
 
     return make
 

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.desk import Desk
-from trueup.store.history import AHEAD, Kept, Pruned, day_name, day_of, plan
+from tests.support.watching import Watched
+from trueup import App
+from trueup.events import DatabaseLost, HistoryDayCreated, StatementTimedOut
+from trueup.store.history import AHEAD, APART, SLACK, Kept, Look, Pruned, agreed, day_name, day_of, plan
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 
@@ -157,6 +164,7 @@ async def test_a_pruner_leaves_a_locked_day_for_the_next_pass(desk: Desk, store:
         first = await store.history.prune(KEPT)
         assert day_name("history_done", TODAY) not in first.dropped
         assert day_name("history_cancelled", TODAY) in first.dropped, "the others are not held up"
+    clock.advance(minutes=2)
     assert day_name("history_done", TODAY) in (await store.history.prune(KEPT)).dropped
 
 
@@ -189,6 +197,7 @@ async def test_readers_of_the_whole_history_and_a_pruner_do_not_deadlock(
 async def test_unique_windows_that_have_passed_are_removed(desk: Desk, store: Store, clock: ManualClock) -> None:
     await desk.put(unique_key="short", unique_for=timedelta(hours=1))
     await desk.put(unique_key="long", unique_for=timedelta(hours=3))
+    await store.history.prune(KEPT)
     clock.advance(hours=2)
     await store.history.prune(KEPT)
     assert await desk.scalar("select array_agg(unique_key) from trueup.unique_windows") == ["long"]
@@ -205,5 +214,155 @@ async def test_the_record_of_sweeps_goes_by_age(store: Store, clock: ManualClock
             clock.now() - timedelta(hours=hours),
             clock.now() - timedelta(hours=hours),
         )
+    for _ in range(2):
+        await store.history.prune(KEPT)
+        clock.advance(hours=1)
+    assert await desk.scalar("select array_agg(started_at) from trueup.sweeps") == [clock.now() - timedelta(hours=3)]
+
+
+# -- a clock that jumps --------------------------------------------------------------------------------------------------
+
+
+def test_a_moment_that_one_pass_alone_has_seen_removes_nothing() -> None:
+    assert agreed(NOON, 100.0, None) is None
+    assert agreed(NOON, 100.0, Look(NOON, 100.0 - APART / 2)) is None, (
+        "two passes right after each other may both be wrong"
+    )
+    later = timedelta(seconds=600)
+    assert agreed(NOON + later, 700.0, Look(NOON, 100.0)) == NOON + later
+    assert agreed(NOON + 365 * DAY, 700.0, Look(NOON, 100.0)) == NOON + later + SLACK, "ahead now"
+    assert agreed(NOON + later, 700.0, Look(NOON + 365 * DAY, 100.0)) == NOON + later, "ahead at the earlier one"
+    assert agreed(NOON - DAY, 700.0, Look(NOON, 100.0)) == NOON - DAY, "behind"
+
+
+class Jumping(ManualClock):
+    """Its moments are those of a database whose clock is wrong for a while; the process' own time goes on evenly."""
+
+    ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_survive_a_database_clock_that_is_ahead_for_one_pass(database_url: str) -> None:
+    clock = Jumping()
+    async with App(database_url, clock=clock) as app:
+        store, desk = app.store, Desk(app.store)
+        in_rest = await desk.dead()
+        clock.advance(days=1)
+        await store.history.prune(KEPT)
+        in_its_day = await desk.dead()
+        await desk.put(unique_key="taken", unique_for=timedelta(days=100))
+        clock.advance(minutes=10)
+        clock.ahead = timedelta(days=365)
+        assert (await store.history.prune(KEPT)).dropped == []
+        clock.ahead = timedelta()
+        clock.advance(minutes=10)
+        assert (await store.history.prune(KEPT)).dropped == []
+        assert [await desk.state(job_id) for job_id in (in_rest, in_its_day)] == ["dead", "dead"]
+        assert await desk.scalar("select count(*) from trueup.unique_windows") == 1
+        clock.ahead = timedelta(days=365)  # and when it stays ahead, that is the time
+        clock.advance(minutes=10)
+        await store.history.prune(KEPT)
+        clock.advance(minutes=10)
+        assert day_name("history_dead", TODAY + DAY) in (await store.history.prune(KEPT)).dropped
+        assert await desk.scalar("select count(*) from trueup.history where state = 'dead'") == 0
+
+
+# -- readers and other workers -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(url: str) -> Iterator[psycopg.Connection]:
+    """A transaction that has read all of the history and the ledger, for a while, as a pg_dump has."""
+    with psycopg.connect(url) as connection:
+        connection.execute("select count(*) from trueup.history")
+        connection.execute("select count(*) from trueup.ticks")
+        connection.execute("select pg_sleep(0.1)")
+        yield connection
+
+
+@pytest.mark.asyncio
+async def test_housekeeping_beside_a_long_reader_makes_nobody_wait_and_is_done_afterwards(
+    database_url: str, clock: ManualClock
+) -> None:
+    async with App(database_url, clock=clock) as app:
+        store, desk, events = app.store, Desk(app.store), Watched(app)
+        line = store.line("housekeeping")
+        history = type(store.history)(line, store.statements, clock)
+        await history.prune(KEPT)
+        clock.advance(days=5)
+        job = await desk.running()
+        with reading(database_url) as reader:
+            started = time.monotonic()
+            pruned, finished = await asyncio.gather(history.prune(KEPT), _finish_all(desk, store))
+            took = time.monotonic() - started
+            assert pruned == Pruned([], [])
+            assert finished < 1.0
+            assert took < 2.0  # eight times 2 s without a limit
+            reader.rollback()
+        clock.advance(hours=1)
+        pruned = await history.prune(KEPT)
+        assert day_name("history_cancelled", TODAY) in pruned.dropped
+        assert pruned.created
+        assert events.of(DatabaseLost) == events.of(StatementTimedOut) == []
+        assert await desk.state(job.id) == "running"
+        await line.close()
+
+
+async def _finish_all(desk: Desk, store: Store) -> float:
+    """How long the slowest of some finishes took."""
+    slowest = 0.0
+    for _ in range(20):
+        job = await desk.running()
+        started = time.monotonic()
+        await store.jobs.complete(job.holder, [job], [None])
+        slowest = max(slowest, time.monotonic() - started)
+    return slowest
+
+
+@pytest.mark.asyncio
+async def test_workers_that_start_together_on_a_new_database_write_nothing_to_the_catch_all_partition(
+    database_url: str,
+) -> None:
+    apps = [App(database_url) for _ in range(5)]
+    seen = [Watched(app) for app in apps]
+    for app in apps:
+
+        @app.every("1s", name="tick")
+        async def tick() -> None: ...
+
+    workers = [app.worker() for app in apps]
+    await asyncio.gather(*(worker.start() for worker in workers))
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for _ in range(200):
+            row = connection.execute("select count(*) from trueup.ticks").fetchone()
+            if row is not None and row[0] >= 2:
+                break
+            await asyncio.sleep(0.05)
+        strays = connection.execute(
+            "select (select count(*) from trueup.ticks_rest), (select count(*) from trueup.history_done_rest)"
+        )
+        assert strays.fetchone() == (0, 0)
+        assert row is not None
+        assert row[0] >= 2
+    for worker in workers:
+        await worker.stop(timedelta())
+    for app in apps:
+        await app.close()
+    created = [event.partition for each in seen for event in each.of(HistoryDayCreated)]
+    assert len(created) == len(set(created))
+
+
+@pytest.mark.asyncio
+async def test_a_day_whose_rows_are_in_the_catch_all_partition_is_not_tried_and_the_server_logs_no_error(
+    desk: Desk, store: Store
+) -> None:
+    await finish(desk)
     await store.history.prune(KEPT)
-    assert await desk.scalar("select array_agg(started_at) from trueup.sweeps") == [clock.now() - timedelta(hours=1)]
+    before = await desk.scalar("select xact_rollback from pg_stat_database where datname = current_database()")
+    for _ in range(3):
+        assert await store.history.prune(KEPT) == Pruned([], [])
+    after = await desk.scalar("select xact_rollback from pg_stat_database where datname = current_database()")
+    assert after == before

@@ -665,6 +665,7 @@ async def test_a_lagging_planner_cannot_fire_a_tick_again_after_its_row_was_prun
     clock.advance(minutes=1)
     assert await store.schedules.plan() == Planned(fired=1)
     await desk.scalar("delete from trueup.jobs")
+    await store.history.prune(KEPT)  # nothing is removed before two passes agree on the time
     clock.advance(days=8)
     await store.schedules.pause(["nightly"], "so that nothing new is due")
     await store.schedules.resume(["nightly"])

@@ -12,6 +12,8 @@ from trueup.cli.options import with_session
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from trueup.app import App
     from trueup.events import Event
     from trueup.store.migrate import Migrator, Step
@@ -20,13 +22,26 @@ if TYPE_CHECKING:
 @with_session
 def migrate(
     session: Session,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if steps are pending.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Change nothing; exit with 1 if steps are pending, or if a worker would refuse the schema."
+        ),
+    ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the pending steps as a script.")] = False,
     pre_only: Annotated[
         bool, typer.Option("--pre-only", help="Leave out the steps for which old workers must be gone.")
     ] = False,
+    wait: Annotated[
+        str,
+        typer.Option("--wait", metavar="DURATION", help="How long to go on trying while others have the tables open."),
+    ] = "5m",
 ) -> None:
-    """Bring the database's schema up to date."""
+    """Bring the database's schema up to date.
+
+    Workers and producers go on meanwhile: a step that cannot lock its tables at once is undone and tried again after a pause, and the session that is in the way is named.
+    """
+    from trueup.durations import parse_duration
     from trueup.store.migrate import Migrator
 
     if sql and (check or pre_only):
@@ -41,21 +56,23 @@ def migrate(
             elif sql:
                 _print_script(session, migrator)
             else:
-                _apply(session, app, migrator, post=not pre_only)
+                _apply(session, app, migrator, post=not pre_only, wait=parse_duration(wait))
     finally:
         app.close_sync()
 
 
 def _check(session: Session, migrator: Migrator, *, post: bool) -> None:
-    pending = migrator.pending(post=post)
+    pending, refusal = migrator.pending(post=post), migrator.refusal()
     if session.json:
-        output.write_json({"pending": [step.name for step in pending]})
+        output.write_json({"pending": _names(pending), "refusal": refusal})
     else:
         for step in pending:
             output.say(f"pending  {step.name}")
-        if not pending:
+        if refusal is not None:
+            output.say(refusal)
+        elif not pending:
             output.say("the schema is up to date")
-    if pending:
+    if pending or refusal is not None:
         raise typer.Exit(WRONG)
 
 
@@ -67,15 +84,19 @@ def _print_script(session: Session, migrator: Migrator) -> None:
         typer.echo(script or "-- the schema is up to date")
 
 
-def _apply(session: Session, app: App, migrator: Migrator, *, post: bool) -> None:
-    from trueup.events import MigrationApplied
+def _apply(session: Session, app: App, migrator: Migrator, *, post: bool, wait: timedelta) -> None:
+    from trueup.events import MigrationApplied, MigrationWaits
 
-    def applied(event: Event) -> None:
-        if isinstance(event, MigrationApplied) and not session.json:
+    def said(event: Event) -> None:
+        if isinstance(event, MigrationApplied):
             output.say(f"applied  {event.number:04} {_words(event)}  ({event.duration_ms:.0f} ms)")
+        elif isinstance(event, MigrationWaits):
+            typer.echo(f"waiting  {event.step}: {event.blockers}", err=True)
 
-    app.events.subscribe(applied, MigrationApplied)
-    done = migrator.migrate(post=post)
+    if not session.json:
+        app.events.subscribe(said, MigrationApplied)
+        app.events.subscribe(said, MigrationWaits)
+    done = migrator.migrate(post=post, wait=wait)
     left = migrator.pending()
     if session.json:
         output.write_json({"applied": _names(done), "pending": _names(left)})

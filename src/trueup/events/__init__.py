@@ -17,7 +17,9 @@ from trueup.events.database import (
     ListenRestored,
     ListenUnavailable,
     MigrationApplied,
+    MigrationWaits,
     NotificationIgnored,
+    StatementTimedOut,
 )
 from trueup.events.event import Event
 from trueup.events.jobs import (
@@ -123,6 +125,7 @@ __all__ = [
     "ListenUnavailable",
     "LoopBlocked",
     "MigrationApplied",
+    "MigrationWaits",
     "NotificationIgnored",
     "ReconcilerDeclared",
     "ReconcilerPaused",
@@ -147,6 +150,7 @@ __all__ = [
     "ScheduleUndeclared",
     "ScheduleUnreadable",
     "ServiceFailed",
+    "StatementTimedOut",
     "Subscriber",
     "SweepCompleted",
     "SweepRefused",

@@ -26,6 +26,18 @@ class DatabaseRestored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StatementTimedOut(Event):
+    """The server ended a statement of this part that waited for a lock, or ran, almost as long as statement_timeout allows.
+
+    The part tries again; this is said once until one of its statements succeeds.
+    """
+
+    name = "database.timed_out"
+    part: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class ListenUnavailable(Event):
     """Notifications do not arrive (a transaction pooler, perhaps): polling alone carries on, a little more often."""
 
@@ -73,3 +85,13 @@ class MigrationApplied(Event):
     step: str
     title: str
     duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationWaits(Event):
+    """A step of the schema could not lock its tables. It was undone and will be tried again; nobody waits for it meanwhile."""
+
+    name = "migration.waits"
+    step: str
+    blockers: str
+    waited_s: float

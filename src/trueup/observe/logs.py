@@ -59,6 +59,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.LoopBlocked: Entry(WARNING, "event loop blocked"),
         events.DatabaseLost: Entry(WARNING, "database lost"),
         events.DatabaseRestored: Entry(INFO, "database restored"),
+        events.StatementTimedOut: Entry(WARNING, "statement timed out"),
         events.ListenUnavailable: Entry(WARNING, "listen unavailable"),
         events.ListenRestored: Entry(INFO, "listen restored"),
         events.NotificationIgnored: Entry(DEBUG, "notification ignored"),
@@ -97,6 +98,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.HistoryDayCreated: Entry(DEBUG, "history day created"),
         events.HistoryDayDropped: Entry(INFO, "history day dropped"),
         events.MigrationApplied: Entry(INFO, "migration applied"),
+        events.MigrationWaits: Entry(WARNING, "migration waits for a lock"),
     }
 )
 

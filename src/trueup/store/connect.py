@@ -6,9 +6,12 @@ stands in between; so a pooler in transaction mode may. Half-open connections ar
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import socket
+import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +20,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from trueup.errors import ConfigError, DatabaseUnavailable
+from trueup.store.load import source
 from trueup.texts import describe
 
 RETRYABLE = (
@@ -59,6 +63,18 @@ def may_pass(error: BaseException) -> bool:
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
 
+
+# The server has answered, and the connection is as good as before.
+TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)
+ANSWERED = (*TIMED_OUT, errors.DeadlockDetected, errors.SerializationFailure)
+
+LIMIT = source("session/limit").encode()
+# Of the time after which the client gives up: the server ends the statement earlier, and says why.
+STATEMENT_SHARE, LOCK_SHARE = 0.9, 0.8
+# A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
+SILENT_FOR = timedelta(seconds=2)
+CANCEL_WITHIN = 1.0  # seconds for a cancel request to reach the server, and at most
+CANCEL_SHARE = 0.1  # of the time that the statement had: a server that is unreachable must not cost much more time
 
 # psycopg prepares a statement on such a connection when that is asked for, and none by itself: a plan that is made once for all
 # values is a bad one for statements over many rows.
@@ -148,6 +164,47 @@ def prepare_if_possible_sync(connection: psycopg.Connection[Any]) -> None:
     make_readable_sync(connection)
     if connection.execute(PID).fetchone() == (connection.info.backend_pid,):
         connection.prepare_threshold = ON_REQUEST
+
+
+def limit(timeout: timedelta) -> bytes:
+    """What goes before statements of a client that gives up after `timeout`."""
+    milliseconds = timeout.total_seconds() * 1000
+    values = {
+        b"limit_statement": max(1, round(milliseconds * STATEMENT_SHARE)),
+        b"limit_lock": max(1, round(milliseconds * LOCK_SHARE)),
+        b"limit_idle": round(SILENT_FOR.total_seconds() * 1000),
+    }
+    text = LIMIT
+    for name, value in values.items():
+        text = text.replace(b"%%(%b)s" % name, b"'%d'" % value)
+    return text
+
+
+async def give_up(connection: psycopg.AsyncConnection[Any], after: float) -> None:
+    """End the statement that is under way on the server for so many seconds, and then the connection.
+
+    A backend whose client only hangs up does not notice while it waits for a lock or computes. The cancel request goes first
+    because a pooler forgets where to send it once its client is gone. It takes a second at most: the server may be unreachable.
+    """
+    within = min(CANCEL_WITHIN, after * CANCEL_SHARE)
+    try:
+        with suppress(psycopg.Error, OSError, TimeoutError):
+            async with asyncio.timeout(within):
+                await connection.cancel_safe(timeout=within)
+    finally:
+        abort(connection)
+
+
+def give_up_sync(connection: psycopg.Connection[Any]) -> None:
+    """The same, from a thread that may wait."""
+    with suppress(psycopg.Error, OSError):
+        connection.cancel_safe(timeout=CANCEL_WITHIN)
+    abort(connection)
+
+
+def give_up_aside(connection: psycopg.Connection[Any]) -> None:
+    """The same, for callers that must not wait: a thread does it."""
+    threading.Thread(target=give_up_sync, args=[connection], name="trueup cancel", daemon=True).start()
 
 
 def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

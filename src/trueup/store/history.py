@@ -1,23 +1,35 @@
-"""Housekeeping of finished jobs: a partition per state and day, made ahead, dropped when its time has passed."""
+"""Housekeeping of finished jobs: a partition per state and day, made ahead, dropped when its time has passed.
+
+Making and dropping a day lock tables that everybody uses, and those who come queue behind one who waits for such a lock. So
+housekeeping looks first whether somebody has had a table open for long, waits for a moment only, and leaves the rest to the next
+pass. And what it removes is gone: a moment that only one pass has seen, on a clock that was ahead for a while, removes nothing.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
-from psycopg import errors, sql
+from psycopg import AsyncConnection, errors, sql
 
 from trueup.clock import Clock
 from trueup.store.jobs import Database
-from trueup.store.line import fetch
+from trueup.store.line import Rows, fetch, milliseconds
 from trueup.store.load import Statements
 from trueup.texts import describe
 
+LOCK_WAIT = timedelta(milliseconds=50)  # for a table; everybody else who wants it waits as long
+OTHERS_WAIT = timedelta(seconds=1)  # for another worker that makes the same day, when starting
+APART = 60.0  # seconds between two passes that must agree before anything is removed
+SLACK = timedelta(minutes=1)  # by which the database's clock may be ahead of what the earlier pass would expect
 AHEAD = 3  # days made in advance: housekeeping may be down that long before rows go to the catch-all partition
 LOCK = "trueup history"
 KEEP_LEASES = timedelta(days=1)  # after their end, for people who ask who held one
+PARENTS = ("history_done", "history_cancelled", "history_dead", "ticks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,26 @@ def day_of(name: str) -> date | None:
     return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date() if found else None
 
 
+def column_of(parent: str) -> str:
+    """What a parent's rows are put into days by."""
+    return "due_at" if parent == "ticks" else "finished_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The database's time, and this process' own, at an earlier pass."""
+
+    now: datetime
+    elapsed: float
+
+
+def agreed(now: datetime, elapsed: float, earlier: Look | None) -> datetime | None:
+    """The moment by which rows may be removed: one that an earlier pass would not contradict. None: there was none. Pure."""
+    if earlier is None or elapsed - earlier.elapsed < APART:
+        return None
+    return min(now, earlier.now + timedelta(seconds=elapsed - earlier.elapsed) + SLACK)
+
+
 def plan(now: datetime, keep: timedelta, existing: set[date], ahead: int = AHEAD) -> tuple[list[date], list[date]]:
     """Which days to make, and which to drop because all of each is past its time. Pure."""
     today = now.astimezone(UTC).date()
@@ -64,11 +96,16 @@ def plan(now: datetime, keep: timedelta, existing: set[date], ahead: int = AHEAD
     return [day for day in wanted if day not in existing], sorted(day for day in existing if day < oldest)
 
 
+class Refused(Exception):
+    """Somebody has a table open that a day of history is made or dropped in; the next pass tries again."""
+
+
 class History:
     def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
         self._database = database
         self._statements = statements
         self._clock = clock
+        self._earlier: Look | None = None
 
     async def prune(self, kept: Kept, ahead: int = AHEAD) -> Pruned:
         """Make the coming days and drop the past ones, each in a transaction of its own.
@@ -76,58 +113,139 @@ class History:
         Several at once would lock several partitions, and readers of the whole history lock them in another order.
         """
         pruned = Pruned([], [])
+        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
+        past = self._agreed(now)
         try:
-            await self._days(pruned, kept, ahead)
+            await self._make_and_drop(pruned, kept, ahead, now, past)
         except errors.InsufficientPrivilege as error:  # rows expire from the catch-all partition all the same
             pruned = replace(pruned, refused=describe(error))
-        await self._expire(kept)
+        if past is not None:
+            await self._expire(kept, past)
         return pruned
 
-    async def _days(self, pruned: Pruned, kept: Kept, ahead: int) -> None:
-        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
+    async def _make_and_drop(
+        self, pruned: Pruned, kept: Kept, ahead: int, now: datetime, past: datetime | None
+    ) -> None:
         for (name,) in await self._database.fetch(self._statements["history/unidentified"]):
-            await self._alone(name, "history/identify")
-        rows = await self._database.fetch(self._statements["history/partitions"], {"schema": self._statements.schema})
+            with suppress(Refused):
+                async with self._alone(name, [name]) as connection:
+                    await connection.execute(self._compose("history/identify", {"day": sql.Identifier(name)}))
+        existing = await self._days()
         for parent, keep in kept.by_parent().items():
-            days = {day for row in rows if row[0] == parent and (day := day_of(row[1]))}
-            create, drop = plan(now, keep, days, ahead)
-            pruned.created.extend([name for day in create if (name := await self._create(parent, day))])
-            pruned.dropped.extend([name for day in drop if (name := await self._drop(parent, day))])
+            create, _ = plan(now, keep, existing[parent], ahead)
+            drop = [] if past is None else plan(past, keep, existing[parent], ahead)[1]
+            with suppress(Refused):
+                for day in create:
+                    pruned.created.extend(await self._create(parent, day))
+            with suppress(Refused):
+                for day in drop:
+                    pruned.dropped.extend(await self._drop(parent, day))
 
-    async def _create(self, parent: str, day: date) -> str | None:
-        return await self._alone(
-            day_name(parent, day),
-            "history/create_day",
-            parent=sql.Identifier(parent),
-            first=sql.Literal(f"{day} 00:00:00+00"),
-            last=sql.Literal(f"{day + timedelta(days=1)} 00:00:00+00"),
-        )
+    async def make_ready(self) -> Pruned:
+        """Make today, if it is not there: rows that come before it would stay in the catch-all partition.
 
-    async def _drop(self, parent: str, day: date) -> str | None:
-        return await self._alone(day_name(parent, day), "history/drop_day")
-
-    async def _alone(self, name: str, statement: str, **names: sql.Composable) -> str | None:
-        """Do it unless another worker is at it, has done it, or the lock is not to be had soon; the next pass tries again."""
-        text = self._statements.compose(statement, day=sql.Identifier(name), **names)
+        When another worker is just making it, wait for that one: it starts on a new database, too, and so it takes a moment.
+        """
+        pruned = Pruned([], [])
+        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
+        today = now.astimezone(UTC).date()
         try:
-            async with self._database.transaction() as connection:
-                lock = {"name": f"{LOCK} {self._statements.schema}"}
-                ((mine,),) = await fetch(connection, self._statements["history/lock"], lock)
-                if mine:
-                    await connection.execute(text)
-                return name if mine else None
-        except (errors.LockNotAvailable, errors.DuplicateTable):
-            return None
-        except errors.CheckViolation:  # the catch-all already has rows of that day: they stay there and go by age
-            return None
+            for parent, days in (await self._days()).items():
+                with suppress(Refused):
+                    if today not in days:
+                        pruned.created.extend(await self._create(parent, today, patient=True))
+        except errors.InsufficientPrivilege as error:
+            pruned = replace(pruned, refused=describe(error))
+        return pruned
 
-    async def _expire(self, kept: Kept) -> None:
+    def _agreed(self, now: datetime) -> datetime | None:
+        elapsed = self._clock.elapsed()
+        past = agreed(now, elapsed, self._earlier)
+        if past is not None or self._earlier is None:
+            self._earlier = Look(now, elapsed)
+        return past
+
+    async def _days(self) -> dict[str, set[date]]:
+        days: dict[str, set[date]] = {parent: set() for parent in PARENTS}
+        schema = {"schema": self._statements.schema}
+        for parent, name, _ in await self._database.fetch(self._statements["history/partitions"], schema):
+            day = day_of(name)
+            if day is not None:
+                days[parent].add(day)
+        return days
+
+    async def _create(self, parent: str, day: date, *, patient: bool = False) -> list[str]:
+        """Its name, or nothing when it is there, or its rows are in the catch-all partition. Raises Refused."""
+        name, rest = day_name(parent, day), f"{parent}_rest"
+        names = {
+            "day": sql.Identifier(name),
+            "parent": sql.Identifier(parent),
+            "rest": sql.Identifier(rest),
+            "column": sql.Identifier(column_of(parent)),
+            "first": sql.Literal(f"{day} 00:00:00+00"),
+            "last": sql.Literal(f"{day + timedelta(days=1)} 00:00:00+00"),
+        }
+        strays = self._compose("history/strays", names)
+        if await self._asked(self._database.fetch(strays)):
+            return []
+        async with self._alone(name, [rest], patient=patient) as connection:
+            if await self._there(connection, name):
+                return []
+            await connection.execute(self._compose("history/lock_rest", names))
+            if await self._asked(fetch(connection, strays)):
+                return []
+            await connection.execute(self._compose("history/create_day", names))
+        return [name]
+
+    async def _drop(self, parent: str, day: date) -> list[str]:
+        name = day_name(parent, day)
+        async with self._alone(name, [name, parent]) as connection:
+            if not await self._there(connection, name):
+                return []
+            await connection.execute(self._compose("history/drop_day", {"day": sql.Identifier(name)}))
+        return [name]
+
+    @asynccontextmanager
+    async def _alone(
+        self, name: str, tables: list[str], *, patient: bool = False
+    ) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction in which no other worker does the same. Raises Refused when one does, or the tables are in use."""
+        async with self._database.transaction() as connection:
+            lock = {"name": f"{LOCK} {self._statements.schema}"}
+            try:
+                async with connection.transaction():  # a refusal is expected, and leaves the connection as it is
+                    if patient:
+                        await fetch(connection, self._statements["history/patience"], milliseconds(OTHERS_WAIT))
+                        await fetch(connection, self._statements["history/await_lock"], lock)
+                    elif not await self._asked(fetch(connection, self._statements["history/lock"], lock)):
+                        raise Refused(name)
+                    if await self._in_use(connection, tables):
+                        raise Refused(name)
+                    await fetch(connection, self._statements["history/patience"], milliseconds(LOCK_WAIT))
+                    yield connection
+            except (errors.LockNotAvailable, errors.DeadlockDetected):
+                raise Refused(name) from None
+
+    async def _in_use(self, connection: AsyncConnection[Any], tables: list[str]) -> bool:
+        params = {"schema": self._statements.schema, "tables": tables, "longer_than": LOCK_WAIT.total_seconds()}
+        return await self._asked(fetch(connection, self._statements["history/in_use"], params))
+
+    async def _there(self, connection: AsyncConnection[Any], day: str) -> bool:
+        params = {"schema": self._statements.schema, "day": day}
+        return await self._asked(fetch(connection, self._statements["history/there"], params))
+
+    def _compose(self, statement: str, names: Mapping[str, sql.Composable]) -> bytes:
+        return self._statements.compose(statement, **names)
+
+    async def _asked(self, answer: Awaitable[Rows]) -> bool:
+        ((yes,),) = await answer
+        return bool(yes)
+
+    async def _expire(self, kept: Kept, now: datetime) -> None:
         """Rows outside any day, unique windows, sweeps and versions of schedules go by age: in batches, until none is left."""
-        now = self._clock.now()
         for parent, keep in kept.by_parent().items():
-            column = "due_at" if parent == "ticks" else "finished_at"
             statement = self._statements.compose(
-                "history/expire_rest", rest=sql.Identifier(f"{parent}_rest"), column=sql.Identifier(column)
+                "history/expire_rest", rest=sql.Identifier(f"{parent}_rest"), column=sql.Identifier(column_of(parent))
             )
             while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
                 pass

@@ -82,8 +82,7 @@ class Terms:
 
     def run(self, statement: str, **params: Any) -> Rows:
         self._check_open()
-        with self._renewing.use() as connection:
-            return fetch_sync(connection, self._statements[statement], self._at(params))
+        return self._renewing.fetch(self._statements[statement], self._at(params))
 
     def mint(self, name: str, holder: UUID) -> int:
         """A new term for a lease that is kept elsewhere, larger than every earlier one of this name.

@@ -1,8 +1,9 @@
 """A connection of its own for one part of a process: opened when first needed, reopened after it broke.
 
 Parts that must not wait for one another (claiming, finishing, housekeeping) each have a line, so that handlers which take
-every connection of the pool cannot stop them. A statement that takes longer than `timeout` has its socket shut, which is
-the only way out of a server that accepts bytes and answers nothing.
+every connection of the pool cannot stop them. The server ends a statement that runs, or waits for a lock, for a little less
+than `timeout`. Should it not answer by then, the statement is cancelled and the socket is shut, which is the only way out of a
+server that accepts bytes and answers nothing. So a line never has more than one statement on the server.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from datetime import timedelta
 from typing import Any
 
 from psycopg import AsyncConnection, IsolationLevel
+from psycopg.pq import TransactionStatus
 
 from trueup.clock import elapsed
-from trueup.events import DatabaseLost, DatabaseRestored, Events
+from trueup.events import DatabaseLost, DatabaseRestored, Events, StatementTimedOut
 from trueup.store import message
-from trueup.store.connect import RETRYABLE, abort, connection_settings, leads_to_the_server, open_connection
+from trueup.store.connect import (
+    ANSWERED,
+    RETRYABLE,
+    TIMED_OUT,
+    abort,
+    connection_settings,
+    give_up,
+    leads_to_the_server,
+    limit,
+    open_connection,
+)
 from trueup.store.load import source
 from trueup.store.message import Answers, Call, Conversation, Part
 from trueup.store.message import Rows as Rows
@@ -27,10 +39,6 @@ from trueup.texts import describe
 Answered = Callable[[Answers], None]
 
 BOUND = source("session/bound").encode()
-# A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
-SILENT_FOR = timedelta(seconds=2)
-
-STEERED = 2  # the statement that matters, after `begin` and the one that steers it
 
 
 class Line:
@@ -52,10 +60,12 @@ class Line:
         self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
+        self._limit = limit(timeout)
         self._events = events
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection[Any] | None = None
         self._lost_at: float | None = None
+        self._timed_out = False
 
     async def open(self) -> None:
         """Connect before it is needed: by then somebody else may have taken all connections that the server allows."""
@@ -65,12 +75,14 @@ class Line:
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         """Run one statement in a transaction of its own and return its rows."""
         async with self.use() as connection:
-            return await fetch(connection, query, params)
+            # Statements of one message are one transaction, unless they say otherwise.
+            text = query if params is None else message.filled(connection, Call(query, params))
+            return (await message.send(connection, self._limit, text)).check().rows(1)
 
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         """Run one statement after another that sets its planner, in one transaction and one round trip."""
         async with self.use() as connection:
-            return await fetch_steered(connection, steer, query, params)
+            return await fetch_steered(connection, steer, query, params, self._limit)
 
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
         """Send statements so many times in one message; what came of them is told before an error is raised."""
@@ -80,32 +92,37 @@ class Line:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
-            await connection.execute(BOUND, milliseconds(SILENT_FOR))
+            await connection.execute(self._limit)
             yield connection
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Conversation]:
-        async with self.use() as connection, conversation(connection) as talk:
+        async with self.use() as connection, conversation(connection, self._limit) as talk:
             yield talk
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
         """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
         async with self._lock:
-            timer: asyncio.TimerHandle | None = None
+            watch: _Watch | None = None
             try:
                 connection = self._connection or await self._open()
-                timer = asyncio.get_running_loop().call_later(self._timeout, abort, connection)
+                watch = _Watch(connection, self._timeout)
                 yield connection
+                if not watch.usable:
+                    await self.drop()  # it was answered just when its time was up
             except RETRYABLE as error:
-                await self._broke(error)
+                if isinstance(error, ANSWERED) and watch is not None and watch.usable:
+                    self._refused(error)
+                else:
+                    await self._broke(error)
                 raise
             except asyncio.CancelledError:
                 await self.drop()  # a statement may still be under way on it
                 raise
             finally:
-                if timer is not None:
-                    timer.cancel()
+                if watch is not None:
+                    watch.end()
             self._works()
 
     async def _open(self) -> AsyncConnection[Any]:
@@ -124,7 +141,14 @@ class Line:
             self._lost_at = elapsed()
             self._events.emit(DatabaseLost(self.part, describe(error)))
 
+    def _refused(self, error: BaseException) -> None:
+        """The server has ended the statement. Said once until one succeeds."""
+        if isinstance(error, TIMED_OUT) and not self._timed_out:
+            self._timed_out = True
+            self._events.emit(StatementTimedOut(self.part, describe(error)))
+
     def _works(self) -> None:
+        self._timed_out = False
         if self._lost_at is not None:
             self._events.emit(DatabaseRestored(self.part, round(elapsed() - self._lost_at, 3)))
             self._lost_at = None
@@ -143,29 +167,52 @@ class Line:
                 await connection.close()
 
 
+class _Watch:
+    """Gives up on what is under way on a connection when its time is up."""
+
+    def __init__(self, connection: AsyncConnection[Any], seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+        self._giving_up: asyncio.Task[None] | None = None
+
+    def _give_up(self) -> None:
+        self._giving_up = asyncio.create_task(give_up(self._connection, self._seconds))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection can be used again: it is in no transaction, and no cancel request is on its way to it."""
+        return self._giving_up is None and self._connection.info.transaction_status == TransactionStatus.IDLE
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+
+
 def milliseconds(duration: timedelta) -> dict[str, int]:
     """The parameter of BOUND."""
     return {"milliseconds": round(duration.total_seconds() * 1000)}
 
 
 async def fetch_steered(
-    connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any]
+    connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any], *before: Part
 ) -> Rows:
-    """The rows of a statement that runs after another which sets its planner and its limits, for this transaction only.
+    """The rows of a statement that runs after others which set its limits and its planner, for this transaction only.
 
     All goes in one message, and with it what begins and ends the transaction.
     """
-    answers = await message.send(connection, message.BEGIN, steer, Call(query, params), b"COMMIT")
+    answers = await message.send(connection, message.BEGIN, *before, steer, Call(query, params), b"COMMIT")
     if answers.error is not None:
         await message.roll_back(connection)
-    return answers.check().rows(STEERED)
+    return answers.check().rows(2 + len(before))
 
 
 @asynccontextmanager
-async def conversation(connection: AsyncConnection[Any]) -> AsyncIterator[Conversation]:
+async def conversation(connection: AsyncConnection[Any], *first: bytes) -> AsyncIterator[Conversation]:
     """Several messages in one transaction, which ends with its last message, or is rolled back."""
     try:
-        yield Conversation(connection)
+        yield Conversation(connection, first=first)
     except Exception:
         if not connection.closed:
             await connection.rollback()

@@ -136,9 +136,11 @@ class Conversation:
         # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
         begin: bytes = b"BEGIN ISOLATION LEVEL READ COMMITTED",
         commit: bytes = b"COMMIT",
+        first: Sequence[bytes] = (),
     ) -> None:
+        """`first` goes before the first message's statements, and is not counted among them."""
         self._peer = _peer_of(connection)
-        self._begin: list[bytes] = [begin]
+        self._begin: list[bytes] = [begin, *first]
         self._commit = commit
 
     async def send(self, *parts: Part) -> Answers:
@@ -160,6 +162,11 @@ def array(values: Sequence[object]) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"') if "\\" in text or '"' in text else text
+
+
+def filled(connection: AsyncConnection[Any], call: Call) -> bytes:
+    """A statement with its values in it, which the server does not keep, whatever the connection."""
+    return _peer_of(connection).filled(_template(call.query), call.params)
 
 
 def keep(connection: AsyncConnection[Any]) -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, ClientCursor, Connection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
@@ -25,6 +25,7 @@ from trueup.store import message
 from trueup.store.connect import (
     connection_settings,
     leads_to_the_server,
+    limit,
     make_readable,
     make_readable_sync,
     open_connection,
@@ -280,4 +281,15 @@ def _no_connection(error: PoolTimeout) -> DatabaseUnavailable:
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
     cursor = connection.execute(query, params)
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def fetch_limited_sync(
+    connection: Connection[Any], timeout: timedelta, query: bytes, params: Mapping[str, Any]
+) -> Rows:
+    """The same for a client that gives up after `timeout`: the server ends the statement a little earlier."""
+    cursor = ClientCursor(connection)  # one message, and so one transaction
+    cursor.execute(b"%b\n;\n%b" % (limit(timeout), query), params)
+    while cursor.nextset():
+        pass
     return cursor.fetchall() if cursor.description is not None else []

@@ -15,15 +15,16 @@ from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S
 from trueup.reconcile.purge import Purge
 from trueup.store import message
-from trueup.store.compose import Purging, quoted
+from trueup.store.compose import Purging, steering
 from trueup.store.jobs import Database
-from trueup.store.line import STEERED, fetch
+from trueup.store.line import fetch
 from trueup.store.load import Statements
 from trueup.store.message import Answers, Call, Part, Rows
 from trueup.store.tables import Found
 from trueup.store.texts import text_of
 
 ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
+BEFORE = 2  # in each transaction: `begin`, and what steers it
 COUNTED = 100_000  # rows up to which a table is counted; larger ones are judged by their statistics
 
 
@@ -56,7 +57,7 @@ class Purges:
         # Of unknown age is not old: nobody looks at these rows again before they go.
         self.composer = Purging(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self._columns = tuple(sorted(purge.columns))
-        self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
+        self._steer = steering(statements, timeout)
         self._take = cache(self._statement)
 
     def _statement(self, state: str | None) -> bytes:
@@ -85,7 +86,7 @@ class Purges:
 
         def answered(answers: Answers) -> None:
             for begin in range(0, len(answers) - len(parts) + 1, len(parts)):
-                self._count(answers, begin + STEERED, counts)
+                self._count(answers, begin + BEFORE, counts)
 
         await self._database.repeat(batches, parts, answered)
         return Taken(batch * batches, counts.changed - before)

@@ -25,7 +25,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
 from trueup.reconcile.outcome import Stay, To
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store.compose import Composer, Place, quoted
+from trueup.store.compose import Composer, Place, steering
 from trueup.store.enqueue import Enqueue
 from trueup.store.jobs import Database
 from trueup.store.line import Rows as Fetched
@@ -90,7 +90,7 @@ class Rows:
         if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
             selection = replace(selection, claimed_as=None)
         self.composer = Composer(statements, found, selection, self.columns, marks=live)
-        self._steer = statements.compose("rows/steer", milliseconds=quoted(str(round(timeout.total_seconds() * 1000))))
+        self._steer = steering(statements, timeout)
         self._change = cache(self.composer.change)
         self._claim_fresh = cache(self.composer.claim_fresh)
         self._composed: dict[str, bytes] = {}

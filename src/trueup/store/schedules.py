@@ -28,8 +28,9 @@ from trueup.schedules.decide import Decision, decide
 from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
+from trueup.store.connect import SILENT_FOR
 from trueup.store.jobs import Database
-from trueup.store.line import BOUND, SILENT_FOR, Rows, fetch, milliseconds
+from trueup.store.line import BOUND, Rows, fetch, milliseconds
 from trueup.store.load import Statements
 
 MOST_AT_ONCE = 1_000  # schedules planned in one transaction

@@ -23,7 +23,7 @@ from trueup.store.leases import Terms
 from trueup.store.line import Line
 from trueup.store.listen import Ear
 from trueup.store.load import Statements
-from trueup.store.migrate import Migrator, Step
+from trueup.store.migrate import WAIT, Migrator, Step
 from trueup.store.pool import Few, Pool, SyncPool
 from trueup.store.schedules import Schedules
 from trueup.store.transactions import Transactions
@@ -109,9 +109,9 @@ class Store:
         except psycopg.OperationalError as error:
             raise unavailable(self.url, error) from None
 
-    def migrate(self, *, post: bool = True) -> list[Step]:
+    def migrate(self, *, post: bool = True, wait: timedelta = WAIT) -> list[Step]:
         with self.connect_sync("migrate") as connection:
-            return Migrator(connection, self.statements.schema, self.events).migrate(post=post)
+            return Migrator(connection, self.statements.schema, self.events).migrate(post=post, wait=wait)
 
     def check_schema(self) -> None:
         with self.connect_sync("check") as connection:

@@ -1,21 +1,24 @@
 """A connection for threads: opened when first needed, reopened after it broke. What `Line` is for the event loop.
 
-A statement that takes too long has its socket shut: a server that accepts bytes and answers nothing would otherwise keep
-the thread for ever, and with it everybody who waits for this connection.
+A statement that takes too long is cancelled and its socket is shut: a server that accepts bytes and answers nothing would
+otherwise keep the thread for ever, and with it everybody who waits for this connection.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from psycopg import Connection
 
 from trueup.errors import DatabaseUnavailable
-from trueup.store.connect import RETRYABLE, abort, went_away
+from trueup.store.connect import RETRYABLE, give_up_sync, went_away
 from trueup.store.forked import begins_anew_when_forked
+from trueup.store.message import Rows
+from trueup.store.pool import fetch_limited_sync
 
 Connect = Callable[[str], Connection[Any]]
 
@@ -34,6 +37,11 @@ class Wire:
         self._lock = threading.Lock()
         return parents
 
+    def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        """Run one statement, which the server ends before this side would give up on it."""
+        with self.use() as connection:
+            return fetch_limited_sync(connection, timedelta(seconds=self._timeout), query, params)
+
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
@@ -44,7 +52,7 @@ class Wire:
                 self._drop()
                 self._connection = self._connect(self._part)
             connection = self._connection
-            timer = threading.Timer(self._timeout, abort, [connection])
+            timer = threading.Timer(self._timeout, give_up_sync, [connection])
             timer.daemon = True
             timer.start()
             try:
@@ -61,7 +69,7 @@ class Wire:
         """Close the connection. One that is in use fails for its user, at once."""
         connection = self._connection
         if connection is not None and not self._lock.acquire(blocking=False):
-            abort(connection)
+            give_up_sync(connection)
             self._lock.acquire()
         elif connection is None:
             return

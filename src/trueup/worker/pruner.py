@@ -25,7 +25,13 @@ class Pruner(Service):
 
     async def prune(self, ahead: int = AHEAD) -> Pruned:
         """One pass; makes so many days in advance."""
-        pruned = await self._history.prune(self._kept, ahead)
+        return self._tell(await self._history.prune(self._kept, ahead))
+
+    async def make_ready(self) -> Pruned:
+        """Make today's days, before anything is written to them."""
+        return self._tell(await self._history.make_ready())
+
+    def _tell(self, pruned: Pruned) -> Pruned:
         for partition in pruned.created:
             self.events.emit(HistoryDayCreated(partition))
         for partition in pruned.dropped:

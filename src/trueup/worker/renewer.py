@@ -28,8 +28,8 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, LoopBlocked, RenewalFailed
-from trueup.store.connect import RETRYABLE, abort
-from trueup.store.pool import fetch_sync
+from trueup.store.connect import RETRYABLE, give_up_aside
+from trueup.store.pool import fetch_limited_sync
 from trueup.store.store import Store
 from trueup.texts import describe
 from trueup.worker.life import Life
@@ -53,6 +53,7 @@ class Renewer:
         self._store = store
         self._events = events
         self._lease_for = lease_for
+        self._timeout = min(store.statement_timeout, lease_for / 3)  # so that there is time to try again
         self._renew_every = renew_every.total_seconds()
         self._blocked_after = blocked_after.total_seconds()
         self._handlers = handlers
@@ -99,9 +100,9 @@ class Renewer:
         self._thread = None
 
     def cut(self) -> None:
-        """A renewal hangs in a dead connection: make it fail."""
+        """A renewal hangs in a dead connection, or behind a lock: make it fail."""
         if self._connection is not None:
-            abort(self._connection)
+            give_up_aside(self._connection)
 
     def _run(self) -> None:
         due = elapsed() + self._renew_every
@@ -131,7 +132,8 @@ class Renewer:
         try:
             if self._connection is None:
                 self._connection = self._store.connect_sync("renew")
-            rows = fetch_sync(self._connection, self._store.statements["workers/renew"], params)
+            query = self._store.statements["workers/renew"]
+            rows = fetch_limited_sync(self._connection, self._timeout, query, params)
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
             self._events.emit(

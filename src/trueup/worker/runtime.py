@@ -310,7 +310,7 @@ class Worker:
     async def _make_history_ready(self) -> None:
         """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
         try:
-            await self.pruner.prune(ahead=0)
+            await self.pruner.make_ready()
         except psycopg.Error as error:
             if is_away(error):
                 raise

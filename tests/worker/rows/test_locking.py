@@ -37,14 +37,14 @@ async def test_a_message_for_each_row_and_one_to_begin_with(field: Field, monkey
     send = message.send
 
     async def counted(connection: Any, *parts: Any) -> Any:
-        sent.append(len(parts))
+        if not any(isinstance(part, bytes) and b"lock_timeout" in part for part in parts):  # claims and settlements
+            sent.append(len(parts))
         return await send(connection, *parts)
 
     monkeypatch.setattr("trueup.worker.rows.locking.message.send", counted)
     counts = await field.sweep()
     assert counts.changed == 20
-    locking = [each for each in sent if each != 4]  # without those of claims and settlements
-    assert locking == [3, *[5] * 19, 2]
+    assert sent == [3, *[5] * 19, 2]
     assert await field.states() == {"done": 20}
 
 

@@ -13,7 +13,7 @@ from tests.support.watching import until
 from tests.worker.rows.field import NAME, Field
 from trueup import Context, GiveUp, Retry, Stay, To
 from trueup.events import (
-    DatabaseRestored,
+    DatabaseLost,
     ReconcilerPaused,
     ReconcilerResumed,
     RowChanged,
@@ -21,6 +21,7 @@ from trueup.events import (
     RowRetried,
     RowsClaimed,
     ServiceFailed,
+    StatementTimedOut,
     SweepCompleted,
 )
 from trueup.store.reconcilers import Gate
@@ -530,7 +531,8 @@ async def test_a_claim_that_is_cancelled_is_reported_and_the_next_sweep_happens(
         assert "an index may be missing" in event.error
         monkeypatch.undo()
         await live.events.seen(RowChanged, count=3)
-        await live.events.seen(DatabaseRestored)
+        assert live.events.of(StatementTimedOut, part="rows claim")
+        assert live.events.of(DatabaseLost) == []  # the server has answered
 
 
 async def test_retried_rows_are_told_of(field: Field) -> None:

@@ -12,11 +12,11 @@ also not leased in the user's own columns. `t` is always the user's table; `true
 from __future__ import annotations
 
 from trueup.store.compose.claiming import Claiming, Place
-from trueup.store.compose.pieces import SQL, quoted
+from trueup.store.compose.pieces import SQL, quoted, steering
 from trueup.store.compose.purging import Purging
 from trueup.store.compose.settling import Settling
 
-__all__ = ["SQL", "Composer", "Place", "Purging", "quoted"]
+__all__ = ["SQL", "Composer", "Place", "Purging", "quoted", "steering"]
 
 
 class Composer(Claiming, Settling):

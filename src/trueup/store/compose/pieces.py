@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 from psycopg import sql
 
 from trueup.reconcile.selection import Selection
+from trueup.store.connect import LOCK_SHARE
 from trueup.store.load import NOW, Statements, source
 from trueup.store.tables import Found, named
 
@@ -325,6 +327,13 @@ def owner_text(term: str) -> Composable:
 def quoted(text: str) -> Composable:
     """A text in single quotes."""
     return SQL(_escaped(sql.Literal(text).as_string(None)))
+
+
+def steering(statements: Statements, timeout: timedelta) -> bytes:
+    """What goes before statements over a user's table; of those that take longer than `timeout` none may go on."""
+    milliseconds = timeout.total_seconds() * 1000
+    limits = {"milliseconds": milliseconds, "lock": milliseconds * LOCK_SHARE}
+    return statements.compose("rows/steer", **{name: quoted(str(round(each))) for name, each in limits.items()})
 
 
 def _escaped(text: str) -> str:

@@ -20,8 +20,8 @@ from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, RenewalFailed, ServiceFailed
 from trueup.jobs.failure import describe, type_name
-from trueup.store.connect import RETRYABLE, abort
-from trueup.store.pool import fetch_sync
+from trueup.store.connect import RETRYABLE, give_up_aside
+from trueup.store.pool import fetch_limited_sync
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.worker.rows.held import Held
@@ -60,7 +60,7 @@ class Keeper:
             return
         thread.join(timeout=1)
         if thread.is_alive() and self._connection is not None:
-            abort(self._connection)
+            give_up_aside(self._connection)
             thread.join(timeout=5)
 
     def _run(self) -> None:
@@ -97,7 +97,9 @@ class Keeper:
         try:
             if self._connection is None:
                 self._connection = self._store.connect_sync("row keeper")
-            answered = {row[0]: row[1:] for row in fetch_sync(self._connection, query, params)}
+            timeout = min(self._store.statement_timeout, rows.reconciler.lease_for / 3)
+            fetched = fetch_limited_sync(self._connection, timeout, query, params)
+            answered = {row[0]: row[1:] for row in fetched}
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)

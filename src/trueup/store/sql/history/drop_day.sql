@@ -1,3 +1,2 @@
--- A day of history past its retention. Waits only briefly for the lock; the next pass tries again.
-set local lock_timeout = '2s';
+-- A day of history past its retention. Locks its parent for a moment; `detach concurrently` is not possible beside a catch-all partition.
 drop table if exists {schema}.{day};

@@ -4,5 +4,5 @@
 -- would read and sort the whole backlog for every claim. Nothing else is switched off: without a fitting index a table is read
 -- from end to end and sorted as before, where a walk along an index made for something else would be slower by far.
 -- No compilation either: up to PostgreSQL 17 a sort that could not be avoided makes the plan look worth 200 ms of it.
-select set_config('statement_timeout', {milliseconds}, true), set_config('idle_in_transaction_session_timeout', '2s', true),
-       set_config('enable_sort', 'off', true), set_config('jit', 'off', true);
+select set_config('statement_timeout', {milliseconds}, true), set_config('lock_timeout', {lock}, true),
+       set_config('idle_in_transaction_session_timeout', '2s', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true);
