@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.worker.fleet import Fleet, crons, jobs
-from trueup import App
+from trueup import App, Rate
 from trueup.events import JobsUnserved, ScheduleChanged, ScheduleRetired, ScheduleUndeclared
 from trueup.schedules import Cron
 from trueup.store.workers import Identity
@@ -223,7 +223,7 @@ async def test_an_instance_that_lost_its_lease_does_not_put_its_old_schedule_ove
 
 CONTROLS: dict[str, dict[str, Any]] = {
     "limit": {"limit": 1},
-    "rate": {"rate": "100/s"},
+    "rate": {"rate": Rate(100, timedelta(seconds=1), burst=100)},
     "fairness": {"fair_by": "tenant"},
 }
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pytest_asyncio
 
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Declare, Fleet, Pod, crons, jobs
-from trueup import App
+from trueup import App, Rate
 from trueup.events import JobsUnserved, ScheduleRetired, ScheduleUndeclared
 from trueup.schedules import Every
 from trueup.testing.clock import ManualClock
@@ -54,8 +55,11 @@ def in_a_thread(app: App) -> None:
     def send(tenant: str = "a") -> None: ...
 
 
+RATE = Rate(
+    1000, timedelta(seconds=1), burst=1000
+)  # at once: time stands still, so a slot to come would never be there
 PLAIN = both(jobs("send"))
-LIMITED, RATED = both(jobs("send", limit=1)), both(jobs("send", rate="1000/s"))
+LIMITED, RATED = both(jobs("send", limit=1)), both(jobs("send", rate=RATE))
 FAIR = both(jobs("send", fair_by="tenant"))
 
 DIFFERENCES: dict[str, tuple[Declare, Declare]] = {
