@@ -316,6 +316,7 @@ async def test_sweeps_are_summed_up_with_their_histogram(house: House) -> None:
         "changed": 5,
         "unchanged": 4,
         "conflict": 1,
+        "undone": 0,
         "retry": 2,
         "quarantined": 1,
         "lost": 1,

@@ -83,6 +83,7 @@ class ReconcilerRecovery:
     rows_per_second: float | None = None  # while it was last at work
     paused: bool = False
     last_swept_at: datetime | None = None
+    last_error: str | None = None  # of the last sweep, if that failed
     held: int = 0
     resting: int = 0
     quarantined: int = 0
@@ -104,7 +105,7 @@ class ReconcilerRecovery:
 
     @property
     def behind(self) -> bool:
-        return bool(self.backlog)
+        return bool(self.backlog) or self.last_error is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +236,7 @@ def _known(known: Known) -> ReconcilerRecovery:
         known.name,
         paused=known.paused,
         last_swept_at=known.last_swept_at,
+        last_error=known.last_error,
         held=known.held,
         resting=known.resting,
         quarantined=known.quarantined,
@@ -292,8 +294,9 @@ def _rows(reconcilers: Sequence[ReconcilerRecovery]) -> str:
         return ""
     all_of_them = [each.lateness for each in reconcilers]
     handled, late = sum(each.count for each in all_of_them), sum(each.late for each in all_of_them)
+    overdue = sum(each.backlog or 0 for each in reconcilers)
     if not late:
-        return "no row late"
+        return f"{_many(overdue, 'row')} overdue, and none handled" if overdue else "no row late"
     worst = short(max(each.worst_s for each in all_of_them))
     average = short(sum(each.total_s for each in all_of_them) / handled) if handled else "not known"
     if late >= handled:
@@ -318,7 +321,7 @@ def _verdict(report: Recovery) -> str:
 
 
 def _rows_left(reconcilers: Sequence[ReconcilerRecovery]) -> str:
-    behind = [each for each in reconcilers if each.behind]
+    behind = [each for each in reconcilers if each.backlog]
     if not behind:
         return ""
     left = f"{_many(sum(each.backlog or 0 for each in behind), 'row')} left"
@@ -339,6 +342,7 @@ def _behind(report: Recovery) -> list[str]:
     unreadable = sum(each.unreadable is not None for each in report.schedules)
     runs = sum(each.unfinished_late for each in report.schedules)
     jobs = sum(each.count for each in report.overdue)
+    failing = [each.name for each in report.reconcilers if each.last_error is not None]
     oldest = max((each.oldest_s for each in report.overdue), default=0.0)
     return [
         text
@@ -348,6 +352,7 @@ def _behind(report: Recovery) -> list[str]:
             (unreadable, f"{_many(unreadable, 'schedule')} not readable by this release"),
             (runs, f"{_many(runs, 'late run')} unfinished"),
             (jobs, f"{_many(jobs, 'job')} overdue, the oldest by {short(oldest)}"),
+            (len(failing), f"sweeps of {', '.join(failing)} fail: see trueup reconcilers show"),
         )
         if number
     ]

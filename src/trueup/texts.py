@@ -1,7 +1,12 @@
-"""Errors and other foreign texts, made fit to be stored, logged and shown: valid, of a bounded size, secrets masked."""
+"""Errors and other foreign texts, made fit to be stored, logged and shown: valid, of a bounded size, secrets masked.
+
+What PostgreSQL says about a refused row has the row's contents in its DETAIL and CONTEXT. These go nowhere that people read
+them who may not read the table: only the message itself is kept, with the constraint's name and the SQLSTATE.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from trueup.masking import mask, mask_value
@@ -15,24 +20,56 @@ MAX_READ = 64_000  # of a text, before anything else is done with it
 
 def clean(text: str, most: int) -> str:
     """Text that JSON in PostgreSQL can hold: no NUL, no lone surrogates, at most about `most` characters, secrets masked."""
-    if len(text) > MAX_READ:
-        # Masking half a URL may miss its password, so the second half starts after a blank.
-        start = text.find(" ", len(text) - MAX_READ // 2)
-        text = f"{text[: MAX_READ // 2]} …{text[start:] if start > 0 else ''}"
+    text = _cut(text)
     text = mask(text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"))
     if len(text) > most:
         text = f"{text[: most // 2]} … {len(text) - most} characters left out … {text[-(most - most // 2) :]}"
     return text
 
 
+def _cut(text: str) -> str:
+    """The beginning and the end of a text that is too long to be read."""
+    if len(text) <= MAX_READ:
+        return text
+    # Masking half a URL may miss its password, so the second half starts after a blank.
+    start = text.find(" ", len(text) - MAX_READ // 2)
+    return f"{text[: MAX_READ // 2]} …{text[start:] if start > 0 else ''}"
+
+
+# As psycopg, asyncpg, SQLAlchemy and Django write them: each from its word to the next one, or to the end of an exception's text.
+_CONTENTS = re.compile(
+    r"^(?:DETAIL|CONTEXT|STATEMENT|QUERY|\[parameters): .*?"
+    r"(?=^(?:HINT|DETAIL|CONTEXT|STATEMENT|QUERY|LOCATION|LINE \d+|\[SQL|\[parameters)\b|^\(Background|^$|^Traceback|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def without_contents(text: str) -> str:
+    """The text of an error of PostgreSQL's without what it quotes of rows."""
+    if not any(word in text for word in ("DETAIL: ", "CONTEXT: ", "[parameters: ")):
+        return text
+    return _CONTENTS.sub("", text).rstrip()
+
+
 def describe(error: BaseException) -> str:
-    """`str(error)`, clean. Never raises, although `str(error)` may."""
+    """`str(error)`, clean; of an error of PostgreSQL's its message, constraint and SQLSTATE alone. Never raises."""
     try:
-        return clean(str(error).strip(), MAX_MESSAGE)
+        return clean(_refusal(error) or without_contents(_cut(str(error)).strip()), MAX_MESSAGE)
     except KeyboardInterrupt:
         raise
     except BaseException as broken:
         return f"<{type(error).__name__} without a text: str() of it raised {type(broken).__name__}>"
+
+
+def _refusal(error: BaseException) -> str | None:
+    """What a server's error says, as psycopg has it."""
+    diag = getattr(error, "diag", None)
+    primary, state = getattr(diag, "message_primary", None), getattr(error, "sqlstate", None)
+    if not isinstance(primary, str) or not primary or not state:
+        return None
+    constraint = getattr(diag, "constraint_name", None)
+    named = f"constraint {constraint}, " if constraint and constraint not in primary else ""
+    return f"{primary} ({named}SQLSTATE {state})"
 
 
 def type_name(error: BaseException) -> str:

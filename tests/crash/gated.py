@@ -75,7 +75,7 @@ def declare(app: App) -> Jobs:
 def declare_rows(app: App, journal: Journal) -> None:
     def begin(task: Row, ctx: Context) -> tuple[str, list[Any]]:
         journal.effect(job=task.id, term=ctx.term, key=ctx.idempotency_key, content=f"task {task.id}")
-        reconciler, _, key = ctx.idempotency_key.partition(":")
+        reconciler, key, _ = ctx.idempotency_key.split(":")
         return WRITE, [reconciler, key, ctx.term, os.getpid()]
 
     async def handle(task: Row, ctx: Context) -> None:

@@ -166,7 +166,7 @@ class Sweeps:
 
     async def _by_parity(self, task: Row, ctx: Context) -> To | None:
         self._begin(task, ctx)
-        reconciler, _, key = ctx.idempotency_key.partition(":")
+        reconciler, key, _ = ctx.idempotency_key.split(":")
         if task.id % 2:
             return To("done", then=[self.followed.call(reconciler, key)])
         await self._in_transaction(reconciler, task, ctx)

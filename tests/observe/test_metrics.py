@@ -151,11 +151,11 @@ def test_a_job_that_was_claimed_early_counts_as_on_time(counting: Counting) -> N
 
 
 def test_sweeps_say_what_became_of_rows_and_when_they_ended(counting: Counting) -> None:
-    counting.events.emit(SweepCompleted("observe", 21, 1, 2, 3, 4, 5, 6, 7, 90.0, 12.0, 2000.0, 10.5))
+    counting.events.emit(SweepCompleted("observe", 21, 1, 2, 3, 0, 4, 5, 6, 7, 90.0, 12.0, 2000.0, 10.5))
     counted = [
         counting.value("trueup_rows_total", reconciler="observe", outcome=outcome) for outcome in metrics.OUTCOMES
     ]
-    assert counted == [1, 2, 3, 4, 5, 6]
+    assert counted == [1, 2, 3, 0, 4, 5, 6]
     assert counting.value("trueup_rows_late_total", reconciler="observe") == 7
     assert counting.value("trueup_sweep_duration_seconds_sum", reconciler="observe") == 2
     ended = counting.value("trueup_sweep_last_completed_timestamp_seconds", reconciler="observe")

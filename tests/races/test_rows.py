@@ -150,11 +150,11 @@ async def test_a_claim_of_a_dead_process_s_row_passes_over_one_that_is_being_ren
         await side.connection.execute("update trueup.rows set due_at = due_at + interval '2 h'")
 
     async def claim(side: Side) -> list[ClaimedRow]:
-        return await again(await on(desk, side, **PLAIN), crashed=True)
+        return await again(await on(desk, side, **PLAIN))
 
     _, taken = await overlap(store, hold=renew, then=claim)
     assert taken.value == []
-    assert await again(await desk.rows("open", **PLAIN), crashed=True) == []
+    assert await again(await desk.rows("open", **PLAIN)) == []
 
 
 # -- many, in any order -----------------------------------------------------------------------------------------------------

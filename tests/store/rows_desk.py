@@ -179,8 +179,8 @@ async def one(rows: Rows, holder: UUID | None = None) -> ClaimedRow:
     return row
 
 
-async def again(rows: Rows, holder: UUID | None = None, most: int = 100, *, crashed: bool = False) -> list[ClaimedRow]:
-    return (await rows.claim_again(holder or uuid4(), most, None, crashed=crashed)).rows
+async def again(rows: Rows, holder: UUID | None = None, most: int = 100, *, suspects: bool = False) -> list[ClaimedRow]:
+    return (await rows.claim_again(holder or uuid4(), most, None, suspects=suspects)).rows
 
 
 async def sweep(rows: Rows, most: int, holder: UUID | None = None, *, windows: int = 1_000) -> list[Batch]:

@@ -205,7 +205,12 @@ async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str
 async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {**rows._about_claim(UUID(int=1)), "cut_off": None, "most": 100, "window": 1_000}
-    plan = await explained(desk, rows._steer, rows._once("claim_again"), {**params, "crashed": False})
+    plan = await explained(
+        desk,
+        rows._steer,
+        rows._once("claim_again"),
+        {**params, "suspects": False, "after_due": "-infinity", "after_key": "", "place": "t"},
+    )
     assert plan.indexes == {"rows_due", "rows_pkey", "t_pkey"}
     assert plan.most_rows <= 1_000
     assert plan.buffers < 8_000

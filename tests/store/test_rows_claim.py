@@ -164,7 +164,7 @@ async def test_a_claim_of_rows_whose_time_has_come_again_never_gives_more_than_a
     rows = await desk.rows("open", **STALE)
     taken = await again(rows, most=7)
     assert len(taken) == 7
-    assert len(await again(rows, most=1, crashed=True)) == 0
+    assert len(await again(rows, most=1, suspects=True)) == 0
 
 
 async def test_every_row_is_claimed_once_over_many_windows_with_ties_in_the_order(desk: RowsDesk) -> None:
@@ -330,7 +330,9 @@ async def test_rows_whose_time_has_come_again_are_claimed_longest_due_first(desk
     await rows.settle(holder, first, [Rest(timedelta(minutes=m), succeeded=True) for m in (3, 1, 2)])
     assert await again(rows) == []
     clock.advance(minutes=2)
-    assert ids(await again(rows)) == [2, 3]
+    first = await again(rows, holder)
+    assert ids(first) == [2, 3]
+    await rows.settle(holder, first, [Rest(HOUR, succeeded=True)] * 2)
     clock.advance(minutes=1)
     assert ids(await again(rows)) == [1]
 
@@ -341,8 +343,8 @@ async def test_rows_due_again_only_after_the_sweep_began_are_for_the_next(desk: 
     row = await one(rows)
     await settled(rows, row, Rest(HOUR, succeeded=True))
     clock.advance(hours=2)
-    assert (await rows.claim_again(uuid4(), 10, NOON, crashed=False)).rows == []
-    assert len((await rows.claim_again(uuid4(), 10, NOON + HOUR, crashed=False)).rows) == 1
+    assert (await rows.claim_again(uuid4(), 10, NOON)).rows == []
+    assert len((await rows.claim_again(uuid4(), 10, NOON + HOUR)).rows) == 1
 
 
 @pytest.mark.parametrize(
@@ -430,30 +432,62 @@ async def test_rows_locked_by_somebody_keep_what_is_known_of_them(desk: RowsDesk
 async def crash(rows: Rows, clock: ManualClock) -> ClaimedRow:
     """The process that holds them dies; another one takes one."""
     clock.advance(seconds=31)
-    (row,) = await again(rows, most=1, crashed=True)
+    (row,) = [*await again(rows, most=1), *await again(rows, most=1, suspects=True)]
     return row
 
 
-async def test_rows_of_a_dead_process_are_claimed_alone_and_their_attempt_is_not_spent(
+async def test_rows_of_a_dead_process_are_claimed_again_and_their_attempt_is_not_spent(
     desk: RowsDesk, clock: ManualClock
 ) -> None:
     await put(desk, (1, "open"), (2, "open"))
     rows = await desk.rows("open")
     first = await claimed(rows)
-    assert await again(rows, crashed=True) == []
-    row = await crash(rows, clock)
-    assert (row.key, row.attempt, row.alone, row.spent) == ("1", 1, True, False)
-    assert row.term > first[1].term
-    assert [r.key for r in await again(rows, crashed=True)] == ["2"]
+    assert await again(rows) == []
+    clock.advance(seconds=31)
+    both = await again(rows)
+    assert [(row.key, row.attempt, row.alone, row.spent) for row in both] == [(key, 1, False, False) for key in "12"]
+    assert min(row.term for row in both) > max(row.term for row in first)
+    assert {row["crashes"] for row in (await desk.known()).values()} == {1}
+
+
+@pytest.mark.parametrize("why", ["its handler had begun", "it is not the first process that died with it"])
+async def test_a_row_that_may_have_killed_its_process_is_claimed_alone(
+    desk: RowsDesk, clock: ManualClock, why: str
+) -> None:
+    await put(desk, (1, "open"), (2, "open"))
+    rows = await desk.rows("open")
+    await claimed(rows)
+    what = "started = true" if why.startswith("its") else "crashes = 1"
+    await desk.run(f"update trueup.rows set {what} where key = '2'")
+    clock.advance(seconds=31)
+    assert [(row.key, row.alone) for row in await again(rows)] == [("1", False)]
+    assert [(row.key, row.alone, row.attempt) for row in await again(rows, suspects=True)] == [("2", True, 1)]
 
 
 async def test_a_row_that_kills_its_process_when_alone_runs_out_of_attempts(desk: RowsDesk, clock: ManualClock) -> None:
     await put(desk, (1, "open"))
     rows = await desk.rows("open")
     await claimed(rows)
-    seen = [await crash(rows, clock) for _ in range(4)]
-    assert [(row.attempt, row.spent) for row in seen] == [(1, False), (2, False), (3, False), (3, True)]
-    assert (await desk.known())["1"]["crashes"] == 4
+    seen = [await crash(rows, clock) for _ in range(5)]
+    assert [(row.attempt, row.spent) for row in seen] == [(1, False), (1, False), (2, False), (3, False), (3, True)]
+    assert [row.alone for row in seen] == [False, True, True, True, True]
+    assert (await desk.known())["1"]["crashes"] == 5
+
+
+async def test_a_row_whose_lease_passed_in_a_living_process_spends_its_attempt_and_is_no_crash(
+    desk: RowsDesk, clock: ManualClock
+) -> None:
+    await put(desk, (1, "open"))
+    rows = await desk.rows("open")
+    holder = uuid4()
+    await claimed(rows, holder)
+    for attempt in (2, 3, 3):
+        await desk.run("update trueup.rows set started = true")
+        clock.advance(seconds=31)
+        (row,) = await again(rows, holder, suspects=True)
+        assert (row.attempt, row.outlived) == (attempt, True)
+    assert row.spent
+    assert (await desk.known())["1"]["crashes"] == 0
 
 
 async def test_a_row_that_was_alone_and_worked_is_one_among_others_again(desk: RowsDesk, clock: ManualClock) -> None:
@@ -472,7 +506,9 @@ async def test_giving_back_a_row_that_was_alone_keeps_it_known(desk: RowsDesk, c
     await put(desk, (1, "open"))
     rows = await desk.rows("open")
     await claimed(rows)
+    await crash(rows, clock)
     row = await crash(rows, clock)
+    assert row.alone
     assert await settled(rows, row, GiveBack()) == "changed"
     assert (await desk.known())["1"]["attempt"] == 0
     clock.advance(microseconds=1)
@@ -495,13 +531,44 @@ async def test_terms_only_grow_even_when_nothing_is_known_of_the_row_any_more(de
 # -- what a claim writes ----------------------------------------------------------------------------------------------------
 
 
-async def test_rows_left_behind_in_their_working_state_are_claimed_whatever_their_time(desk: RowsDesk) -> None:
+async def test_rows_left_behind_in_their_working_state_are_claimed_whatever_their_time(
+    desk: RowsDesk, clock: ManualClock
+) -> None:
     await put(desk, (1, "open", None, NOON), (2, "working", None, NOON + HOUR), (3, "working", None, None))
     rows = await desk.rows("open", due_at="due_at", claimed_as="working")
-    taken = await claimed(rows)
-    assert ids(taken) == [3, 1, 2]
+    holder = uuid4()
+    assert ids(await claimed(rows, holder)) == [1]
+    assert await again(rows, holder) == []  # somebody may be at work on them
+    clock.advance(seconds=29)
+    assert await again(rows, holder) == []
+    clock.advance(seconds=2)
+    taken = await again(rows, holder)
+    assert sorted(ids(taken)) == [1, 2, 3]
     assert [row.state for row in taken] == ["open"] * 3
     assert await settle_all(rows, taken, Change(To("done"), None)) == dict.fromkeys("123", "changed")
+
+
+async def test_a_row_in_the_working_state_that_another_reconciler_holds_is_left_to_it(
+    desk: RowsDesk, clock: ManualClock
+) -> None:
+    """One that was renamed, say, and whose old release is still at work."""
+    await put(desk, (1, "open"))
+    old = await desk.rows("open", claimed_as="working", name="old")
+    new = await desk.rows("open", claimed_as="working")
+    for name in ("old", "look"):
+        await desk.run(
+            "insert into trueup.reconcilers (name, place, declared, declared_at) values (%s, 't', '{}', now())", name
+        )
+    await one(old)
+    assert await claimed(new) == []
+    for _ in range(3):
+        clock.advance(seconds=20)
+        await desk.run(
+            "update trueup.rows set due_at = %s where reconciler = 'old'", clock.now() + timedelta(seconds=30)
+        )
+        assert await again(new) == []
+    clock.advance(seconds=31)
+    assert ids(await again(new)) == [1]
 
 
 async def test_a_row_in_its_working_state_is_handed_over_in_it_and_remembers_where_it_came_from(

@@ -85,6 +85,8 @@ def state_text(record: dict[str, Any]) -> str:
         state = "not declared" if state == "active" else f"{state}, not declared"
     elif not record["known"]:
         state = "never started"
+    if record.get("last_error"):
+        return f"failing: {record['last_error']}"
     return f"{state}: {record['note']}" if record["note"] and record["state"] != "active" else state
 
 
@@ -131,6 +133,7 @@ def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
         ("declared", ", ".join(declared)),
         ("state", state_text(record)),
         ("last scan" if a_scan else "last sweep", _moment(record["last_swept_at"]) or "never"),
+        ("last error", _last_error(record)),
         ("next sweep", _moment(record.get("next_sweep_at"))),
         ("next due" if a_scan else "next row", _moment(record["next_due_at"])),
         ("known rows", ", ".join(counts)),
@@ -138,6 +141,12 @@ def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
         ("set aside", f"see: trueup reconcilers quarantine list {record['name']}" if record["quarantined"] else None),
     ]
     return [(label, printable(text)) for label, text in facts if text]
+
+
+def _last_error(record: dict[str, Any]) -> str | None:
+    if not record.get("last_error"):
+        return None
+    return f"{record['last_error']} (at {_moment(record['last_failed_at'])}, {record['failures']:,} in a row)"
 
 
 def _scan_facts(scan: dict[str, Any]) -> list[tuple[str, str]]:
@@ -171,7 +180,9 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
     )
     table = Table("Sweeps", columns, empty="no sweep that found a row is on record")
     for sweep in sweeps:
-        counts = {name: sweep[name] for name in ("changed", "unchanged", "conflict", "retry", "quarantined", "lost")}
+        counts = {
+            name: sweep[name] for name in ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
+        }
         table.rows.append(
             (
                 f"{sweep['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%SZ}",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 NO_BAR = "·"  # nothing at all there, which the lowest bar is not
-OUTCOMES = ("changed", "unchanged", "conflict", "retry", "quarantined", "lost")
+OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
 
 
 @with_session

@@ -10,7 +10,7 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.ages import span
-from trueup.cli.errors import say_error
+from trueup.cli.errors import WRONG, say_error
 from trueup.cli.options import with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
@@ -32,7 +32,10 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often to look.")] = "2s",
 ) -> None:
-    """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers."""
+    """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers.
+
+    Exits with 1 while the last sweep of a reconciler was ended by an error.
+    """
     from trueup.durations import parse_duration
 
     pause = max(SHORTEST_PAUSE, parse_duration(every).total_seconds())
@@ -44,6 +47,8 @@ def status(
             output.write_json(seen)
         else:
             output.show(*tables(seen))
+        if seen["reconcilers"]["failing"]:
+            raise typer.Exit(WRONG)
 
 
 async def look(app: App) -> dict[str, Any]:
@@ -167,6 +172,9 @@ def _reconcilers(sweeping: dict[str, Any]) -> Table:
     table = Table(f"Reconcilers{to_look_at}", columns)
     swept = sweeping["swept_ago_s"]
     last = "never" if swept is None else f"{span(swept)} ago"
+    failing = sweeping["failing"]
+    if failing:
+        last += f"; failing: {', '.join(failing)} (trueup reconcilers show)"
     table.rows.append((*(f"{sweeping[name]:,}" for name in names), last))
     return table
 

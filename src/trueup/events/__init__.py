@@ -52,6 +52,7 @@ from trueup.events.reconcilers import (
     ScanCompleted,
     ScanItemFailed,
     SweepCompleted,
+    SweepFailed,
     SweepRefused,
 )
 from trueup.events.rows import (
@@ -65,6 +66,7 @@ from trueup.events.rows import (
     RowsClaimed,
     RowsFreed,
     RowUnchanged,
+    RowUndone,
 )
 from trueup.events.schedules import (
     RunHandledElsewhere,
@@ -139,6 +141,7 @@ __all__ = [
     "RowReleased",
     "RowRetried",
     "RowUnchanged",
+    "RowUndone",
     "RowsClaimed",
     "RowsFreed",
     "RunHandledElsewhere",
@@ -153,6 +156,7 @@ __all__ = [
     "StatementTimedOut",
     "Subscriber",
     "SweepCompleted",
+    "SweepFailed",
     "SweepRefused",
     "TicksDecided",
     "WorkerExpired",

@@ -17,6 +17,7 @@ class SweepCompleted(Event):
     changed: int
     unchanged: int
     conflict: int
+    undone: int
     retry: int
     quarantined: int
     lost: int
@@ -25,6 +26,17 @@ class SweepCompleted(Event):
     average_lateness_s: float
     duration_ms: float
     rows_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFailed(Event):
+    """A sweep was ended by an error; the next one comes after `again_s`. `trueup reconcilers list` shows it until one goes through."""
+
+    name = "sweep.failed"
+    reconciler: str
+    error_type: str
+    error: str
+    again_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,10 @@ class RowUnchanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowConflict(Event):
-    """An outcome was not written: somebody else had moved, touched or deleted the row meanwhile."""
+    """An outcome was not written: somebody else had moved, touched or deleted the row meanwhile.
+
+    If the row is still one for its reconciler, this counts as a failed attempt.
+    """
 
     name = "row.conflict"
     reconciler: str
@@ -54,8 +57,18 @@ class RowConflict(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RowUndone(Event):
+    """An outcome was not written: a trigger of the table kept the row as it was. It counts as a failed attempt."""
+
+    name = "row.undone"
+    reconciler: str
+    key: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class RowRetried(Event):
-    """A handler failed; the row is left alone for `delay_ms`."""
+    """A handler failed, or the database refused its outcome; the row is left alone for `delay_ms`."""
 
     name = "row.retried"
     reconciler: str

@@ -11,7 +11,7 @@ import orjson
 
 from trueup.texts import MAX_MESSAGE as MOST_MESSAGE
 from trueup.texts import MAX_TRACEBACK as MOST_TRACEBACK
-from trueup.texts import clean, describe, type_name
+from trueup.texts import clean, describe, type_name, without_contents
 
 __all__ = ["MOST_ERRORS", "MOST_MESSAGE", "MOST_TRACEBACK", "Failure", "clean", "describe", "type_name"]
 
@@ -45,7 +45,7 @@ def _traceback(error: BaseException) -> str:
         return ""
     try:
         lines = traceback.format_exception(type(error), error, frames, limit=-30, chain=True)
-        return clean("".join(lines), MOST_TRACEBACK)
+        return clean(without_contents("".join(lines)), MOST_TRACEBACK)
     except KeyboardInterrupt:
         raise
     except BaseException:  # a __str__ that raises, a chain that loops: the frames alone are still worth having

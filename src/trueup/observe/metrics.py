@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 JOB = ("kind", "queue")
 ROW = ("reconciler",)
 SCAN = ("scan",)
-OUTCOMES = ("changed", "unchanged", "conflict", "retry", "quarantined", "lost")
+OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
 
 MAX_QUEUES = 100  # that have series of their own; the others are counted together
 OTHER_QUEUES = "(other)"
@@ -82,6 +82,7 @@ METRICS = (
     Metric("trueup_row_lateness_seconds", ROW, "From when a changed row was due or stale.", BOUNDS_S),
     Metric("trueup_sweep_duration_seconds", ROW, "How long sweeps that found something took.", DURATIONS_S),
     Metric("trueup_sweep_last_completed_timestamp_seconds", ROW, "When the last of them ended in this process."),
+    Metric("trueup_sweeps_failed_total", ROW, "Sweeps that were ended by an error."),
     Metric("trueup_sweeps_refused_total", ROW, "Sweeps that did not begin: they would have touched too much."),
     Metric("trueup_reconciler_paused", ROW, "1 while it is paused, as far as this process was told."),
     Metric("trueup_scan_items_total", SCAN, "Items of scans that came to their end."),
@@ -325,6 +326,10 @@ def _sweep_refused(into: Instruments, event: events.SweepRefused) -> None:
     into.add("trueup_sweeps_refused_total", reconciler=event.reconciler)
 
 
+def _sweep_failed(into: Instruments, event: events.SweepFailed) -> None:
+    into.add("trueup_sweeps_failed_total", reconciler=event.reconciler)
+
+
 def _declared(into: Instruments, event: events.ReconcilerDeclared) -> None:
     into.put("trueup_reconciler_paused", 0, reconciler=event.reconciler)  # so that it is there before the first pause
 
@@ -375,6 +380,7 @@ COUNTED: Mapping[type[Event], Count] = MappingProxyType(
         events.RowChanged: _row,
         events.SweepCompleted: _sweep,
         events.SweepRefused: _sweep_refused,
+        events.SweepFailed: _sweep_failed,
         events.ReconcilerDeclared: _declared,
         events.ReconcilerPaused: _paused,
         events.ReconcilerResumed: _resumed,

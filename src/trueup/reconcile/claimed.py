@@ -30,6 +30,10 @@ class ClaimedRow:
     claimed_at: datetime
     values: Mapping[str, Any]
     trust: Trust
+    occasion: int = (
+        0  # the term of its first claim: the same for every attempt, another one when the row comes back later
+    )
+    outlived: bool = False  # the process that held it before lives, and has let its lease pass
 
     @property
     def lateness(self) -> timedelta:
@@ -43,5 +47,8 @@ class ClaimedRow:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this row by this reconciler: give it to whatever the handler calls outside."""
-        return f"{self.reconciler}:{self.key}"
+        """The same for every attempt until an outcome is written, and another one when the row comes back after that.
+
+        Give it to whatever the handler calls outside.
+        """
+        return f"{self.reconciler}:{self.key}:{self.occasion}"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from trueup.reconcile.lateness import Lateness
 
+OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
+
 
 @dataclass(slots=True)
 class Counts:
@@ -13,6 +15,7 @@ class Counts:
     changed: int = 0  # To, Stay and Delete that were written
     unchanged: int = 0  # Unchanged, None and Again
     conflict: int = 0  # somebody else moved, touched or deleted the row meanwhile: nothing was written
+    undone: int = 0  # a trigger of the table kept the row as it was: nothing was written, and it will be tried again
     retry: int = 0  # failed, and will be tried again
     quarantined: int = 0  # failed for good
     lost: int = 0  # the lease had passed: nothing was written
@@ -20,8 +23,12 @@ class Counts:
 
     @property
     def settled(self) -> int:
-        return self.changed + self.unchanged + self.conflict + self.retry + self.quarantined + self.lost
+        return sum(getattr(self, name) for name in OUTCOMES)
 
     def as_dict(self) -> dict[str, int]:
-        names = ("claimed", "changed", "unchanged", "conflict", "retry", "quarantined", "lost")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("claimed", *OUTCOMES)}
+
+    def include(self, other: Counts) -> None:
+        for name, count in other.as_dict().items():
+            setattr(self, name, getattr(self, name) + count)
+        self.lateness.include(other.lateness)

@@ -76,7 +76,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """held -> forgotten, as if it had never been claimed: this process stops, or could not begin."""
+    """held -> forgotten, as if it had never been claimed: this process stops, or could not begin.
+
+    One whose handler had begun rests instead: the next attempt has the same idempotency key.
+    """
+
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,11 @@ def _after_error(
         return SetAside(error.reason, failure)
     retry = reconciler.retry
     if row.spent:
-        reason = "the process that held it died at the last attempt"
+        reason = (
+            "its lease passed at the last attempt"
+            if row.outlived
+            else "the process that held it died at the last attempt"
+        )
     elif not retry.worth_retrying(error):
         reason = "not an error worth retrying"
     elif row.attempt >= retry.max_attempts and not patient:

@@ -16,7 +16,7 @@ from trueup.reconcile.models import describe_model
 from trueup.reconcile.outcome import Outcome, State, Stay, state_text, translated
 from trueup.reconcile.purge import Purge, PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions, Reconciler
-from trueup.reconcile.selection import Selection
+from trueup.reconcile.selection import Selection, ordered_by
 from trueup.reconcile.table import TableSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -184,7 +184,7 @@ class Table:
     def _order(self, order_by: str | None) -> str | None:
         if order_by is None or self.spec.model is None:
             return order_by
-        name, _, direction = order_by.strip().partition(" ")
+        name, direction = ordered_by(order_by)
         return f"{self._column(name)} {direction}".strip()
 
 

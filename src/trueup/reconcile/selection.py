@@ -21,10 +21,14 @@ class Order:
 
     @classmethod
     def parse(cls, who: str, text: str) -> Order:
-        name, _, direction = text.strip().partition(" ")
-        if direction.strip().lower() not in ("", "asc", "desc"):
-            raise ConfigError(f"{who}: order_by={text!r}: a column is needed, with desc after it for the newest first")
-        return cls(checked_identifier(f"{who}: order_by", name), direction.strip().lower() == "desc")
+        name, direction = ordered_by(text)
+        return cls(checked_identifier(f"{who}: order_by", name), direction == "desc")
+
+
+def ordered_by(text: str) -> tuple[str, str]:
+    """The column, whose name may have blanks in it, and `asc`, `desc` or nothing."""
+    name, _, last = text.strip().rpartition(" ")
+    return (name.strip(), last.lower()) if name and last.lower() in ("asc", "desc") else (text.strip(), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from trueup.reconcile.counts import Counts
 from trueup.store.purges import Purges, Taken
-from trueup.store.rows import Batch, Position, Rows
+from trueup.store.rows import Batch, Rows
 from trueup.worker.rows.purger import Purger
 from trueup.worker.rows.sweeper import Sweeper
 
@@ -36,15 +36,13 @@ class LimitedRows(Rows):
         self.__dict__.update(vars(rows))
         self._allowance = allowance
 
-    async def claim_fresh(
-        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None
-    ) -> Batch:
+    async def claim_fresh(self, holder: UUID, most: int, *args: Any, **more: Any) -> Batch:
         most = self._allowance.at_most(most)
-        return self._counted(await super().claim_fresh(holder, most, after, cut_off)) if most else Batch(exhausted=True)
+        return self._counted(await super().claim_fresh(holder, most, *args, **more)) if most else Batch(exhausted=True)
 
-    async def claim_again(self, holder: UUID, most: int, cut_off: datetime | None, *, crashed: bool) -> Batch:
+    async def claim_again(self, holder: UUID, most: int, *args: Any, **more: Any) -> Batch:
         most = self._allowance.at_most(most)
-        return self._counted(await super().claim_again(holder, most, cut_off, crashed=crashed)) if most else Batch()
+        return self._counted(await super().claim_again(holder, most, *args, **more)) if most else Batch(exhausted=True)
 
     def _counted(self, batch: Batch) -> Batch:
         self._allowance.spend(len(batch.rows))

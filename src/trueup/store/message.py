@@ -47,6 +47,13 @@ class StalePlan(psycopg.OperationalError):
     sqlstate = errors.InvalidSqlStatementName.sqlstate  # the server has answered: nothing is uncertain
 
 
+class Unreadable:
+    """Stands for a value that could not be read: a number in JSON with more digits than Python takes, say."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
 class Call(NamedTuple):
     """A statement with values, `%(name)s` in its text."""
 
@@ -86,10 +93,13 @@ class Answers:
         return self
 
     def rows(self, n: int) -> Rows:
-        """What a statement has returned."""
+        """What a statement has returned. A value that Python cannot read is `Unreadable`: one must not cost all others."""
         result, transformer = self._results[n], self._peer.transformer
         transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, tuple)
+        try:
+            return transformer.load_rows(0, result.ntuples, tuple)
+        except Exception:
+            return [_one_by_one(transformer, result, row) for row in range(result.ntuples)]
 
     def count(self, n: int) -> int:
         """How many rows a statement has touched."""
@@ -273,6 +283,18 @@ def _exchange(pgconn: PGconn, message: bytes) -> PQGen[list[PGresult]]:
     pgconn.send_query(message)
     results: list[PGresult] = yield from generators.execute(pgconn)
     return results
+
+
+def _one_by_one(transformer: Any, result: PGresult, row: int) -> tuple[Any, ...]:
+    values: list[Any] = []
+    for column in range(result.nfields):
+        value = result.get_value(row, column)
+        try:
+            loader = transformer.get_loader(result.ftype(column), result.fformat(column))
+            values.append(None if value is None else loader.load(value))
+        except Exception as error:
+            values.append(Unreadable(error))
+    return tuple(values)
 
 
 def _prepared(query: bytes) -> tuple[bytes, _Template]:

@@ -11,7 +11,7 @@ from trueup.store.line import Rows
 from trueup.store.load import Statements
 from trueup.store.views import Record
 
-OUTCOMES = ("claimed", "changed", "unchanged", "conflict", "retry", "quarantined", "lost")
+OUTCOMES = ("claimed", "changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
 
 
 class ReconcilerViews:
@@ -24,7 +24,7 @@ class ReconcilerViews:
         """Those the database knows, or one: its state, counts of rows, and `outcomes` of the sweeps of the last seconds."""
         columns = (
             *("name", "place", "declared", "declared_at", "state", "note", "paused_until", "pauses", "last_swept_at"),
-            *("next_due_at", "held", "resting", "quarantined", "discarded"),
+            *("last_error", "last_failed_at", "failures", "next_due_at", "held", "resting", "quarantined", "discarded"),
         )
         rows = await self._fetch("reconcilers", name=name, within=within_s)
         split = len(columns)
@@ -71,9 +71,10 @@ class ReconcilerViews:
         ]
 
     async def summary(self) -> Record:
-        """How many reconcilers are active, paused and resting, rows in quarantine, seconds since anything was swept."""
+        """How many reconcilers are active, paused and resting, rows in quarantine, seconds since anything was swept, and the
+        names of those whose last sweep failed."""
         (row,) = await self._fetch("sweeping")
-        return _record(("active", "paused", "resting", "quarantined", "swept_ago_s"), row)
+        return _record(("active", "paused", "resting", "quarantined", "swept_ago_s", "failing"), row)
 
     async def _fetch(self, view: str, **params: Any) -> Rows:
         return await self._database.fetch(self._statements[f"views/{view}"], {"now": self._clock.now(), **params})

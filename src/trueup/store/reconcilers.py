@@ -52,6 +52,10 @@ class Reconcilers:
     async def swept(self, name: str) -> None:
         await self._fetch("swept", name=name)
 
+    async def failed(self, name: str, error: str) -> None:
+        """A sweep was ended by this error; people are shown it until one goes through."""
+        await self._fetch("failed", name=name, error=error)
+
     async def log(self, name: str, holder: UUID, started_at: datetime, counts: Counts) -> None:
         lateness = counts.lateness
         await self._fetch(

@@ -56,6 +56,7 @@ class Known:
     name: str
     paused: bool
     last_swept_at: datetime | None
+    last_error: str | None  # of the last sweep, if that failed
     held: int
     resting: int
     quarantined: int
@@ -118,10 +119,10 @@ def _graces(graces: Mapping[str, timedelta]) -> dict[str, Any]:
 
 
 def _swept(row: Sequence[Any]) -> Swept:
-    claimed, changed, unchanged, conflict, retry, quarantined, lost = row[:7]
-    late, worst_s, total_s, histogram, busy_rows, busy_s = row[7:]
+    claimed, changed, unchanged, conflict, undone, retry, quarantined, lost = row[:8]
+    late, worst_s, total_s, histogram, busy_rows, busy_s = row[8:]
     # Padded, cut: a sweep of another release may have been counted between other bounds.
     places = len(BOUNDS_S) + 1
     lateness = Lateness([*(histogram or ()), *([0] * places)][:places], late, worst_s, total_s)
-    counts = Counts(claimed, changed, unchanged, conflict, retry, quarantined, lost, lateness)
+    counts = Counts(claimed, changed, unchanged, conflict, undone, retry, quarantined, lost, lateness)
     return Swept(counts, busy_rows / busy_s if busy_s else None)

@@ -25,19 +25,23 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
 from trueup.reconcile.outcome import Stay, To
 from trueup.reconcile.reconciler import Reconciler
+from trueup.store import message
 from trueup.store.compose import Composer, Place, steering
 from trueup.store.enqueue import Enqueue
 from trueup.store.jobs import Database
 from trueup.store.line import Rows as Fetched
 from trueup.store.line import fetch
 from trueup.store.load import Statements
+from trueup.store.message import Call, Unreadable
 from trueup.store.tables import Found
 from trueup.store.texts import text_of
 
 # Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
 LEAST_WINDOW = 1_000
 
-Done = Literal["changed", "conflict", "busy"]
+# What became of an outcome. After `contested` (somebody else has changed the row, which is still chosen), `undone` (a trigger
+# kept the row as it was) and `busy` (somebody has it locked) the row is still held.
+Done = Literal["changed", "conflict", "contested", "undone", "busy"]
 Quiet = Written | Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it is
 
 
@@ -50,6 +54,14 @@ class Position:
     keys: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DuePosition:
+    """How far a sweep has come among rows whose time has come again."""
+
+    due_at: datetime | None = None
+    key: str = ""
+
+
 @dataclass(slots=True)
 class Batch:
     """Claimed rows, each with how long to wait before it may be started (with a rate)."""
@@ -57,6 +69,7 @@ class Batch:
     rows: list[ClaimedRow] = field(default_factory=list)
     waits: list[timedelta] = field(default_factory=list)
     position: Position | None = None
+    due_position: DuePosition | None = None  # of rows whose time has come again
     exhausted: bool = False  # there is nothing behind it
     ask_again_after: timedelta | None = None  # the fleet's rate allows nothing yet
 
@@ -90,31 +103,77 @@ class Rows:
         if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
             selection = replace(selection, claimed_as=None)
         self.composer = Composer(statements, found, selection, self.columns, marks=live)
+        self._unmarked = Composer(statements, found, selection, self.columns, marks=False)
         self._steer = steering(statements, timeout)
         self._change = cache(self.composer.change)
         self._claim_fresh = cache(self.composer.claim_fresh)
-        self._composed: dict[str, bytes] = {}
+        self._claim_fresh_unmarked = cache(self._unmarked.claim_fresh)
+        self._composed: dict[tuple[str, bool], bytes] = {}
         # How far rows in quarantine have been looked at, to see whether they still belong there.
         self._set_aside_until: tuple[datetime | None, str] = (None, "")
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
     async def claim_fresh(
-        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None
+        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None, *, mark: bool = True
     ) -> Batch:
-        """Rows that nothing is known about -> held; only such as were due by then already, if given."""
+        """Rows that nothing is known about -> held; only such as were due by then already, if given.
+
+        A row that the database refuses to mark makes the whole claim fail: then claim without (`mark=False`), and `mark` them.
+        """
         place: Place = "start" if after is None else after.place
         params = {
             **self._about_claim(holder),
             "cut_off": cut_off,
             **({} if after is None else {"after_order": after.order, **numbered("after_", after.keys)}),
         }
-        return await self._claim(self._claim_fresh(place), params, most, self._read_fresh)
+        query = (self._claim_fresh if mark else self._claim_fresh_unmarked)(place)
+        return await self._claim(query, params, most, self._read_fresh)
 
-    async def claim_again(self, holder: UUID, most: int, cut_off: datetime | None, *, crashed: bool) -> Batch:
-        """Rows whose time has come again -> held; or, one by one, those whose holder has died."""
-        params = {**self._about_claim(holder), "cut_off": cut_off, "crashed": crashed}
-        return await self._claim(self._once("claim_again"), params, most, partial(self._read_again, alone=crashed))
+    async def claim_again(
+        self,
+        holder: UUID,
+        most: int,
+        cut_off: datetime | None,
+        after: DuePosition | None = None,
+        *,
+        suspects: bool = False,
+        mark: bool = True,
+    ) -> Batch:
+        """Rows whose time has come again -> held; or those that may have brought their process down (`suspects`).
+
+        `mark` as for `claim_fresh`.
+        """
+        after = after or DuePosition()
+        params = {
+            **self._about_claim(holder),
+            "cut_off": cut_off,
+            "suspects": suspects,
+            "after_due": after.due_at or "-infinity",
+            "after_key": after.key,
+            "place": str(self.reconciler.selection.table),
+        }
+        query = self._once("claim_again") if mark else self._once("claim_again", unmarked=True)
+        return await self._claim(query, params, most, partial(self._read_again, alone=suspects))
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a claim writes to the user's row."""
+        return self.composer.marks_rows
+
+    async def mark(self, holder: UUID, rows: Sequence[ClaimedRow]) -> dict[str, Done]:
+        """Write to claimed rows what a claim with `mark` writes. A key that does not come back was lost.
+
+        One row that the database refuses makes all of them fail.
+        """
+        params = {**self.about(holder), **self._keys(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
+        answers = await self._claiming.fetch_steered(self._steer, self._once("mark"), params)
+        marked = {key: (done, seen, values) for key, done, seen, *values in answers}
+        for row in rows:
+            done, seen, values = marked.get(row.key, (None, None, []))
+            if done == "changed":
+                row.seen, row.values = seen, dict(zip(self.columns, values, strict=True))
+        return {key: done for key, (done, _, _) in marked.items()}
 
     def claim_statement(self) -> tuple[bytes, dict[str, Any]]:
         """What a sweep begins with, for looking at its plan."""
@@ -159,9 +218,8 @@ class Rows:
                 return Batch(ask_again_after=granted.wait)
             await connection.execute(self._steer)
             sent = self.clock.elapsed()
-            batch: Batch = read(
-                await fetch(connection, query, {**params, "most": len(granted.slots)}), params["holder"], sent
-            )
+            answers = await message.send(connection, Call(query, {**params, "most": len(granted.slots)}))
+            batch: Batch = read(answers.check().rows(0), params["holder"], sent)
             if batch.rows:
                 next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
                 advanced = {"lane": reconciler.lane, "next_start_at": next_start, "last_key": last_key}
@@ -176,20 +234,22 @@ class Rows:
             None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
         )
         claimed = [self._claimed(row[3 + keys :], holder, sent) for row in rows if row[3 + keys] is not None]
-        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted)
+        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted)
 
     def _read_again(self, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
-        claimed = [self._claimed(row, holder, sent, alone=alone) for row in rows]
-        return Batch(claimed, [timedelta()] * len(claimed))
+        due_at, last_key = rows[0][:2]
+        position = None if last_key is None else DuePosition(due_at, last_key)
+        claimed = [self._claimed(row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), due_position=position, exhausted=position is None)
 
     def _claimed(self, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False) -> ClaimedRow:
         keys = len(self.found.spec.key)
-        key, term, attempt, spent, claimed_at, was_state, was_changed_at, seen, due_at = row[:9]
+        key, term, occasion, attempt, spent, outlived, claimed_at, was_state, was_changed_at, seen, due_at = row[:11]
         return ClaimedRow(
             self.reconciler.name,
             holder,
             key,
-            row[9 : 9 + keys],
+            row[11 : 11 + keys],
             term,
             attempt,
             spent,
@@ -199,21 +259,29 @@ class Rows:
             seen,
             due_at,
             claimed_at,
-            dict(zip(self.columns, row[9 + keys :], strict=True)),
+            dict(zip(self.columns, row[11 + keys :], strict=True)),
             Trust(self.reconciler.lease_for, sent),
+            occasion,
+            outlived,
         )
 
     # -- settling -----------------------------------------------------------------------------------------------------
 
     async def settle(
-        self, holder: UUID, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], tx: AsyncConnection[Any] | None = None
+        self,
+        holder: UUID,
+        rows: Sequence[ClaimedRow],
+        verdicts: Sequence[Any],
+        tx: AsyncConnection[Any] | None = None,
+        *,
+        touch: bool = True,
     ) -> dict[str, Done]:
         """Write what was decided, and enqueue what follows from it, together. A key that does not come back was lost.
 
         In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
-        all of them fail: then settle them one by one.
+        all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
         """
-        asks, drafts = self._asks(rows, verdicts)
+        asks, drafts = self._asks(rows, verdicts, touch=touch)
         if tx is None and len(asks) == 1 and not drafts:
             return dict(
                 await self._settling.fetch_steered(self._steer, asks[0][0], {**asks[0][1], **self.about(holder)})
@@ -249,7 +317,7 @@ class Rows:
         }
 
     def _asks(
-        self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any]
+        self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
         """One statement for each kind of verdict and set of columns."""
         changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
@@ -271,7 +339,7 @@ class Rows:
         if removals:
             asks.append((self._once("remove"), {**self._keys(removals), **self._seen(removals)}))
         if quiet:
-            asks.append(self._quiet(quiet))
+            asks.append(self._quiet(quiet, touch=touch))
         return asks, drafts
 
     def _changes(
@@ -306,7 +374,7 @@ class Rows:
         working = self.composer.selection.claimed_as
         return {"seen": [row.seen for row in rows], "seen_state": [working or row.state for row in rows]}
 
-    def _quiet(self, group: Sequence[tuple[ClaimedRow, Quiet]]) -> tuple[bytes, dict[str, Any]]:
+    def _quiet(self, group: Sequence[tuple[ClaimedRow, Quiet]], *, touch: bool) -> tuple[bytes, dict[str, Any]]:
         rows = [row for row, _ in group]
         told = [_told(row, verdict) for row, verdict in group]
         params = {
@@ -316,10 +384,11 @@ class Rows:
             "error": [each.error for each in told],
             "reason": [each.reason for each in told],
             "proposed": [each.proposed for each in told],
+            "ongoing": [each.ongoing for each in told],
         }
-        if not self.composer.marks_rows:
+        if not (touch and self.composer.marks_rows):
             names = {"key": "keys", "term": "terms", "state": "states", "delay": "delays", "attempt": "attempts"}
-            names |= {"error": "errors", "reason": "reasons", "proposed": "proposals"}
+            names |= {"error": "errors", "reason": "reasons", "proposed": "proposals", "ongoing": "ongoing"}
             every = {**params, "key": [row.key for row in rows], "term": [row.term for row in rows]}
             return self.statements["rows/rest"], {names[name]: value for name, value in every.items()}
         was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
@@ -327,13 +396,25 @@ class Rows:
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
-    def renewal(self, holder: UUID, rows: Sequence[ClaimedRow]) -> tuple[bytes, dict[str, Any]]:
-        """The statement that extends these leases, for those who send it on a connection of their own."""
-        lease_for = {"lease_for": self.reconciler.lease_for.total_seconds()}
-        if self.composer.marks_rows and self.found.spec.lease_columns is not None:
-            return self._once("renew_both"), {**self.about(holder), **self._keys(rows), **lease_for}
+    @property
+    def renewal_writes(self) -> bool:
+        """Whether a renewal writes to the user's row."""
+        return self.composer.marks_rows and self.found.spec.lease_columns is not None
+
+    def renewal(
+        self, holder: UUID, rows: Sequence[ClaimedRow], started: Sequence[bool] | None = None, *, touch: bool = True
+    ) -> tuple[bytes, dict[str, Any]]:
+        """The statement that extends these leases, for those who send it on a connection of their own.
+
+        `started`: whose handler has begun; if the process dies, these are suspect. Without `touch`, leases in the user's own
+        columns are not extended.
+        """
+        params = {**self.about(holder), "lease_for": self.reconciler.lease_for.total_seconds()}
+        params["started"] = list(started or [False] * len(rows))
+        if touch and self.renewal_writes:
+            return self._once("renew_both"), {**params, **self._keys(rows)}
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
-        return self.statements["rows/renew"], {**self.about(holder), **keys, **lease_for}
+        return self.statements["rows/renew"], {**params, **keys}
 
     async def forget(self) -> int:
         """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many."""
@@ -375,10 +456,11 @@ class Rows:
         rows = await self._claiming.fetch_steered(self._steer, self._once("listed"), params)
         return [(*row[:4], dict(zip(self.columns, row[4:], strict=True))) for row in rows]
 
-    def _once(self, name: str) -> bytes:
-        composed = self._composed.get(name)
+    def _once(self, name: str, *, unmarked: bool = False) -> bytes:
+        composed = self._composed.get((name, unmarked))
         if composed is None:
-            composed = self._composed[name] = getattr(self.composer, name)()
+            composer = self._unmarked if unmarked else self.composer
+            composed = self._composed[name, unmarked] = getattr(composer, name)()
         return composed
 
 
@@ -390,24 +472,36 @@ class _Told:
     error: str | None = None
     reason: str | None = None
     proposed: str | None = None
+    ongoing: bool = (
+        True  # what the row was first claimed for is not over: the next attempt has the same idempotency key
+    )
 
 
 def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
     match verdict:
         case Rest(delay, succeeded, proposed):
             attempt = 0 if succeeded else row.attempt - 1
-            return _Told("resting", delay.total_seconds(), attempt, proposed=_json_text(proposed))
+            return _Told(
+                "resting", delay.total_seconds(), attempt, proposed=_json_text(proposed), ongoing=not succeeded
+            )
         case BackOff(delay, failure, spend):
             attempt = row.attempt if spend else row.attempt - 1
             return _Told("resting", delay.total_seconds(), attempt, failure.to_json(), failure.message)
         case SetAside(reason, failure):
             return _Told("quarantined", 0.0, row.attempt, failure.to_json(), reason)
         case Written(rest_for=rest_for):
-            return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0)
-        case GiveBack():
-            if row.attempt <= 1 and not row.alone:
+            return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0, ongoing=False)
+        case GiveBack(begun):
+            if row.attempt <= 1 and not row.alone and not begun:
                 return _Told("gone")
             return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep it is handed back in
+
+
+def check_readable(values: Mapping[str, Any]) -> None:
+    """Raise ValueError naming the column that Python cannot read."""
+    for name, value in values.items():
+        if isinstance(value, Unreadable):
+            raise ValueError(f"column {name!r} cannot be read: {value.error}") from value.error
 
 
 def _rest_for(verdict: Change | BackOff) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from typing import Any
 
@@ -22,8 +22,12 @@ def text_of(value: Any, column: Column) -> str | None:
         if "\0" in value:
             raise ValueError(f"column {column.name!r}: PostgreSQL cannot store a NUL character")
         return value
+    if isinstance(value, date) and (end := _end(value)) is not None:
+        return end
     if isinstance(value, datetime) and value.tzinfo is not None and column.category == "timestamp":
         value = value.astimezone(UTC).replace(tzinfo=None)  # PostgreSQL would drop the zone and keep the hour
+    if isinstance(value, datetime) and value.tzinfo is None and column.category == "timestamptz":
+        value = value.replace(tzinfo=UTC)  # as everywhere here; PostgreSQL would take it in the session's zone
     if isinstance(value, bytes | bytearray | memoryview):
         return _hex(value)
     if isinstance(value, list) and column.category != "json":
@@ -32,6 +36,14 @@ def text_of(value: Any, column: Column) -> str | None:
         value = value if isinstance(value, Json | Jsonb) else Jsonb(value)
     dumped = Transformer().get_dumper(value, PyFormat.TEXT).dump(value)
     return None if dumped is None else bytes(dumped).decode()
+
+
+def _end(value: date) -> str | None:
+    """The first and last moment of Python's stand for what is beyond them, as `loaders` reads it."""
+    if isinstance(value, datetime):
+        value, ends = value.replace(tzinfo=None), (datetime.min, datetime.max)  # noqa: DTZ901 - compared without a zone
+        return "-infinity" if value == ends[0] else "infinity" if value == ends[1] else None
+    return "-infinity" if value == date.min else "infinity" if value == date.max else None
 
 
 def _items(values: list[Any]) -> list[Any]:

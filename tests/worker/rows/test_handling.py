@@ -468,7 +468,9 @@ async def test_an_error_inside_a_transaction_rolls_it_back_and_is_a_failure(fiel
     assert [row["id"] for row in await field.ask("select id from log")] == [4]
 
 
-async def test_a_transaction_on_a_row_that_somebody_changed_is_rolled_back_as_a_conflict(field: Field) -> None:
+async def test_a_transaction_on_a_row_that_somebody_changed_is_rolled_back_as_a_conflict(
+    field: Field, clock: ManualClock
+) -> None:
     raised: list[type[BaseException]] = []
 
     async def handler(row: Any, *, ctx: Context) -> Any:
@@ -489,9 +491,12 @@ async def test_a_transaction_on_a_row_that_somebody_changed_is_rolled_back_as_a_
     assert raised == [LostClaim, LostClaim]
     assert await field.value("select count(*) from log") == 0
     assert await field.states() == {"new": 2}
-    assert await field.known(1) is None
-    assert await field.known(2) is None
+    for key in (1, 2):  # still one to be handled, so this was an attempt
+        known = await field.known(key)
+        assert known is not None
+        assert (known["state"], known["attempt"]) == ("resting", 1)
     assert {event.outcome for event in field.events.of(RowConflict)} == {"To('done')"}
+    clock.advance(seconds=5)
     assert (await field.sweep()).claimed == 2
 
 

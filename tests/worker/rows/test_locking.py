@@ -10,7 +10,7 @@ import pytest
 
 from tests.worker.rows.field import Field
 from trueup import App, Retry, To
-from trueup.events import RowConflict, RowRetried
+from trueup.events import RowRetried, RowUndone
 from trueup.store import message
 from trueup.worker.rows.held import Held
 
@@ -142,7 +142,7 @@ async def test_a_connection_that_breaks_takes_one_row_with_it_and_not_the_next(f
     assert await locked_by_others(field) == 0
 
 
-async def test_a_trigger_that_will_not_have_an_outcome_makes_it_a_conflict(field: Field) -> None:
+async def test_an_outcome_that_a_trigger_undoes_is_a_failed_attempt(field: Field) -> None:
     await field.do(
         "create function never() returns trigger language plpgsql as"
         " $$ begin if new.id = 2 then return null; end if; return new; end $$"
@@ -151,9 +151,12 @@ async def test_a_trigger_that_will_not_have_an_outcome_makes_it_a_conflict(field
     await field.put(3)
     field.fix(done, claim="row_lock", concurrency=1)
     counts = await field.sweep()
-    assert (counts.changed, counts.conflict) == (2, 1)
-    assert [event.key for event in field.events.of(RowConflict)] == ["2"]
+    assert (counts.changed, counts.undone) == (2, 1)
+    assert [event.key for event in field.events.of(RowUndone)] == ["2"]
     assert await field.states() == {"done": 2, "new": 1}
+    known = await field.known(2)
+    assert known is not None
+    assert (known["state"], known["attempt"]) == ("resting", 1)
 
 
 async def test_a_next_row_that_is_given_up_while_it_is_being_locked_is_not_left_locked(

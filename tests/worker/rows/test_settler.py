@@ -187,10 +187,10 @@ async def test_a_failure_that_cannot_be_written_either_is_reported_and_holds_nob
     sweeper = await field.gather()
     settle = sweeper.rows.settle
 
-    async def refuses(holder: Any, rows: Any, verdicts: Any, tx: Any = None) -> Any:
+    async def refuses(holder: Any, rows: Any, verdicts: Any, tx: Any = None, **more: Any) -> Any:
         if any(row.key == "2" for row in rows):
             raise RuntimeError("never")
-        return await settle(holder, rows, verdicts, tx)
+        return await settle(holder, rows, verdicts, tx, **more)
 
     monkeypatch.setattr(sweeper.rows, "settle", refuses)
     counts = await field.sweep()

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -20,9 +21,9 @@ from trueup.events import (
     RowQuarantined,
     RowRetried,
     RowsClaimed,
-    ServiceFailed,
     StatementTimedOut,
     SweepCompleted,
+    SweepFailed,
 )
 from trueup.store.reconcilers import Gate
 from trueup.testing.clock import NOON, ManualClock
@@ -130,19 +131,23 @@ async def test_a_row_that_is_due_again_before_a_long_sweep_has_ended_waits_for_t
         clock.advance(minutes=1)
 
 
-async def test_rows_that_become_due_during_a_long_sweep_are_next(live: Field) -> None:
+async def test_rows_that_become_due_while_a_handler_hangs_do_not_wait_for_it(live: Field) -> None:
     await live.put(3)
+    go_on = asyncio.Event()
 
     async def handler(row: Any) -> Any:
-        if row.id == 1:  # another one, due while this sweep is under way, which takes longer than `every`
+        if row.id == 1:  # another one, due while this one runs
             await live.do("insert into things values (9, 'new', now(), now())")
-            await asyncio.sleep(0.3)
+            await go_on.wait()
         return To("done")
 
     live.fix(handler, due_at="due_at", every="200ms", run_at_start=True)
     async with live.app.worker():
+        await live.events.seen(RowChanged, count=3)
+        assert (await live.thing(9))["state"] == "done"
+        go_on.set()
         sweeps = await live.events.seen(SweepCompleted, count=2)
-    assert [event.changed for event in sweeps[:2]] == [3, 1]
+    assert [event.changed for event in sweeps[:2]] == [1, 3]
 
 
 async def test_one_row_that_always_fails_keeps_none_of_ten_thousand_waiting(field: Field, clock: ManualClock) -> None:
@@ -464,7 +469,7 @@ async def test_without_pause_after_it_never_pauses(field: Field) -> None:
 # -- rows of processes that died ------------------------------------------------------------------------------------------
 
 
-async def test_rows_of_a_process_that_died_are_taken_one_at_a_time_when_their_lease_has_passed(
+async def test_rows_that_were_begun_by_a_process_that_died_are_taken_one_at_a_time(
     field: Field, clock: ManualClock
 ) -> None:
     running = peak = 0
@@ -475,7 +480,7 @@ async def test_rows_of_a_process_that_died_are_taken_one_at_a_time_when_their_le
         running += 1
         peak = max(peak, running)
         attempts.append(ctx.attempt)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
         running -= 1
         return To("done")
 
@@ -483,10 +488,11 @@ async def test_rows_of_a_process_that_died_are_taken_one_at_a_time_when_their_le
     field.fix(handler, concurrency=5, lease_for="30s")
     sweeper = await field.gather()
     await sweeper.rows.claim_fresh(sweeper._holder(), 5, None)  # and then it died
+    await field.do("update trueup.rows set holder = gen_random_uuid(), started = key <> '5'")
     assert (await field.sweep()).claimed == 0
     clock.advance(seconds=31)
     assert (await field.sweep()).changed == 5
-    assert peak == 1
+    assert peak == 2  # and beside them the one that had not been begun
     assert attempts == [1] * 5
 
 
@@ -501,10 +507,10 @@ async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_ano
     await field.put()
     field.fix(handler, retry=Retry(max_attempts=2), exhausted=lambda row, error: To("dead", note=str(row.id)))
     sweeper = await field.gather()
-    await sweeper.rows.claim_fresh(sweeper._holder(), 1, None)
-    for _ in range(2):
+    await sweeper.rows.claim_fresh(uuid4(), 1, None)
+    for suspects in (False, True, True):
         clock.advance(seconds=31)
-        batch = await sweeper.rows.claim_again(sweeper._holder(), 1, clock.now(), crashed=True)
+        batch = await sweeper.rows.claim_again(uuid4(), 1, clock.now(), suspects=suspects)
         assert len(batch.rows) == 1
         assert not batch.rows[0].spent
     clock.advance(seconds=31)
@@ -526,13 +532,16 @@ async def test_a_claim_that_is_cancelled_is_reported_and_the_next_sweep_happens(
     rows = live.sweeper(worker).rows
     monkeypatch.setattr(rows, "_steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
     async with worker:
-        (event, *_) = await live.events.seen(ServiceFailed)
-        assert event.error_type == "QueryCanceled"
+        (event, *_) = await live.events.seen(SweepFailed)
+        assert event.error_type.endswith("QueryCanceled")
         assert "an index may be missing" in event.error
+        assert "an index may be missing" in (await live.gate())["last_error"]
         monkeypatch.undo()
         await live.events.seen(RowChanged, count=3)
+        await live.events.seen(SweepCompleted)
         assert live.events.of(StatementTimedOut, part="rows claim")
         assert live.events.of(DatabaseLost) == []  # the server has answered
+    assert (await live.gate())["last_error"] is None
 
 
 async def test_retried_rows_are_told_of(field: Field) -> None:

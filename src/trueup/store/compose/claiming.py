@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from trueup.store.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, owner_text, quoted, set_to
+from trueup.store.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, quoted, set_to
 from trueup.store.load import NOW
 from trueup.store.tables import named
 
@@ -17,8 +17,10 @@ CUT_OFF = SQL("coalesce(%(cut_off)s::timestamptz, {})").format(NOW)
 UNION = SQL("\n     union all ")
 # Of a claimed row, in the order that `Rows` reads.
 TOLD = SQL(
-    "c.trueup_key, c.trueup_term, c.trueup_attempt, c.trueup_spent, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at"
+    "c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at,"
+    " c.trueup_was_state, c.trueup_was_changed_at"
 )
+ALL_MARKED = "1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int"
 CHANGED_AT: Composable = SQL("k.trueup_changed_at")
 
 
@@ -40,6 +42,7 @@ class Claiming(Pieces):
             [
                 SQL("{}::text as trueup_state, {}::text as trueup_changed_at").format(state, changed_at),
                 SQL("{} as trueup_seen, {} as trueup_due").format(self.seen, self.became_due),
+                SQL("{} as trueup_long_key").format(self.long_key),
                 typed,
                 self.key_texts,
             ]
@@ -58,15 +61,23 @@ class Claiming(Pieces):
         return self._claim("rows/claim_fresh", branches=self.branches(place), sorted=self.sorted, place=self.place)
 
     def claim_again(self) -> bytes:
-        return self._claim("rows/claim_again", t_is_r=self.key_from_known("r.trueup_key"))
+        working = self.selection.claimed_as
+        unclaimed: Composable = SQL("")
+        if working is not None:  # of another reconciler on this table, one that was renamed, say, and that still has it
+            unclaimed = SQL(" {}").format(self._fragment("rows/_unclaimed", working=quoted(working)))
+        again = self._fragment("rows/_again")
+        t_is_r = self.key_from_known("r.trueup_whole_key")
+        return self._claim("rows/claim_again", t_is_r=t_is_r, again=again, unclaimed=unclaimed)
 
     def _claim(self, name: str, **more: Composable) -> bytes:
         claimed_as = self.selection.claimed_as
         state: Composable = SQL("k.trueup_state")
         again_state, again_changed_at = state, CHANGED_AT
+        left_behind: Composable = SQL("false")
         if claimed_as is not None:
             # Found in its working state: the one it came from is known, or else the first is taken for it.
             working, first = quoted(claimed_as), quoted(self.selection.states[0])
+            left_behind = SQL("(k.trueup_state = {})").format(working)
             state = SQL("case when k.trueup_state = {} then {} else k.trueup_state end").format(working, first)
             again_state = SQL(
                 "case when k.trueup_state = {} then coalesce(k.trueup_was_state, {}) else k.trueup_state end"
@@ -82,12 +93,15 @@ class Claiming(Pieces):
             t_is_f=self.same_key("f"),
             free=self.free,
             lock=self.lock_for(name for name, _ in self.marked),
+            long_key=SQL("k.trueup_long_key"),
+            left_behind=left_behind,
             fresh_state=state,
             again_state=again_state,
             again_changed_at=again_changed_at,
             moved=self.moved,
             passed=COMMA.join([*(SQL(f"k.{name}") for name in self._typed_names), *self._of_row("k")]),
             given=SQL("moved" if self.marks_rows else "mine"),
+            all_marked=SQL(ALL_MARKED if self.marks_rows else "1"),
             handed=self.handed,
             **more,
         )
@@ -95,18 +109,7 @@ class Claiming(Pieces):
     @property
     def marked(self) -> list[Assignment]:
         """What a claim writes to the user's row."""
-        if not self.marks_rows:
-            return []
-        spec, marks = self.found.spec, []
-        if self.selection.claimed_as is not None:
-            assert spec.state is not None
-            marks.append((spec.state, self.cast(quoted(self.selection.claimed_as), spec.state)))
-            marks.extend(self._touched(()))
-        if spec.lease_columns is not None:
-            owner, until = spec.lease_columns
-            marks.append((owner, owner_text("c.trueup_term")))
-            marks.append((until, SQL("{} + pg_catalog.make_interval(secs => %(lease_for)s::float8)").format(NOW)))
-        return marks
+        return self.marks_of("c.trueup_term")
 
     @property
     def moved(self) -> Composable:

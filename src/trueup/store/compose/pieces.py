@@ -20,6 +20,15 @@ Assignment = tuple[str, Composable]  # a column and its new value
 
 AND, COMMA = SQL(" and "), SQL(", ")
 
+# Bytes of a key as text. A longer one would not fit into an index beside the reconciler's name, so its digest stands for it there.
+MAX_KEY = 1_000
+SHORT_TYPES = frozenset(
+    {
+        *("smallint", "integer", "bigint", "oid", "uuid", "boolean", "real", "double precision", "date"),
+        *("timestamp without time zone", "timestamp with time zone", "time without time zone", "macaddr", "inet"),
+    }
+)
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -94,9 +103,32 @@ class Pieces:
 
     @cached_property
     def key_text(self) -> Composable:
-        """The key of `t` as trueup's `rows` has it."""
+        """The key of `t` as trueup's `rows` has it: a long one is its beginning and a digest."""
+        if not self._may_be_long:
+            return self._whole_key
+        return SQL(
+            "case when pg_catalog.octet_length({key}) > {most} then pg_catalog.left({key}, 100) || '…sha256:'::text || "
+            "pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({key}, 'UTF8'::name)), 'hex'::text) else {key} end"
+        ).format(key=self._whole_key, most=SQL(str(MAX_KEY)))
+
+    @cached_property
+    def long_key(self) -> Composable:
+        """The key of `t` itself, where `key_text` is not enough to find the row again."""
+        if not self._may_be_long:
+            return SQL("null::text")
+        most = SQL(str(MAX_KEY))
+        return SQL("case when pg_catalog.octet_length({key}) > {most} then {key} end").format(
+            key=self._whole_key, most=most
+        )
+
+    @cached_property
+    def _whole_key(self) -> Composable:
         texts = [self._lasting(key) for key in self.keys]
         return texts[0] if len(texts) == 1 else SQL("pg_catalog.jsonb_build_array({})::text").format(COMMA.join(texts))
+
+    @property
+    def _may_be_long(self) -> bool:
+        return any(self.found.type(key) not in SHORT_TYPES for key in self.keys)
 
     def _lasting(self, key: str) -> Composable:
         """A key as the same text in every session: TimeZone and bytea_output must not make two rows of one."""
@@ -271,6 +303,21 @@ class Pieces:
         if spec.version is not None and spec.version not in columns:
             touched.append((spec.version, self._next_version))
         return touched
+
+    def marks_of(self, term: str) -> list[Assignment]:
+        """What a claim, whose term is in this column, writes to the user's row."""
+        if not self.marks_rows:
+            return []
+        spec, marks = self.found.spec, []
+        if self.selection.claimed_as is not None:
+            assert spec.state is not None
+            marks.append((spec.state, self.cast(quoted(self.selection.claimed_as), spec.state)))
+            marks.extend(self._touched(()))
+        if spec.lease_columns is not None:
+            owner, until = spec.lease_columns
+            marks.append((owner, owner_text(term)))
+            marks.append((until, SQL("{} + pg_catalog.make_interval(secs => %(lease_for)s::float8)").format(NOW)))
+        return marks
 
     @property
     def _next_version(self) -> Composable:

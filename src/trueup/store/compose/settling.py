@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from trueup.store.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, set_to
 from trueup.store.tables import named
 
-ARRAYS: Mapping[str, str] = {"term": "bigint[]", "rest_for": "float8[]", "delay": "float8[]", "attempt": "int[]"}
+ARRAYS: Mapping[str, str] = {
+    "term": "bigint[]",
+    "rest_for": "float8[]",
+    "delay": "float8[]",
+    "attempt": "int[]",
+    "ongoing": "boolean[]",
+    "started": "boolean[]",
+}
 
 
 class Settling(Pieces):
@@ -15,8 +22,7 @@ class Settling(Pieces):
         """For outcomes that set these columns."""
         assignments = self._changes(columns, lambda name: SQL(f"h.{name}"))
         lock = self.lock_for(name for name, _ in assignments)
-        if not assignments:
-            assignments.append((self.keys[0], self.column(self.keys[0])))
+        assignments = assignments or self._nothing
         names = [
             "state",
             "seen_state",
@@ -59,13 +65,14 @@ class Settling(Pieces):
             "error",
             "reason",
             "proposed",
+            "ongoing",
         ]
         return self._settle(
             "rows/put_back",
             names,
             lock=self.lock_for(name for name, _ in assignments),
             assignments=set_to(assignments),
-            as_left=AND.join(as_left),
+            is_left=AND.join(as_left),
         )
 
     def renew_both(self) -> bytes:
@@ -73,7 +80,7 @@ class Settling(Pieces):
         assert lease is not None
         return self._settle(
             "rows/renew_both",
-            [],
+            ["started"],
             lock=self.lock_for([lease[1]]),
             until=named(lease[1]),
             owned=self.owned("h"),
@@ -81,21 +88,49 @@ class Settling(Pieces):
             skip=True,
         )
 
+    def mark(self) -> bytes:
+        """Mark rows that were claimed without."""
+        marks = self.marks_of("h.term")
+        return self._settle(
+            "rows/mark",
+            [],
+            lock=self.lock_for(name for name, _ in marks),
+            as_left=self.free,
+            marks=set_to(marks),
+            seen=self.seen,
+            columns=COMMA.join(SQL("{} as {}").format(self.column(name), named(name)) for name in self.columns),
+            given=COMMA.join(self.column(name, "c") for name in self.columns),
+        )
+
     def _settle(
-        self, name: str, names: Sequence[str], *, lock: Composable, skip: bool = False, **more: Composable
+        self,
+        name: str,
+        names: Sequence[str],
+        *,
+        lock: Composable,
+        skip: bool = False,
+        as_left: Composable | None = None,
+        **more: Composable,
     ) -> bytes:
         every = ["key", "term", *(f"k{n}" for n in range(1, len(self.keys) + 1)), *names]
         arrays = COMMA.join(SQL(f"%({each})s::{ARRAYS.get(each, 'text[]')}") for each in every)
+        compared = "seen" in names
         held = self._fragment(
-            "rows/_held", t_is_m=self.key_from_texts("m"), lock=lock, skip=SQL(" skip locked" if skip else "")
+            "rows/_held",
+            t_is_m=self.key_from_texts("m"),
+            lock=lock,
+            skip=SQL(" skip locked" if skip else ""),
+            as_seen_m=as_left or (self.as_seen("m") if compared else SQL("true")),
+            chosen=self.chosen if compared else SQL("true"),
         )
         return self._compose(
             name,
             arrays=arrays,
             names=SQL(", ".join(every)),
             held=held,
+            verdict=self._fragment("rows/_verdict", t_is_h=self.key_from_texts("h")),
             t_is_h=self.key_from_texts("h"),
-            as_seen=self.as_seen("h") if "seen" in names else SQL("true"),
+            as_seen=self.as_seen("h") if compared else SQL("true"),
             cleared=self._cleared(),
             **more,
         )
@@ -114,7 +149,7 @@ class Settling(Pieces):
     def forget(self) -> bytes:
         return self._compose(
             "rows/forget",
-            t_is_r=self.key_from_known("r.key"),
+            t_is_r=self.key_from_known("r.whole_key"),
             chosen=self.chosen,
             in_state=AND.join([self.in_states(due=False, claimed=True), *self.where]),
         )
@@ -143,8 +178,16 @@ class Settling(Pieces):
 
     def _change_one(self, name: str, columns: tuple[str, ...], **more: Composable) -> bytes:
         assignments = self._changes(columns, lambda name: SQL(f"%({name})s::text"))
-        values = set_to(assignments or [(self.keys[0], self.column(self.keys[0]))])
+        values = set_to(assignments or self._nothing)
         return self._compose(name, t_is_p=self.key_from_texts("%"), assignments=values, **more)
+
+    @property
+    def _nothing(self) -> list[Assignment]:
+        """An update that changes nothing: of a column that may be written, and that nothing refers to if there is one."""
+        free = [name for name, column in self.found.columns.items() if column.writable and not column.generated]
+        plain = [name for name in free if name not in self.keys]
+        name = next(iter([*plain, *free, *self.keys]))
+        return [(name, self.column(name))]
 
     def _changes(self, columns: Sequence[str], value: Callable[[str], Composable]) -> list[Assignment]:
         """What an outcome with these columns writes. `value` says where its parts come from: state, c1, c2, …"""

@@ -223,6 +223,9 @@ create table {schema}.reconcilers (
   last_swept_at        timestamptz,
   paused_until         timestamptz,
   pauses               integer not null default 0,
+  last_error           text,
+  last_failed_at       timestamptz,
+  failures             integer not null default 0,
   constraint reconcilers_pkey PRIMARY KEY (name),
   constraint reconcilers_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text])))
 ) with (fillfactor=50);
@@ -244,12 +247,15 @@ create table {schema}.rows (
   reason               text,
   errors               jsonb not null default '[]'::jsonb,
   proposed             jsonb,
+  occasion             bigint,
+  started              boolean not null default false,
+  whole_key            text,
   constraint rows_pkey PRIMARY KEY (reconciler, key),
   constraint rows_attempt CHECK ((attempt >= 0)),
   constraint rows_holder CHECK (((state = 'held'::text) = (holder IS NOT NULL))),
   constraint rows_state CHECK ((state = ANY (ARRAY['held'::text, 'resting'::text, 'quarantined'::text, 'discarded'::text])))
 ) with (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
-CREATE INDEX rows_due ON {schema}.rows USING btree (reconciler, due_at) WHERE (state = ANY (ARRAY['held'::text, 'resting'::text]));
+CREATE INDEX rows_due ON {schema}.rows USING btree (reconciler, due_at, key) WHERE (state = ANY (ARRAY['held'::text, 'resting'::text]));
 CREATE INDEX rows_set_aside ON {schema}.rows USING btree (reconciler, changed_at) WHERE (state = ANY (ARRAY['quarantined'::text, 'discarded'::text]));
 
 create table {schema}.scans (
@@ -317,6 +323,7 @@ create table {schema}.sweeps (
   worst_lateness_s     double precision not null,
   total_lateness_s     double precision not null,
   lateness             bigint[] not null,
+  undone               bigint not null default 0,
   constraint sweeps_pkey PRIMARY KEY (id)
 );
 CREATE INDEX sweeps_of_reconciler ON {schema}.sweeps USING btree (reconciler, started_at);

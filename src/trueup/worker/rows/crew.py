@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
@@ -23,6 +24,7 @@ from trueup.worker.rows.handled import Handled
 from trueup.worker.rows.handling import Handling
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.settler import Count, Settler, Settling
+from trueup.worker.rows.sweep import Sweep
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
 LAST_WORD = 1.0  # seconds for handlers to end once nobody waits for them any more
@@ -71,16 +73,23 @@ class Crew:
         full = len(self._tasks) >= self.concurrency
         return full and all(held.task is None for held in self._held.values())
 
-    def put(self, batch: Batch, sent: float) -> None:
-        now = elapsed()
+    def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[Held]:
+        """Rows to be handled. One that may bring its process down is next: it has a place of its own."""
+        now, put = elapsed(), []
         for row, wait in zip(batch.rows, batch.waits, strict=True):
-            held = Held(row, sent, now + wait.total_seconds() if wait else 0.0, claimed=self._rows.clock.elapsed())
+            may_begin = now + wait.total_seconds() if wait else 0.0
+            held = Held(row, sent, may_begin, claimed=self._rows.clock.elapsed(), sweep=sweep)
             self._held[row.key, row.term] = held
-            self._waiting.append(held)
+            put.append(held)
+            if row.alone:
+                self._waiting.appendleft(held)
+            else:
+                self._waiting.append(held)
         self._look()
         if self.stopping:
             self.give_back()
         self._start()
+        return put
 
     async def until(self, ready: Callable[[], bool]) -> None:
         """Until this holds; it is asked again whenever a row leaves the hand."""
@@ -184,7 +193,7 @@ class Crew:
         self._tasks.discard(task)
         self._handling.let_go(held)
         if self._has(held):  # whatever happened, it must not stay in hand
-            self._settle(held, GiveBack())
+            self._settle(held, GiveBack(begun=held.started is not None))
         self._start()
         self._changed.set()
 
@@ -196,17 +205,26 @@ class Crew:
         if held.written is not None:
             self._written(held, held.written, error)
         elif handled is None or (held.cancelled == "shutdown" and error is not None):
-            self._settle(held, GiveBack())
+            self._settle(held, GiveBack(begun=held.started is not None))
         elif held.uncertain and self._rows.reconciler.claim == "row_lock":
             # Committed or not, nobody knows: it is left to whoever finds it when the lease has passed.
             self._settle(held, Lost())
         elif handled.refused is None:
             self._settle(held, self._judge(held, handled))
+        elif handled.refused in ("contested", "undone"):
+            self._not_kept(held, handled.settled, handled.refused)
         else:  # its transaction is rolled back: only the claim is left to give up
             if handled.refused == "conflict":
                 outcome = "not begun" if handled.settled is None else shown(handled.settled)
                 self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
             self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
+
+    def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
+        """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
+        event, error = self._settler.not_kept(held.row, outcome, how)
+        self._events.emit(event)
+        verdict = self._settler.failure(held.row, error)
+        self._settle(held, verdict, counts_as="undone" if how == "undone" else "conflict")
 
     def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
         """In the handler's own transaction: its row is done with, and what came after it changes nothing."""

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
 from trueup.errors import LostClaim
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Ended
 from trueup.reconcile.outcome import Outcome
-from trueup.store.connect import RETRYABLE
-from trueup.store.message import StalePlan
+from trueup.store.connect import is_away
 from trueup.store.rows import Done
 from trueup.worker.rows.held import Held
-
-# No answer at all, a server that stops or is starting, too many connections, a deadlock, a serialisation failure.
-NOT_OUR_FAULT = (None, "57P01", "57P02", "57P03", "53300", "40P01", "40001")
+from trueup.worker.rows.refusals import unanswered
 
 
 @dataclass(slots=True)
@@ -38,14 +36,14 @@ async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
     """Around a transaction with an outcome: an answer from the server, even a refusal to commit, leaves nothing open."""
     try:
         yield
-    except RETRYABLE as error:
-        state = error.sqlstate if isinstance(error, psycopg.Error) else None
-        handled.unspent = isinstance(error, StalePlan) or (isinstance(error, psycopg.Error) and state in NOT_OUR_FAULT)
-        if state is not None and not state.startswith("57P"):
-            held.uncertain = False  # the server has refused it; one that stops may have done it
-        raise
-    except psycopg.Error:
-        held.uncertain = False
+    except Exception as error:
+        silent = isinstance(
+            error, errors.IdleInTransactionSessionTimeout
+        )  # for longer than the lease, which is its own fault
+        handled.unspent = isinstance(error, psycopg.Error) and is_away(error) and not silent
+        if not unanswered(error):
+            held.uncertain = False  # the server has refused it, or it was never sent
+            held.keep, held.writing = held.cancelled is None, False  # and the row is still ours to keep
         raise
     held.uncertain = False
 

@@ -22,25 +22,26 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import decide
 from trueup.reconcile.outcome import Outcome
-from trueup.store.connect import RETRYABLE
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Few
-from trueup.store.rows import Done, Rows
+from trueup.store.rows import Done, Rows, check_readable
 from trueup.worker.calling import Caller, is_own_ending
 from trueup.worker.rows.handled import Handled, certain, gone
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.locking import Follow, Locking, nothing
+from trueup.worker.rows.refusals import OutcomeUndone, RowBusy, unanswered
 
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
 BUSY_TRIES = 100
+RENEWAL_PAUSE = 0.01  # seconds until a row that is being renewed is written
 
 
 class ProcessDied(Exception):
     """The process that held the row died each time; it is not tried once more."""
 
 
-class RowBusy(Exception):
-    """Somebody has had the row locked for seconds, so its outcome could not be written."""
+class LeasePassed(Exception):
+    """The process that held the row lives, and let its lease pass each time; it is not tried once more."""
 
 
 class Handling:
@@ -71,8 +72,10 @@ class Handling:
     async def _run(self, held: Held, handled: Handled, follow: Follow) -> None:
         row = held.row
         if row.spent:
-            handled.ended = ProcessDied(f"the process that held it died, {row.attempt} times")
+            handled.ended = _why_spent(row)
             handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
+        elif _unreadable(row, handled):
+            return
         elif self._reconciler.mode == "shadow":
             await self._in_shadow(held, handled)
         elif self.locking is not None:
@@ -86,7 +89,13 @@ class Handling:
         row = held.row
         if row.trust.left(self.rows.clock.elapsed()) <= 0:
             raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
-        done = (await self.rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+        while not held.begin_writing():  # noqa: ASYNC110 - the keeper's thread has no loop to set an event on
+            await asyncio.sleep(RENEWAL_PAUSE)
+        done: Done | None = None
+        try:
+            done = (await self.rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+        finally:
+            held.writing = False
         if done == "changed":
             held.keep = False  # from the commit on there is no lease to renew, and the keeper must not take it for lost
             held.uncertain = True
@@ -132,22 +141,47 @@ class Handling:
 
 
 def check_outcome(rows: Rows, outcome: Any) -> None:
-    """Raise ConfigError when an outcome names what the table does not have."""
+    """Raise ConfigError when an outcome names what the table does not have, or what is not the handler's to set."""
     found, columns = rows.found, getattr(outcome, "columns", {})
+    spec, working = found.spec, rows.reconciler.selection.claimed_as
     for name in columns:
         column = found.columns.get(name)
         if column is None:
             raise ConfigError(
-                f"{outcome!r:.200}: table {found.spec} has no column {name!r}; it has {', '.join(found.columns)}"
+                f"{outcome!r:.200}: table {spec} has no column {name!r}; it has {', '.join(found.columns)}"
             )
-        if name in found.spec.key:
+        if name in spec.key:
+            raise ConfigError(f"{outcome!r:.200}: {name!r} is part of the key of table {spec}, which stays as it is")
+        if name == spec.state:
             raise ConfigError(
-                f"{outcome!r:.200}: {name!r} is part of the key of table {found.spec}, which stays as it is"
+                f"{outcome!r:.200}: {name!r} is the state of table {spec}; return To({columns[name]!r}, …)"
             )
         if column.generated:
-            raise ConfigError(f"{outcome!r:.200}: column {name!r} of table {found.spec} is generated and cannot be set")
-    if hasattr(outcome, "state") and found.spec.state is None:
-        raise ConfigError(f"{outcome!r:.200}: table {found.spec} was declared without state=; return Stay(…)")
+            raise ConfigError(f"{outcome!r:.200}: column {name!r} of table {spec} is generated and cannot be set")
+    state = getattr(outcome, "state", None)
+    if state is not None and spec.state is None:
+        raise ConfigError(f"{outcome!r:.200}: table {spec} was declared without state=; return Stay(…)")
+    if state is not None and state == working:
+        raise ConfigError(
+            f"{outcome!r:.200}: {working!r} is claimed_as= of this reconciler, which takes rows in it for left behind; "
+            "return another state"
+        )
+
+
+def _unreadable(row: ClaimedRow, handled: Handled) -> bool:
+    try:
+        check_readable(row.values)
+    except ValueError as error:
+        handled.ended = error
+        return True
+    return False
+
+
+def _why_spent(row: ClaimedRow) -> Exception:
+    if row.outlived:
+        said = "its handler ran longer than its timeout and did not end, or it blocked the event loop"
+        return LeasePassed(f"the lease passed at every attempt, {row.attempt} times: {said}")
+    return ProcessDied(f"the process that held it died, {row.attempt} times")
 
 
 def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
@@ -216,8 +250,8 @@ class _RowTransaction(JobTransaction):
             self._refuse(done)
         try:
             await self._stack.__aexit__(None, None, None)
-        except RETRYABLE:
-            self._context.uncertain = True
+        except Exception as refused:
+            self._context.uncertain = unanswered(refused)
             raise
         self._held.written = handled.ended = handled.settled = self._outcome
         self._context.finished = True
@@ -245,7 +279,12 @@ class _RowTransaction(JobTransaction):
         """Raise what the handler is to know; its writes are rolled back."""
         if done == "busy":
             raise RowBusy(f"{self._context!r}: somebody has it locked; nothing was changed")
-        if done == "conflict":
+        if done == "undone":
+            self._handled.refused, self._handled.settled = done, self._outcome
+            raise OutcomeUndone(
+                f"{self._context!r}: a trigger of its table keeps the row as it is; nothing was changed"
+            )
+        if done in ("conflict", "contested"):
             self._handled.refused, self._handled.settled = done, self._outcome
             raise LostClaim(f"{self._context!r}: somebody else has changed the row; nothing was changed")
         raise LostClaim(f"{self._context!r}: the lease is gone; nothing was changed")

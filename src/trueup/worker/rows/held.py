@@ -1,9 +1,10 @@
-"""A row in hand: waiting, or being handled."""
+"""A row in hand: waiting, being handled, or about to be written."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from psycopg import AsyncConnection
@@ -12,9 +13,14 @@ from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import Outcome
 from trueup.store.message import Answers
+from trueup.worker.rows.sweep import Sweep
 
 Reason = Literal["lost", "shutdown"]
 Opened = tuple[AsyncConnection[Any], Answers]  # with the row locked on it; the last answer says whether
+
+# Between the event loop and the keeper's thread: a renewal may change what an outcome is compared with, so a row is either
+# renewed or written.
+_TURNS = threading.Lock()
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +41,27 @@ class Held:
     uncertain: bool = False  # that commit was sent, and no answer has come
     # With claim='row_lock', the end of another row locks this one; None comes of it when it does not come to that.
     opening: asyncio.Future[Opened | None] | None = None
+    sweep: Sweep = field(default_factory=Sweep)  # the one that it was claimed in
+    settled: bool = False  # and counted
+    noted: bool = False  # the database knows that its handler has begun
+    renewing: bool = False
+    writing: bool = False
 
     def kept(self, now: float) -> bool:
         """Whether its lease is to be renewed: not once its handler has used up its time, whatever that still does."""
-        return self.keep and (self.until is None or now < self.until)
+        return self.keep and not self.writing and (self.until is None or now < self.until)
+
+    def begin_renewing(self, now: float) -> bool:
+        """False when it must not be renewed now."""
+        with _TURNS:
+            self.renewing = self.kept(now)
+            return self.renewing
+
+    def begin_writing(self) -> bool:
+        """False while it is being renewed: what it is compared with may change."""
+        with _TURNS:
+            self.writing = not self.renewing
+            return self.writing
 
     def must_end(self) -> bool:
         """Whether it is waited for although it was cancelled: given back while it still runs, the row would be handled twice at once."""

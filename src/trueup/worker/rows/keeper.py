@@ -1,9 +1,11 @@
 """Renews the leases of rows in hand, from a thread and a connection of its own, for all reconcilers of a worker.
 
 A handler that blocks the event loop cannot stop this thread, and handlers that take every connection cannot starve it. Each
-lease is renewed when a third of it has passed. The database is the authority; each row's `Trust` only makes this process give
-up earlier than anybody else may begin. A handler that has used up its `timeout` is no longer renewed for: its row can be taken
-over when the lease has passed, whatever the handler is still doing.
+lease is renewed when a third of it has passed, and once soon after its handler has begun, so that the database knows which rows
+were being handled if this process dies. The database is the authority; each row's `Trust` only makes this process give up earlier
+than anybody else may begin. A handler that has used up its `timeout` is no longer renewed for: its row can be taken over when
+the lease has passed, whatever the handler is still doing. A row whose lease in the user's own columns cannot be extended, because
+the database refuses that, is found among the others, and keeps our own lease.
 """
 
 from __future__ import annotations
@@ -20,17 +22,23 @@ from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, RenewalFailed, ServiceFailed
 from trueup.jobs.failure import describe, type_name
-from trueup.store.connect import RETRYABLE, give_up_aside
+from trueup.store.connect import RETRYABLE, give_up_aside, is_away
 from trueup.store.pool import fetch_limited_sync
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.worker.rows.held import Held
+from trueup.worker.rows.refusals import parts
 
 LOOK_EVERY = 0.2  # seconds
 MOST_AT_ONCE = 1_000
 
 InHand = Callable[[], Iterable[Held]]
 OnLost = Callable[[Sequence[Held]], None]
+
+
+def _begun(held: Held, now: float) -> bool:
+    """Whether its handler has run for a moment, and the database does not know yet that it has begun."""
+    return not held.noted and held.started is not None and now - held.started >= LOOK_EVERY
 
 
 class Keeper:
@@ -78,9 +86,18 @@ class Keeper:
         for rows, in_hand, on_lost in self._kept:
             third = rows.reconciler.lease_for.total_seconds() / 3
             renewed_before, now = rows.clock.elapsed() - third, elapsed()
-            due = [held for held in in_hand() if held.kept(now) and held.renewed <= renewed_before]
+            due = [
+                held
+                for held in in_hand()
+                if (held.renewed <= renewed_before or _begun(held, now)) and held.begin_renewing(now)
+            ]
             for start in range(0, len(due), MOST_AT_ONCE):
-                lost = self._renew(rows, due[start : start + MOST_AT_ONCE])
+                part = due[start : start + MOST_AT_ONCE]
+                try:
+                    lost = self._renew(rows, part)
+                finally:
+                    for held in part:
+                        held.renewing = False
                 if lost:
                     on_lost(lost)
 
@@ -91,29 +108,40 @@ class Keeper:
             lost += self._renew_for(rows, holder, [held for held in due if held.row.holder == holder])
         return lost
 
-    def _renew_for(self, rows: Rows, holder: UUID, due: Sequence[Held]) -> list[Held]:
+    def _renew_for(self, rows: Rows, holder: UUID, due: Sequence[Held], *, touch: bool = True) -> list[Held]:
         sent = rows.clock.elapsed()
-        query, params = rows.renewal(holder, [held.row for held in due])
+        started = [held.started is not None for held in due]
+        query, params = rows.renewal(holder, [held.row for held in due], started, touch=touch)
         try:
             if self._connection is None:
                 self._connection = self._store.connect_sync("row keeper")
-            timeout = min(self._store.statement_timeout, rows.reconciler.lease_for / 3)
-            fetched = fetch_limited_sync(self._connection, timeout, query, params)
-            answered = {row[0]: row[1:] for row in fetched}
-        except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
+            # A trigger of the user's may take part in it, and must not make this thread hang.
+            timeout = min(self._store.statement_timeout, rows.reconciler.lease_for / 6)
+            answers = fetch_limited_sync(self._connection, timeout, query, params)
+        except Exception as error:
+            if not is_away(error) and touch and rows.renewal_writes:
+                return self._renew_parts(rows, holder, due, error)
             self._drop()
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
             self._events.emit(RenewalFailed(str(holder), describe(error), round(left, 1)))
+            if not isinstance(error, (*RETRYABLE, DatabaseUnavailable, psycopg.Error)):
+                raise
             return []
-        for held in due:
+        answered = {row[0]: row[1:] for row in answers}
+        for held, begun in zip(due, started, strict=True):
             seen, answer = answered.get(held.row.key, (None, "gone"))
             if answer == "renewed":
                 held.row.trust.renewed(sent)
-                held.renewed = sent
-                held.row.seen = (
-                    seen or held.row.seen
-                )  # a trigger of the user's may have counted our renewal as a change
-        return [held for held in due if held.row.key not in answered and held.keep]
+                held.renewed, held.noted = sent, begun
+                # A trigger of the user's may have counted our renewal as a change.
+                held.row.seen = seen or held.row.seen
+        return [held for held in due if held.row.key not in answered and held.keep and not held.writing]
+
+    def _renew_parts(self, rows: Rows, holder: UUID, due: Sequence[Held], error: Exception) -> list[Held]:
+        """One row that the database refuses must not cost the others their leases, nor itself the one that is ours."""
+        if len(due) == 1:
+            return self._renew_for(rows, holder, due, touch=False)
+        return [held for part in parts(due, error) for held in self._renew_for(rows, holder, part)]
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

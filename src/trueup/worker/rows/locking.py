@@ -107,7 +107,7 @@ class Locking:
         else:
             answers, passed_on = await self._commit(held, outcome, [*writing, b"COMMIT"], connection, follow)
         if change is not None and not answers.count(0):  # a trigger of the user's would not have it
-            handled.refused, handled.settled = "conflict", outcome
+            handled.refused, handled.settled = "undone", outcome
         else:
             held.written = outcome
         return passed_on
@@ -137,8 +137,8 @@ class Locking:
         if isinstance(answers.error, errors.DivisionByZero) and not len(answers):
             held.uncertain = False
             raise ConfigError(  # nobody else can have touched a row that we have locked
-                f"{outcome!r:.200}: its handler has changed the row itself, through tx; "
-                "return the columns with the outcome instead"
+                f"{outcome!r:.200}: its handler has changed the row itself, through tx, or a trigger keeps the row as it is; "
+                "return the columns with the outcome instead, and see the table's BEFORE triggers"
             )
         answers.check()
 

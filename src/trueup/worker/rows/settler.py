@@ -1,10 +1,12 @@
 """Writes what became of rows, many at a time.
 
 Verdicts are gathered for a few milliseconds and written with one statement per kind of verdict; each row is judged alone by
-its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does not fit, a trigger that
-takes too long) makes the whole statement fail: then they are written one by one, and for that row it counts as a failure of its
-handler. A row that somebody has locked is tried again while its lease lasts; nobody waits for it. While the database is away,
-what is to be written is kept as long as the lease of its row is trusted, and dropped then: whoever has the row next will do it.
+its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does not fit, a trigger) makes the
+whole statement fail: then they are written in halves, down to that row, and for it the refusal counts as a failed attempt. So does
+an outcome that does not stick: a trigger keeps the row as it was, or somebody else has changed it and it is still chosen.
+A failure that cannot be written either is written without touching the user's row. A row that somebody has locked is tried
+again, its lease renewed, for as long as a handler may run; nobody waits for it. While the database is away, what is to be
+written is kept as long as the lease of its row is trusted, and dropped then: the next holder of the row does it.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Literal
 
-from psycopg import errors
-
 from trueup import faults
 from trueup.clock import elapsed
+from trueup.durations import format_duration
 from trueup.events import (
     Events,
     RowChanged,
@@ -30,8 +31,10 @@ from trueup.events import (
     RowReleased,
     RowRetried,
     RowUnchanged,
+    RowUndone,
+    ServiceFailed,
 )
-from trueup.jobs.failure import Failure
+from trueup.jobs.failure import MOST_MESSAGE, Failure, clean, describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import (
     BackOff,
@@ -46,18 +49,31 @@ from trueup.reconcile.decide import (
     decide,
     shown,
 )
-from trueup.reconcile.outcome import Delete, To
-from trueup.store.connect import RETRYABLE
-from trueup.store.rows import Rows
+from trueup.reconcile.outcome import Delete, Outcome, To
+from trueup.store.connect import is_away, may_pass
+from trueup.store.rows import Done, Rows
 from trueup.worker.rows.held import Held
+from trueup.worker.rows.refusals import (
+    MAX_REPEATS,
+    OutcomeContested,
+    OutcomeUndone,
+    RowBusy,
+    parts,
+    to_repeat,
+    unanswered,
+)
 from trueup.worker.service import Service
 
 MOST_AT_ONCE = 500
 LONGER, FEW = 8, 10  # while at least so many more come each time, it gathers on, for up to so many times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
-BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
+BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked, or that is being renewed, is tried again
+MAX_BUSY_PAUSE = 1.0
+FULL_PAUSE = (
+    1.0  # seconds until a row is tried again whose failure cannot be written either, because the disk is full, say
+)
 
-Count = Literal["changed", "unchanged", "conflict", "retry", "quarantined", "lost"]
+Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
 
 
 @dataclass(slots=True)
@@ -67,7 +83,11 @@ class Settling:
     duration: float = 0.0
     counts_as: Count | None = None  # known already, whatever the statement says
     uncertain: bool = False  # a statement with it was sent and no answer came
-    refused: bool = False  # the database would not have its outcome
+    decided: Verdict | None = None  # what was to be written before the database refused it
+    touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
+    repeats: int = 0  # how often the server has asked for its statement to be repeated
+    busy: int = 0
+    busy_since: float | None = None  # somebody has had its row locked since then
     not_before: float = 0.0
 
     @property
@@ -100,6 +120,12 @@ class Settler(Service):
     def pending(self) -> int:
         """How many outcomes are not in the database yet."""
         return sum(not isinstance(each.verdict, Written) for each in self._pending)
+
+    @property
+    def backlog(self) -> int:
+        """The same without those that wait for somebody else: others need not wait for them."""
+        now = elapsed()
+        return sum(not isinstance(each.verdict, Written) and each.not_before <= now for each in self._pending)
 
     def in_hand(self) -> Iterable[Held]:
         """Those that are still to be written. Also called on the keeper's thread."""
@@ -154,66 +180,148 @@ class Settler(Service):
 
     async def _settle(self, batch: list[Settling]) -> None:
         """Write these and say what became of each. Raises what is worth repeating, with all of it still pending."""
-        ours = []
+        groups: dict[tuple[Any, ...], list[Settling]] = {}
         for settling in batch:
-            if settling.row.trust.left(self._rows.clock.elapsed()) > 0:
-                ours.append(settling)
+            row = settling.row
+            if row.trust.left(self._rows.clock.elapsed()) > 0:
+                # Those that have failed before go apart: one of them that is refused again does not make the others wait.
+                groups.setdefault((row.holder, settling.touch, row.attempt > 1), []).append(settling)
             else:
                 self._forget([settling])
                 self._lost(settling)
-        for holder in {settling.row.holder for settling in ours}:
-            await self._send(holder, [settling for settling in ours if settling.row.holder == holder])
+        for group in groups.values():
+            await self._send(group)
 
-    async def _send(self, holder: Any, group: list[Settling]) -> None:
+    async def _send(self, group: list[Settling]) -> None:
+        """Write these, which have the same holder. What is not written stays pending, for later."""
+        ready = [each for each in group if each.held.begin_writing()]
         for settling in group:
-            settling.held.keep = (
-                False  # once it is written there is no lease to renew; and if not, it is not kept for ever
-            )
+            if not settling.held.writing:
+                settling.not_before = elapsed() + BUSY_PAUSE
+        if not ready:
+            return
+        rows, verdicts = [each.row for each in ready], [each.verdict for each in ready]
         try:
-            done = await self._rows.settle(holder, [each.row for each in group], [each.verdict for each in group])
-        except errors.QueryCanceled as error:  # nothing was written, and sent again it would take as long again
-            await self._one_by_one(holder, group, error)
-            return
-        except RETRYABLE:
-            for settling in group:
-                settling.uncertain = True
-            raise
+            done = await self._rows.settle(rows[0].holder, rows, verdicts, touch=ready[0].touch)
         except Exception as error:  # of the database, or of a value that is like nothing it knows
-            await self._one_by_one(holder, group, error)
+            for settling in ready:
+                settling.held.writing = False
+                settling.uncertain = settling.uncertain or unanswered(error)
+            if unanswered(error):
+                raise
+            await self._refused(ready, error)
             return
-        busy = [each for each in group if done.get(each.row.key) == "busy"]
-        for settling in busy:
-            settling.not_before = elapsed() + BUSY_PAUSE
-        self._forget([each for each in group if done.get(each.row.key) != "busy"])
+        except BaseException:
+            for settling in ready:
+                settling.held.writing = False
+            raise
+        await self._answered(ready, done)
+
+    async def _answered(self, group: list[Settling], done: dict[str, Done]) -> None:
+        still_held = ("busy", "contested", "undone")
+        self._forget([each for each in group if done.get(each.row.key) not in still_held])
         for settling in group:
-            match done.get(settling.row.key):
+            answer = done.get(settling.row.key)
+            if answer in still_held:
+                settling.held.writing = False
+            match answer:
                 case "changed":
                     self.written(settling)
                 case "conflict":
                     self._conflict(settling)
+                case "busy":
+                    self._busy(settling)
+                case "contested" | "undone":
+                    self._not_kept(settling, answer)
                 case None:
                     self._lost(settling, "database")
 
-    async def _one_by_one(self, holder: Any, group: list[Settling], error: Exception) -> None:
+    # -- what the database does not want ------------------------------------------------------------------------------
+
+    async def _refused(self, group: list[Settling], error: Exception) -> None:
         """One row that the database refuses must not hold up the others, nor be lost itself."""
+        if to_repeat(error) and self._repeat(group):
+            return
         if len(group) > 1:
-            for settling in group:
-                await self._send(holder, [settling])
+            for part in parts(group, error):
+                await self._send(part)
             return
         (settling,) = group
-        if settling.refused:  # not even its failure can be written
+        if settling.decided is None:
+            settling.decided, settling.verdict = settling.verdict, self.failure(settling.row, error)
+            if isinstance(
+                settling.decided, BackOff | SetAside
+            ):  # it says what failed before; only its outcome is left out
+                settling.verdict = _without_outcome(settling.decided)
+            await self._send(group)
+        elif settling.touch and self._rows.marks_rows:
+            settling.touch = False
+            await self._send(group)
+        elif is_away(error) or may_pass(error):
+            # Not even that: so the database refuses everything for the moment, and no row is to blame.
+            settling.verdict, settling.decided, settling.touch, settling.repeats = settling.decided, None, True, 0
+            settling.not_before = elapsed() + FULL_PAUSE
+        else:
             self._forget(group)
             self._lost(settling, "database")
-            raise error
-        settling.refused = True
-        settling.verdict = self._as_failure(settling, error)
-        await self._send(holder, group)
+            self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
 
-    def _as_failure(self, settling: Settling, error: Exception) -> Verdict:
-        verdict = decide(error, settling.row, self._rows.reconciler, self._random)
+    def _repeat(self, group: list[Settling]) -> bool:
+        """Whether these are to be sent again as they are, in a moment."""
+        if max(each.repeats for each in group) >= (MAX_REPEATS if len(group) == 1 else 1):
+            return False
+        for settling in group:
+            settling.repeats += 1
+            settling.not_before = elapsed() + BUSY_PAUSE
+        return True
+
+    def failure(self, row: ClaimedRow, error: Exception) -> Verdict:
+        """What becomes of a row for which this is a failed attempt. Nothing more is written to it."""
+        verdict = decide(error, row, self._rows.reconciler, self._random)
         if isinstance(verdict, Change | Remove):  # exhausted= may be what was refused
-            return SetAside("out of attempts: its outcome was refused", Failure.of(error, settling.row.attempt))
-        return replace(verdict, outcome=None) if isinstance(verdict, BackOff) else verdict  # failed= may be, too
+            verdict = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
+        if isinstance(verdict, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
+            return replace(verdict, reason=clean(f"out of attempts: {error}", MOST_MESSAGE))
+        return _without_outcome(verdict)
+
+    def _busy(self, settling: Settling) -> None:
+        """Somebody has the row locked: it is tried again, for as long as a handler may run."""
+        now, timeout = elapsed(), self._rows.reconciler.timeout
+        settling.busy_since = settling.busy_since or now
+        settling.not_before = now + min(BUSY_PAUSE * 1.5**settling.busy, MAX_BUSY_PAUSE)
+        settling.busy += 1
+        if now - settling.busy_since >= timeout.total_seconds() and settling.touch:
+            settling.touch = False
+            said = f"somebody has had the row locked for {format_duration(timeout)}; its outcome was not written"
+            failed = isinstance(settling.verdict, BackOff | SetAside)
+            settling.verdict = (
+                _without_outcome(settling.verdict) if failed else self.failure(settling.row, RowBusy(said))
+            )
+
+    def _not_kept(self, settling: Settling, how: Literal["contested", "undone"]) -> None:
+        """An outcome that was not written although the row is still one for this reconciler: a failed attempt."""
+        said, error = self.not_kept(settling.row, settling.verdict, how)
+        self.events.emit(said)
+        if isinstance(settling.verdict, BackOff):
+            settling.verdict = _without_outcome(settling.verdict)
+        else:
+            settling.verdict = self.failure(settling.row, error)
+            settling.counts_as = "undone" if how == "undone" else "conflict"
+        settling.decided = settling.decided or settling.verdict
+
+    def not_kept(
+        self, row: ClaimedRow, verdict: Any, how: Literal["contested", "undone"]
+    ) -> tuple[RowUndone | RowConflict, Exception]:
+        """The event, and the error that it is for the row."""
+        outcome, table = _outcome_shown(verdict), self._rows.found.spec
+        if how == "undone":
+            hint = f"a trigger of table {table} keeps the row as it is, so {outcome} was not written; see its BEFORE triggers"
+            return RowUndone(row.reconciler, row.key, outcome), OutcomeUndone(hint)
+        hint = (
+            f"{outcome} was not written: the row was changed while its handler ran, and is still one to be handled; "
+            f"if nobody else changes it, an AFTER trigger of table {table} does, at every write"
+        )
+        return RowConflict(row.reconciler, row.key, outcome), OutcomeContested(hint)
 
     def _forget(self, settled: list[Settling]) -> None:
         gone = {id(each) for each in settled}
@@ -251,12 +359,11 @@ class Settler(Service):
                     emit(RowReleased(name, row.key))
             case Lost():
                 count = "lost"
-        self._on_settled(settling, settling.counts_as or count)
+        self._on_settled(settling, count if count == "quarantined" else settling.counts_as or count)
 
     def _conflict(self, settling: Settling) -> None:
-        outcome = getattr(settling.verdict, "outcome", None)
-        outcome_shown = type(settling.verdict).__name__ if outcome is None else shown(outcome)
-        self.events.emit(RowConflict(settling.row.reconciler, settling.row.key, outcome_shown))
+        row = settling.row
+        self.events.emit(RowConflict(row.reconciler, row.key, _outcome_shown(settling.verdict)))
         self._on_settled(settling, "conflict")
 
     def _lost(self, settling: Settling, refused_by: str = "local") -> None:
@@ -268,6 +375,16 @@ class Settler(Service):
             by = "unknown" if settling.uncertain else refused_by
             self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
         self._on_settled(settling, settling.counts_as or "lost")
+
+
+def _outcome_shown(verdict: Any) -> str:
+    """The outcome of a verdict, or an outcome, as people read it."""
+    outcome = getattr(verdict, "outcome", verdict)
+    return shown(outcome) if isinstance(outcome, Outcome) else type(verdict).__name__
+
+
+def _without_outcome(verdict: Verdict) -> Verdict:
+    return replace(verdict, outcome=None) if isinstance(verdict, BackOff) else verdict
 
 
 def changed_event(settling: Settling) -> RowChanged:

@@ -1,10 +1,12 @@
 """Sweeps: looks for a reconciler's rows, `every` so often, and sees each of them through.
 
-A whole sweep first takes, one at a time, rows whose process died with them. Then batches of two kinds in turn, until neither
-has any left: rows whose time has come again (failed before, or to be revisited), longest due first; and rows that nothing is
-known about, in the order asked for, from wherever the sweep has come to. So no row is looked at twice in a sweep, rows that
-always fail end it like others, and neither kind can starve the other. Between whole sweeps it wakes for rows whose time has
-come again. Every instance does this; the rows are shared by what is known about them in the database.
+A whole sweep takes batches of two kinds in turn, until neither has any left: rows whose time has come again (failed before, to be
+revisited, or left behind by a process that died), longest due first; and rows that nothing is known about, in the order asked
+for; each from wherever the sweep has come to. So no row is looked at twice in a sweep, rows that always fail or that somebody has
+locked end it like others, and neither kind can starve the other. Rows that may have brought a process down are taken one at a
+time beside it, in one place. A sweep ends when nothing is left to claim: what runs then is settled beside the next one. Between
+whole sweeps it wakes for rows whose time has come again. Every instance does this; the rows are shared by what is known about
+them in the database.
 
 While the reconciler is paused, by a person or by its breaker, nothing is claimed; a sweep that a pause cuts short is made up
 for when the pause is over.
@@ -14,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from psycopg import errors
@@ -30,45 +34,32 @@ from trueup.events import (
     ReconcilerResumed,
     RowsClaimed,
     ServiceFailed,
+    SweepFailed,
 )
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.breaker import Breaker
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.decide import BackOff, Change, SetAside, Verdict, decide
-from trueup.store.connect import RETRYABLE
+from trueup.reconcile.decide import BackOff, Change, GiveBack, SetAside, Verdict, decide
+from trueup.store.connect import RETRYABLE, is_away
 from trueup.store.pool import Few
 from trueup.store.reconcilers import Gate, Reconcilers
-from trueup.store.rows import Batch, Position, Rows
+from trueup.store.rows import DuePosition, Rows
 from trueup.worker.calling import Caller
+from trueup.worker.rows.claims import Claim, Claimed, Claims
 from trueup.worker.rows.crew import Crew
 from trueup.worker.rows.handled import Handled
 from trueup.worker.rows.handling import Handling, check_outcome
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
+from trueup.worker.rows.refusals import MAX_REPEATS
 from trueup.worker.rows.settler import Count, Settler, Settling
+from trueup.worker.rows.sweep import Progress, Sweep, Walk
 from trueup.worker.service import Service, jittered
 
 SOONEST = (0.05, 1.0)  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
 PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
-
-Progress = Callable[[Counts], None]
-
-
-@dataclass(slots=True)
-class Walk:
-    """How far a sweep has come."""
-
-    begun_at: datetime  # rows due later than this are for the next one
-    cut_off: datetime  # and so are rows due again later than this
-    fresh: bool  # there may be rows that nothing is known about
-    again: bool = True  # there may be rows whose time has come again
-    position: Position | None = None
-
-    @property
-    def unfinished(self) -> bool:
-        return self.again or self.fresh
 
 
 class Sweeper(Service):
@@ -98,11 +89,18 @@ class Sweeper(Service):
         self._streak: list[ClaimedRow] = []
         self._resting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._counts = Counts()
-        self._progress: Progress | None = None
+        self._claims = Claims(rows)
+        self._unspent: Counter[str] = (
+            Counter()
+        )  # keys whose transactions the database has rolled back, one after the other
+        self._sweeps: set[Sweep] = set()  # whose rows are not all settled
+        self._suspects: asyncio.Task[Counts] | None = None
+        self._aside: set[asyncio.Task[Any]] = set()
+        self._failures = 0  # sweeps in a row that an error has ended
         self._turn_of_again = False
         self._cut_short = False  # by a pause, or the end of this process
         self._looked = 0.0
+        self._wakes_at = float("-inf")  # when the pause between two passes ends; not before now while one is under way
         self._due: float | None = None
 
     def in_hand(self) -> Iterable[Held]:
@@ -124,105 +122,187 @@ class Sweeper(Service):
         begun = elapsed()
         whole = begun >= self._due
         try:
-            await self.sweep(gate, whole=whole)
-        except errors.QueryCanceled:
-            hint = "a statement took longer than statement_timeout; an index may be missing"
-            self.events.emit(ServiceFailed(self.name, "QueryCanceled", hint))
+            await self._sweep(Sweep(gate.now, whole), gate)
+        except Exception as error:
+            if is_away(error):
+                raise
+            return await self._ended_by(error)
+        self._failures = 0
         if whole and not self._cut_short:
             # At once after one that took longer: it has left alone what became due since it began.
             self._due = max(elapsed(), begun + jittered(self.reconciler.every.total_seconds()))
         return await self._pause()
 
+    async def _ended_by(self, error: Exception) -> float:
+        """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
+        self._failures += 1
+        again = min(2.0 ** min(self._failures - 1, 20), max(self.reconciler.every.total_seconds(), SOONEST[1]))
+        said = describe(error)
+        if isinstance(error, errors.QueryCanceled):
+            said = f"a statement took longer than statement_timeout; an index may be missing ({said})"
+        try:
+            await self._log.failed(self.reconciler.name, f"{type_name(error)}: {said}")
+        finally:
+            self.events.emit(SweepFailed(self.reconciler.name, type_name(error), said, again))
+        return again
+
     async def _pause(self) -> float:
         assert self._due is not None
-        whole_in = max(0.0, self._due - elapsed())
+        self._wakes_at = float("inf")
         next_in = await self.rows.next_due_in()
-        soonest = min(max(self.reconciler.every.total_seconds() / 10, SOONEST[0]), SOONEST[1])
-        return whole_in if next_in is None else min(whole_in, max(next_in, soonest))
+        now = elapsed()
+        wakes_at = self._due if next_in is None else min(self._due, now + max(next_in, self._soonest))
+        self._wakes_at = min(self._wakes_at, wakes_at)
+        return max(0.0, self._wakes_at - now)
+
+    @property
+    def _soonest(self) -> float:
+        return min(max(self.reconciler.every.total_seconds() / 10, SOONEST[0]), SOONEST[1])
+
+    def _due_again(self, delay: timedelta) -> None:
+        """A row that was claimed here rests now: it is to be looked at then, also when no sweep waits for it any more."""
+        pause = max(delay.total_seconds(), self._soonest)
+        if elapsed() + pause < self._wakes_at:
+            self._wakes_at = elapsed() + pause
+            asyncio.get_running_loop().call_later(pause, self.wake)
 
     # -- one sweep ----------------------------------------------------------------------------------------------------
 
     async def sweep(self, gate: Gate | None = None, *, whole: bool = True, progress: Progress | None = None) -> Counts:
         """Look at every row there is for it, once. Not whole: only at those whose time has come again.
 
-        On a clock that somebody moves by hand, a sweep also ends when the rate allows no more for the moment.
+        When this returns, it is known what became of each. On a clock that somebody moves by hand, a sweep also ends when the
+        rate allows no more for the moment.
         """
         gate = gate or await self._log.gate(self.reconciler.name)
-        counts = self._counts = Counts()
-        self._progress = progress
+        sweep = Sweep(gate.now, whole, progress)
         self._cut_short = gate.closed
         if gate.closed:
-            return counts
+            return sweep.counts
+        try:
+            await self._sweep(sweep, gate)
+        except Exception:  # the database is away, say: what is in hand is seen through all the same
+            await self._see_through(sweep)
+            raise
+        suspects = await self._see_through(sweep)
+        if suspects is not None:
+            sweep.counts.include(suspects)
+        return sweep.counts
+
+    async def _sweep(self, sweep: Sweep, gate: Gate) -> None:
+        """Claim all that there is for it now. What came of it is settled beside whatever comes next."""
+        self._cut_short = gate.closed
         self._heed(gate)
         self.settler.start()
-        started = self._looked = elapsed()
+        self._looked = elapsed()
+        self._sweeps.add(sweep)
         try:
-            await self._crashed(gate.now)
-            await self._batches(Walk(gate.now, gate.now, fresh=whole))
-        except Exception:  # the database is away, say: what is in hand is seen through all the same
-            await self._see_through()
-            raise
-        await self._see_through()
-        if whole and not self._cut_short:
+            await self._take_suspects(gate.now)
+            await self._batches(sweep, Walk(gate.now, gate.now, fresh=sweep.whole))
+        finally:
+            sweep.claiming = False
+            if self._enough():
+                self.crew.give_back()
+            self._conclude_if_over(sweep)
+        if sweep.whole and not self._cut_short:
             await self.rows.forget()
             await self._log.swept(self.reconciler.name)
-        if counts.claimed and (whole or counts.unchanged < counts.claimed):  # passes without a change come every second
-            await self._log.log(self.reconciler.name, self._holder(), gate.now, counts)
-            self.events.emit(completed(self.reconciler.name, counts, elapsed() - started))
-        return counts
 
-    async def _see_through(self) -> None:
-        """Until nothing of this sweep is in hand, and all that is to be said about it is written."""
-        if self._enough():
-            self.crew.give_back()
+    async def _see_through(self, sweep: Sweep) -> Counts | None:
+        """Until nothing is in hand, and all that is to be said about it is written. What became of suspects."""
+        suspects = self._suspects
+        if suspects is not None:
+            await asyncio.wait({suspects})
         await self.crew.until(lambda: self.crew.idle)
         self.settler.hurry()
-        await self.crew.until(lambda: self._over)
-        aside = [task for task in (self._resting, self._closing) if task is not None]
+        await self.crew.until(lambda: self.crew.idle and not self._sweeps)
+        aside = {*self._aside, *(task for task in (self._resting, self._closing) if task is not None)}
         if aside:
             await asyncio.wait(aside)
+        return suspects.result() if suspects is not None else None
 
-    @property
-    def _over(self) -> bool:
-        return self.crew.idle and self._counts.settled >= self._counts.claimed
+    def _conclude_if_over(self, sweep: Sweep) -> None:
+        if not sweep.over or sweep not in self._sweeps:
+            return
+        self._sweeps.discard(sweep)
+        if sweep.worth_telling:
+            self._beside(self._conclude(sweep))
+
+    async def _conclude(self, sweep: Sweep) -> None:
+        assert sweep.began_at is not None
+        try:
+            await self._log.log(self.reconciler.name, self._holder(), sweep.began_at, sweep.counts)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # the outcomes are written; that nothing is on record about their sweep is said by DatabaseLost
+        self.events.emit(completed(self.reconciler.name, sweep.counts, elapsed() - sweep.started))
+
+    def _beside(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name=f"trueup beside {self.name}")
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+        return task
 
     def _enough(self) -> bool:
         return self._stop.is_set() or self._cut_short or self.crew.stuck
 
-    async def _crashed(self, started_at: datetime) -> None:
-        """Rows that were in a process when it died, one at a time: the one that kills must not take others along again."""
-        while not self._enough():
-            await self._look()
-            if self._enough():
-                return
-            batch = await self._claim(self.rows.claim_again(self._holder(), 1, started_at, crashed=True))
-            if batch.ask_again_after is not None:
-                if not await wait_for_rate(batch.ask_again_after, self._stop, self.rows.clock):
-                    return
-            elif not batch.rows:
-                return
-            await self.crew.until(lambda: self._over)
+    async def _take_suspects(self, now: datetime) -> None:
+        """Rows that may have brought a process down: one at a time, in one place, beside all others."""
+        if self._suspects is None:
+            self._suspects = self._beside(self._one_by_one(now))
+            self._suspects.add_done_callback(self._no_suspects)
+        if self._breaker.probing:  # then there is one place altogether
+            await asyncio.wait({self._suspects})
 
-    async def _batches(self, walk: Walk) -> None:
+    def _no_suspects(self, task: asyncio.Task[Counts]) -> None:
+        self._suspects = None
+        self.crew.note()
+
+    async def _one_by_one(self, now: datetime) -> Counts:
+        sweep, after = Sweep(now, whole=False), DuePosition()
+        self._sweeps.add(sweep)
+        try:
+            while not self._enough():
+                claimed = await self._claim(
+                    sweep,
+                    lambda mark, after=after: self.rows.claim_again(  # type: ignore[misc]
+                        self._holder(), 1, now, after, suspects=True, mark=mark
+                    ),
+                )
+                batch = claimed.batch
+                wait = batch.ask_again_after
+                if wait is not None:
+                    if not await wait_for_rate(wait, self._stop, self.rows.clock):
+                        break
+                    continue
+                await self.crew.until(lambda: sweep.settled)
+                if batch.exhausted:
+                    break
+                after = batch.due_position or after
+        except Exception:
+            return sweep.counts  # the sweep beside it meets the same
+        finally:
+            sweep.claiming = False
+            self._conclude_if_over(sweep)
+        return sweep.counts
+
+    async def _batches(self, sweep: Sweep, walk: Walk) -> None:
         every, deadline = self.reconciler.every.total_seconds(), self.reconciler.deadline
         begun = elapsed()
         until = float("inf") if deadline is None else begun + deadline.total_seconds()
         refresh = begun + every
         while walk.unfinished and not self._enough() and elapsed() < until:
+            await self.crew.until(lambda: self._has_room(sweep))
             gate = await self._look()
             if self._enough():
                 break
             if gate is not None and self._looked >= refresh:
                 # A long sweep: rows whose time has come meanwhile need not wait for its end.
                 refresh = self._looked + every
-                walk.cut_off, walk.again = gate.now, True
-                await self.crew.until(lambda: self._over)
-                await self._crashed(gate.now)
-            batch = await self._next(walk)
-            wait = batch.ask_again_after
+                walk.cut_off, walk.again, walk.due_position = gate.now, True, None
+                await self._take_suspects(gate.now)
+            wait = (await self._next(sweep, walk)).batch.ask_again_after
             if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
                 return
-            await self.crew.until(self._has_room)
         self._cut_short = self._enough()
 
     async def _look(self) -> Gate | None:
@@ -234,52 +314,72 @@ class Sweeper(Service):
         self._cut_short = self._cut_short or gate.closed
         return gate
 
-    async def _next(self, walk: Walk) -> Batch:
+    async def _next(self, sweep: Sweep, walk: Walk) -> Claimed:
         """One claim, of the two kinds in turn while both have some; a turn is remembered from sweep to sweep."""
+        rows, holder = self.rows, self._holder()
         most = 1 if self._breaker.probing else self.reconciler.batch
         if walk.again and (self._turn_of_again or not walk.fresh):
-            batch = await self._claim(self.rows.claim_again(self._holder(), most, walk.cut_off, crashed=False))
-            if batch.ask_again_after is None:
+            claimed = await self._claim(
+                sweep, lambda mark: rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
+            )
+            if claimed.batch.ask_again_after is None:
                 self._turn_of_again = False
-                if not batch.rows:
-                    walk.again = bool(await self.rows.forget())
+                walk.due_position = claimed.batch.due_position
+                walk.again = not claimed.batch.exhausted
+                if not walk.again and not sweep.whole:
+                    await rows.forget()  # what is not for it any more must not wake it again and again
         else:
-            batch = await self._claim(self.rows.claim_fresh(self._holder(), most, walk.position, walk.begun_at))
-            if batch.ask_again_after is None:
+            claimed = await self._claim(
+                sweep, lambda mark: rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
+            )
+            if claimed.batch.ask_again_after is None:
                 self._turn_of_again = True
-                walk.position = batch.position or walk.position
-                walk.fresh = not batch.exhausted
-        return batch
+                walk.position = claimed.batch.position or walk.position
+                walk.fresh = not claimed.batch.exhausted
+        return claimed
 
-    def _has_room(self) -> bool:
+    def _has_room(self, sweep: Sweep) -> bool:
         """Whether to claim more: half a batch ahead of what runs; while probing, when all is known of the last one."""
+        if self._enough():
+            return True
         if self._breaker.probing:
-            return self._over
-        return self._enough() or self.crew.waiting + self.settler.pending <= self.reconciler.batch // 2
+            return sweep.settled
+        return self.crew.waiting + self.settler.backlog <= self.reconciler.batch // 2
 
-    async def _claim(self, claim: Awaitable[Batch]) -> Batch:
+    async def _claim(self, sweep: Sweep, claim: Claim) -> Claimed:
         if faults.ARMED:
             faults.hit("before_row_claim")
         begun, sent = elapsed(), self.rows.clock.elapsed()
-        batch = await claim
-        if not batch.rows:
-            return batch
+        claimed = await self._claims.claim(claim)
+        if not claimed.count:
+            return claimed
         if faults.ARMED:
             faults.hit("after_row_claim")
-        self._counts.claimed += len(batch.rows)
-        for row in batch.rows:
+        sweep.counts.claimed += claimed.count
+        for row in claimed.rows:
             if row.due_at is not None:
-                self._counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
+                sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
         if self.events.wants(RowsClaimed):
             ms = round((elapsed() - begun) * 1000, 3)
-            self.events.emit(RowsClaimed(self.reconciler.name, str(self._holder()), len(batch.rows), ms))
-        self.crew.put(batch, sent)
-        return batch
+            self.events.emit(RowsClaimed(self.reconciler.name, str(self._holder()), claimed.count, ms))
+        for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
+            held = Held(row, sent, sweep=sweep)
+            self.settler.put(Settling(held, self.settler.failure(row, error), touch=False))
+        for row in claimed.taken:
+            self.settler.put(Settling(Held(row, sent, sweep=sweep), GiveBack(), counts_as="conflict", touch=False))
+        self.crew.put(claimed.batch, sent, sweep)
+        return claimed
 
     def _settled(self, settling: Settling, count: Count) -> None:
-        setattr(self._counts, count, getattr(self._counts, count) + 1)
-        if self._progress is not None:
-            self._progress(self._counts)
+        held = settling.held
+        sweep, held.settled = held.sweep, True
+        rests_for = getattr(settling.verdict, "delay", None) or getattr(settling.verdict, "rest_for", None)
+        if rests_for is not None:
+            self._due_again(rests_for)
+        setattr(sweep.counts, count, getattr(sweep.counts, count) + 1)
+        if sweep.progress is not None:
+            sweep.progress(sweep.counts)
+        self._conclude_if_over(sweep)
         self.crew.note()
 
     # -- the breaker --------------------------------------------------------------------------------------------------
@@ -295,10 +395,13 @@ class Sweeper(Service):
         """After a handler's run: what becomes of its row, and may the reconciler go on?"""
         row, error = held.row, handled.ended
         if not isinstance(error, BaseException):
+            self._unspent.pop(row.key, None)
             self._worked(held)
             return self._decide(held, handled)
-        if handled.unspent:
+        if handled.unspent and self._unspent[row.key] < MAX_REPEATS:
+            self._unspent[row.key] += 1
             return BackOff(self.reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False)
+        self._unspent.pop(row.key, None)
         own = isinstance(error, GiveUp | LostClaim) or row.spent or not self.reconciler.retry.worth_retrying(error)
         if own or not self._breaker.counts(row.key):
             return self._decide(held, handled)
@@ -354,7 +457,7 @@ class Sweeper(Service):
             note = f"failed over and over with {kind}: {message:.200}"
             if await self._log.rest(name, pause, note):
                 self.events.emit(ReconcilerPaused(name, note, pause.total_seconds()))
-            await self.crew.until(lambda: not self.settler.pending)
+            await self.crew.until(lambda: not self.settler.backlog)
             if streak:
                 await self.rows.refund(streak)
         except (*RETRYABLE, DatabaseUnavailable):
@@ -386,15 +489,22 @@ class Sweeper(Service):
     async def stop(self) -> None:
         """Claim nothing more; returns when what runs has ended and is written."""
         self.crew.stopping = True
+        self._stop.set()
         self.crew.give_back()
+        self.crew.note()  # a sweep that waits for room goes on to its end
         await super().stop()
+        self.settler.hurry()
+        await self.crew.until(lambda: self.crew.idle and not self._sweeps)
         await self.settler.stop()
+        if self._aside:
+            await asyncio.wait(self._aside)
 
     async def kill(self) -> None:
-        aside = [task for task in (self._resting, self._closing) if task is not None]
+        aside = [*self._aside, *(task for task in (self._resting, self._closing) if task is not None)]
         for task in aside:
             task.cancel()
         await self.crew.abandon()
+        self._sweeps.clear()  # nothing that was in hand is waited for
         await super().kill()
         await self.settler.kill()
         if aside:

@@ -3,7 +3,7 @@
 -- Fence: none is needed, nobody holds it; a row that has left these states does not come back. Index: rows_pkey.
 with released as (
   update {schema}.rows
-     set state = 'resting', due_at = {now}, attempt = 0, crashes = 0, alone = false, changed_at = {now}, reason = null, errors = '[]'
+     set state = 'resting', due_at = {now}, attempt = 0, crashes = 0, alone = false, started = false, changed_at = {now}, reason = null, errors = '[]'
    where reconciler = %(reconciler)s and key = any(%(keys)s::text[]) and state = any(%(states)s::text[])
   returning key
 ), woken as (

@@ -18,7 +18,7 @@ with s as materialized (
            group by s.reconciler, l.place) as places
    group by reconciler
 )
-select s.reconciler, sum(claimed)::bigint, sum(changed)::bigint, sum(unchanged)::bigint, sum(conflict)::bigint, sum(retry)::bigint,
+select s.reconciler, sum(claimed)::bigint, sum(changed)::bigint, sum(unchanged)::bigint, sum(conflict)::bigint, sum(undone)::bigint, sum(retry)::bigint,
        sum(quarantined)::bigint, sum(lost)::bigint, sum(late)::bigint, max(worst_lateness_s), sum(total_lateness_s), h.lateness,
        b.settled as busy_rows,
        (select sum(extract(epoch from upper(span) - lower(span)))::float8 from unnest(b.spans) as u(span)) as busy_s

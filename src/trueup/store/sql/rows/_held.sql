@@ -1,6 +1,7 @@
 there as materialized (
-  select m.key from mine as m join {table} as t on {t_is_m}
-     for {lock} of t skip locked
+  select m.key, t.* from mine as m, lateral (
+    select ({as_seen_m}) is true as as_left, ({chosen}) is true as chosen from {table} as t where {t_is_m} limit 1 for {lock} of t skip locked
+  ) as t
 ), held as materialized (
   select m.*, (m.key in (select key from there)) is true as there
     from mine as m, lateral (

@@ -2,7 +2,9 @@
 -- what is written after a failed attempt (`error`).
 -- Fence: (reconciler, key, holder, term), the lease not passed. Compare-and-set on the row: its state, and its version, time of
 -- change or xmin as they were at the claim. Each row is judged alone: `changed`; `conflict`, when somebody else was there first;
--- `busy`, when somebody has it locked (nothing waits here: try again); a key that does not come back was lost.
+-- `contested`, when somebody was and the row is still for this reconciler; `undone`, when it is as it was and yet not changed, which
+-- only a trigger can do; `busy`, when somebody has it locked (nothing waits here: try again). After these three the claim is still
+-- held. A key that does not come back was lost.
 -- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. Locks the user's row before what is known about it, and
 -- that in the order given, which is that of the keys wherever several are: so two statements cannot wait for one another.
 with mine as (
@@ -13,13 +15,13 @@ with mine as (
    where h.there and {t_is_h} and ({as_seen}) is true
   returning h.key
 ), verdicts as materialized (
-  select h.*, case when (h.key in (select key from changed)) is true then 'changed'
-                   when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy' else 'conflict' end as verdict
+  select h.*, {verdict} as verdict
     from held as h
 ), rested as (
   update {schema}.rows as r
      set state = 'resting', holder = null, due_at = {now} + make_interval(secs => v.rest_for), attempt = greatest(0, coalesce(v.attempt, 0)),
-         crashes = case when v.error is null then 0 else r.crashes end, alone = false, changed_at = {now}, reason = v.reason,
+         crashes = case when v.error is null then 0 else r.crashes end, alone = false, started = false,
+         occasion = case when v.error is not null then r.occasion end, changed_at = {now}, reason = v.reason,
          errors = case when v.error is null then '[]'
                        else case when jsonb_array_length(r.errors) >= %(most_errors)s then r.errors - 1 else r.errors end || v.error::jsonb end
     from verdicts as v

@@ -5,6 +5,9 @@
 -- Single rows are looked up by their keys alone (`limit 1`, `offset 0`: nothing else can be pushed in there), and what must be
 -- compared with all of a batch is hashed (`in (...) is true`): statistics from before the backlog came would have it otherwise.
 -- Locks the user's row before what is known about it, as every statement over both does: so they cannot wait for one another.
+-- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
+-- finds it. A row found in the working state (`claimed_as`) of which nothing is known may be in somebody else's hands: it is only noted, as
+-- resting for the length of a lease, and claimed if it is still there then.
 with seen as materialized (
   select w.*, row_number() over (order by {sorted}) as trueup_n
     from (select * from ({branches}) as every_state order by {sorted} limit %(window)s) as w
@@ -19,24 +22,26 @@ with seen as materialized (
   ) as t
    where t.trueup_free
 ), claimed as (
-  insert into {schema}.rows as r (reconciler, key, state, due_at, holder, term, attempt, was_state, was_changed_at, claimed_at, changed_at)
-  select %(reconciler)s, k.trueup_key, 'held', {now} + make_interval(secs => %(lease_for)s::float8), %(holder)s,
-         k.trueup_term, 1, {fresh_state}, k.trueup_changed_at, {now}, {now}
+  insert into {schema}.rows as r (reconciler, key, whole_key, state, due_at, holder, term, occasion, attempt, was_state, was_changed_at, claimed_at, changed_at)
+  select %(reconciler)s, k.trueup_key, {long_key}, case when {left_behind} then 'resting' else 'held' end,
+         {now} + make_interval(secs => %(lease_for)s::float8), case when not {left_behind} then %(holder)s::uuid end,
+         k.trueup_term, k.trueup_term, (not {left_behind})::int, {fresh_state}, k.trueup_changed_at, {now}, {now}
     from taken as k
   on conflict (reconciler, key) do nothing
-  returning r.key
+  returning r.key, r.state
 ), mine as materialized (
-  select k.*, 1 as trueup_attempt, false as trueup_spent, {now} as trueup_claimed_at, {fresh_state} as trueup_was_state,
+  select k.*, k.trueup_term as trueup_occasion, 1 as trueup_attempt, false as trueup_spent, false as trueup_outlived, {now} as trueup_claimed_at, {fresh_state} as trueup_was_state,
          k.trueup_changed_at as trueup_was_changed_at
     from taken as k
-   where (k.trueup_key in (select key from claimed)) is true
+   where (k.trueup_key in (select key from claimed where state = 'held')) is true
 ){moved}, place as (
   select * from seen
    where trueup_n = case when (select count(*) from fresh) >= %(most)s then (select max(trueup_n) from fresh)
                          else (select max(trueup_n) from seen) end
 )
 select (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s, place.trueup_null, {place}, {handed}
-  from (select 1) as one
+  from (select {all_marked} as ok) as one
   left join place on true
   left join {given} as c on true
+ where one.ok = 1
  order by c.trueup_n;

@@ -4,11 +4,11 @@
 -- time, from where the last look ended (`after`), which comes back. Whatever somebody has locked is left alone.
 -- Index: rows_due and rows_set_aside; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
 with due as materialized (
-  select r.key, r.term from {schema}.rows as r
+  select r.key, coalesce(r.whole_key, r.key) as whole_key, r.term from {schema}.rows as r
    where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and r.due_at <= {now}
-   order by r.due_at limit %(window)s
+   order by r.due_at, r.key limit %(window)s
 ), set_aside as materialized (
-  select r.key, r.term, r.changed_at from {schema}.rows as r
+  select r.key, coalesce(r.whole_key, r.key) as whole_key, r.term, r.changed_at from {schema}.rows as r
    where r.reconciler = %(reconciler)s and r.state in ('quarantined', 'discarded')
      and (r.changed_at, r.key) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_key)s)
    order by r.changed_at, r.key limit %(window)s

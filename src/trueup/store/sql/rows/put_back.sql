@@ -6,7 +6,7 @@ with mine as (
 ), {held}, back as (
   update {table} as t set {assignments}
     from held as h
-   where h.there and {t_is_h} and ({as_left}) is true
+   where h.there and {t_is_h} and ({is_left}) is true
 ), verdicts as materialized (
   select h.*, case when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy' else 'changed' end as verdict from held as h
 ), rested as (

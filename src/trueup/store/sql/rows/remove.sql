@@ -7,8 +7,7 @@ with mine as (
    where h.there and {t_is_h} and ({as_seen}) is true
   returning h.key
 ), verdicts as materialized (
-  select h.*, case when (h.key in (select key from changed)) is true then 'changed'
-                   when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy' else 'conflict' end as verdict
+  select h.*, {verdict} as verdict
     from held as h
 ), gone as (
   delete from {schema}.rows as r using verdicts as v

@@ -1,15 +1,15 @@
--- Extends the leases of rows in hand. Fence: (reconciler, key, holder, term), only while they have not passed. `renewed`, or `busy`:
+-- Extends the leases of rows in hand, and notes whose handler has begun (`started`). Fence: (reconciler, key, holder, term), only while they have not passed. `renewed`, or `busy`:
 -- somebody is at it right now (most likely settles it), ask again; a key that does not come back is lost.
 -- Index: rows_pkey. Waits for nobody: the leases of all others depend on it.
 with mine as materialized (
-  select m.key, m.term from unnest(%(keys)s::text[], %(terms)s::bigint[]) as m(key, term)
+  select m.key, m.term, m.started from unnest(%(keys)s::text[], %(terms)s::bigint[], %(started)s::boolean[]) as m(key, term, started)
 ), held as materialized (
-  select m.key from mine as m, lateral (
+  select m.key, m.started from mine as m, lateral (
     select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update skip locked
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now}
 ), renewed as (
-  update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8)
+  update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8), started = r.started or h.started
     from held as h
    where r.reconciler = %(reconciler)s and r.key = h.key
 )

@@ -1,5 +1,6 @@
 -- Extends the leases of rows in hand, those in the user's own columns, too. Fence: (reconciler, key, holder, term) and the owner
--- in the user's row, only while they have not passed. Answers as renew.sql, and waits for nobody either.
+-- in the user's row, only while they have not passed. Answers as renew.sql, and waits for nobody either. While somebody has the user's
+-- row locked, nobody else can take it, and only our own lease is extended.
 -- A trigger of the user's may touch its time of change or version at this: what these are then comes back with it.
 -- Index: rows_pkey, and the user's key. Locks the user's row before what is known about it.
 with mine as (
@@ -9,14 +10,17 @@ with mine as (
     from held as h
    where h.there and {t_is_h} and ({owned}) is true
   returning h.key, {seen} as seen
+), locked as materialized (
+  select h.key from held as h where not h.there and exists (select from {table} as t where {t_is_h})
 ), kept as (
-  update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8)
-    from renewed as n
-   where r.reconciler = %(reconciler)s and r.key = n.key
+  update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8), started = r.started or h.started
+    from held as h
+   where r.reconciler = %(reconciler)s and r.key = h.key
+     and ((h.key in (select key from renewed)) is true or (h.key in (select key from locked)) is true)
 )
 select key, seen, 'renewed' from renewed
 union all
-select h.key, null, 'busy' from held as h where not h.there and exists (select from {table} as t where {t_is_h})
+select key, null, 'renewed' from locked
 union all
 select m.key, null, 'busy' from mine as m, lateral (
     select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1

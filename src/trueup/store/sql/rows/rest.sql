@@ -3,8 +3,8 @@
 -- Index: rows_pkey. Locks as in change.sql.
 with mine as (
   select * from unnest(%(keys)s::text[], %(terms)s::bigint[], %(states)s::text[], %(delays)s::float8[], %(attempts)s::int[], %(errors)s::text[],
-                       %(reasons)s::text[], %(proposals)s::text[])
-    as m(key, term, state, delay, attempt, error, reason, proposed)
+                       %(reasons)s::text[], %(proposals)s::text[], %(ongoing)s::boolean[])
+    as m(key, term, state, delay, attempt, error, reason, proposed, ongoing)
 ), held as materialized (
   select m.* from mine as m, lateral (
     select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update

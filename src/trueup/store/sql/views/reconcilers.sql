@@ -2,8 +2,8 @@
 -- is known about their rows. Index: reconcilers_pkey and rows_pkey for one; sweeps_started_at.
 select coalesce(c.name, r.reconciler), c.place, c.declared, c.declared_at,
        case when c.state = 'active' and c.paused_until > {now} then 'resting' else c.state end, c.note, c.paused_until, c.pauses,
-       c.last_swept_at, r.next_due_at, coalesce(r.held, 0), coalesce(r.resting, 0), coalesce(r.quarantined, 0), coalesce(r.discarded, 0),
-       coalesce(s.claimed, 0), coalesce(s.changed, 0), coalesce(s.unchanged, 0), coalesce(s.conflict, 0), coalesce(s.retry, 0),
+       c.last_swept_at, c.last_error, c.last_failed_at, coalesce(c.failures, 0), r.next_due_at, coalesce(r.held, 0), coalesce(r.resting, 0), coalesce(r.quarantined, 0), coalesce(r.discarded, 0),
+       coalesce(s.claimed, 0), coalesce(s.changed, 0), coalesce(s.unchanged, 0), coalesce(s.conflict, 0), coalesce(s.undone, 0), coalesce(s.retry, 0),
        coalesce(s.quarantined, 0), coalesce(s.lost, 0)
   from (select * from {schema}.reconcilers where %(name)s::text is null or name = %(name)s) as c
   full join (select reconciler, min(due_at) filter (where state in ('held', 'resting')) as next_due_at,
@@ -12,7 +12,7 @@ select coalesce(c.name, r.reconciler), c.place, c.declared, c.declared_at,
                from {schema}.rows where %(name)s::text is null or reconciler = %(name)s
               group by reconciler) as r on r.reconciler = c.name
   left join (select reconciler, sum(claimed)::bigint as claimed, sum(changed)::bigint as changed, sum(unchanged)::bigint as unchanged,
-                    sum(conflict)::bigint as conflict, sum(retry)::bigint as retry, sum(quarantined)::bigint as quarantined, sum(lost)::bigint as lost
+                    sum(conflict)::bigint as conflict, sum(undone)::bigint as undone, sum(retry)::bigint as retry, sum(quarantined)::bigint as quarantined, sum(lost)::bigint as lost
                from {schema}.sweeps
               where started_at > {now} - make_interval(secs => %(within)s::float8) and (%(name)s::text is null or reconciler = %(name)s)
               group by reconciler) as s on s.reconciler = coalesce(c.name, r.reconciler)

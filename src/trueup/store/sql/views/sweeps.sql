@@ -1,5 +1,5 @@
 -- The latest sweeps of a reconciler, and by whom, as long as that worker is known. Index: sweeps_of_reconciler.
-select s.started_at, s.ended_at, s.holder, w.host, w.pid, s.claimed, s.changed, s.unchanged, s.conflict, s.retry, s.quarantined, s.lost,
+select s.started_at, s.ended_at, s.holder, w.host, w.pid, s.claimed, s.changed, s.unchanged, s.conflict, s.undone, s.retry, s.quarantined, s.lost,
        s.late, s.worst_lateness_s
   from {schema}.sweeps as s left join {schema}.workers as w on w.holder = s.holder
  where s.reconciler = %(name)s

@@ -1,0 +1,16 @@
+-- Marks claimed rows as a claim does (claimed_as, the user's own lease columns): for those that were claimed without, because the
+-- database had refused to mark one of them. Each row is judged alone: `changed`, and what it is then comes back; `busy` or `conflict`,
+-- when it is no longer free; a key that does not come back was lost.
+-- Fence: (reconciler, key, holder, term), the lease not passed. Index: rows_pkey, and the user's key. Locks as in change.sql.
+with mine as (
+  select * from unnest({arrays}) as m({names})
+), {held}, changed as (
+  update {table} as t set {marks}
+    from held as h
+   where h.there and {t_is_h} and (h.key in (select key from there where as_left)) is true
+  returning h.key, {seen} as trueup_seen, {columns}
+)
+select h.key, case when c.key is not null then 'changed'
+                   when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy'
+                   when (h.key in (select key from there where as_left)) is true then 'undone' else 'conflict' end, c.trueup_seen, {given}
+  from held as h left join changed as c on c.key = h.key;
