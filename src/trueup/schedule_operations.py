@@ -129,6 +129,14 @@ class ScheduleOperations:
             )
         return await self._moved(name, "retired", await self._schedules.retire([name], reason))
 
+    async def rewind(self, name: str) -> bool:
+        """Ticks again from now on, for a schedule whose watermark got ahead of the clock. False when it is not ahead.
+
+        That happens when the database's clock was ahead for a while: ticks up to that moment count as decided. Those that are in
+        the ledger keep their verdict and are not fired again.
+        """
+        return await self._moved(name, "rewound", {name} if await self._schedules.rewind(name) else set())
+
     async def delete(self, name: str) -> None:
         """Forget a schedule that people made, or one that is retired. Its ledger stays."""
         if not await self._schedules.delete(name):

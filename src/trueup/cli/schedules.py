@@ -152,6 +152,16 @@ def retire(
     _move(session, name, "retired", "it is retired already", lambda app: app.schedules.retire(name, reason))
 
 
+@group.command("rewind")
+@with_session
+def rewind(session: Session, name: Name) -> None:
+    """Fire ticks again from now on, after the database's clock was ahead.
+
+    A schedule follows the clock forward and never back, so after such a jump it waits until the clock is there again. Ticks that were decided about are not fired again.
+    """
+    _move(session, name, "rewound", "it is not ahead of the clock", lambda app: app.schedules.rewind(name))
+
+
 @group.command("delete")
 @with_session
 def delete(session: Session, name: Name, yes: YesOption = False) -> None:

@@ -152,7 +152,9 @@ def _ended(records: list[dict[str, Any]], dead: int) -> Table:
 
 def _schedules(states: dict[str, Any]) -> Table:
     names = SCHEDULE_STATES
-    table = Table("Schedules", [*(Column(name, right=True) for name in names), Column("next tick")])
+    ahead = states["ahead"]
+    wait = "" if not ahead else f"; ahead of the clock, so nothing fires: {', '.join(ahead)} (trueup schedules rewind)"
+    table = Table(f"Schedules{wait}", [*(Column(name, right=True) for name in names), Column("next tick")])
     table.rows.append((*(f"{states[name]:,}" for name in names), _next_tick(states["next_in_s"])))
     return table
 

@@ -71,6 +71,7 @@ from trueup.events.rows import (
 from trueup.events.schedules import (
     RunHandledElsewhere,
     RunPostponed,
+    ScheduleAhead,
     ScheduleChanged,
     ScheduleRetired,
     ScheduleUndeclared,
@@ -148,6 +149,7 @@ __all__ = [
     "RunPostponed",
     "ScanCompleted",
     "ScanItemFailed",
+    "ScheduleAhead",
     "ScheduleChanged",
     "ScheduleRetired",
     "ScheduleUndeclared",

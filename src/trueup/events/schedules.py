@@ -66,6 +66,19 @@ class ScheduleRetired(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleAhead(Event):
+    """An active schedule fires nothing until `until`: its ticks up to then were decided about on a clock that was ahead.
+
+    `trueup schedules rewind` brings it back.
+    """
+
+    name = "schedule.ahead"
+    schedule: str
+    until: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleUnreadable(Event):
     """A schedule's row says something this release does not know; its newer planners must see to it."""
 

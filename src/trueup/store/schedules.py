@@ -38,6 +38,7 @@ MOST_TICKS = 10_000  # rows of the ledger written in one transaction, give or ta
 DECIDE_FOR = (
     0.1  # seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s
 )
+AHEAD_BY = timedelta(minutes=1)  # a watermark that is further ahead than this was moved by a clock that was ahead
 MOST_PASSES = 1_000  # settling one schedule may take several plans after a long downtime
 
 UNDECLARED = "no longer declared in the code"  # the note of a schedule that was not retired by a person
@@ -351,6 +352,24 @@ class Schedules:
         if rows:
             await self._changed(connection)
         return {row[0] for row in rows}
+
+    async def rewind(self, name: str) -> bool:
+        """Ticks from now on, for one whose watermark a clock that was ahead has moved. False when it is not ahead.
+
+        Ticks that were decided about meanwhile keep their verdict: the ledger refuses to fire them again.
+        """
+        async with self._database.transaction() as connection:
+            now = await self._hold(connection, name)
+            params = {"now": now, "name": name, "next_due_at": await self._next_due(connection, name, now)}
+            rows = await fetch(connection, self._statements["schedules/rewind"], params)
+            if rows:
+                await self._changed(connection)
+        return bool(rows)
+
+    async def ahead(self) -> list[tuple[str, datetime, float]]:
+        """Active schedules that wait for a moment which no tick is at: (name, watermark, seconds until then)."""
+        params = {"now": self._clock.now(), "slack": AHEAD_BY.total_seconds()}
+        return [tuple(row) for row in await self._database.fetch(self._statements["schedules/ahead"], params)]
 
     async def _next_due(self, connection: AsyncConnection[Any], name: str, now: datetime) -> datetime | None:
         stored = await self._get(connection, name)

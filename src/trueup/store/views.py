@@ -127,7 +127,9 @@ class Views:
 
     async def planning(self) -> Record:
         """How many schedules are active and paused, and in how many seconds the next tick is due; negative when it is late."""
-        (record,) = await self._records("views/planning", ("active", "paused", "retired", "finished", "next_in_s"))
+        (record,) = await self._records(
+            "views/planning", ("active", "paused", "retired", "finished", "next_in_s", "ahead")
+        )
         return record
 
     async def unserved(self) -> list[Record]:
