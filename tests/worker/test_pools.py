@@ -285,3 +285,39 @@ async def test_our_own_errors_survive_pickling(error: Exception) -> None:
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert vars(back) == vars(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [None, 100], ids=["queue", "lane"])
+async def test_a_worker_claims_no_more_jobs_than_its_executor_has_places(database_url: str, limit: int | None) -> None:
+    """Two workers with a pool of two each share six slow jobs: neither hoards what the other could run."""
+    apps = [App(database_url, poll_every="200ms") for _ in range(2)]
+    ran: list[int] = []
+    peak: list[int] = [0, 0]
+    go_on = threading.Event()
+    workers = []
+    for number, app in enumerate(apps):
+
+        @app.job(executor=lambda: ThreadPoolExecutor(2), limit=limit)
+        def slow(n: int, number: int = number) -> None:
+            go_on.wait(20)
+            ran.append(n)
+
+        @app.job
+        async def plain(n: int) -> int:
+            return n
+
+        workers.append(app.worker(concurrency=20))
+    async with apps[0], apps[1]:
+        await apps[0].registry["slow"].enqueue_many((n,) for n in range(6))
+        async with workers[0], workers[1]:
+            await until(lambda: all(len(worker.hand.running) >= 2 for worker in workers))
+            plain = [await apps[0].registry["plain"].enqueue(n) for n in range(10)]
+            assert [await each.result("15s") for each in plain] == list(range(10)), "others pass by a full pool"
+            for number, worker in enumerate(workers):
+                held = [*worker.hand.in_hand(), *(run.job for run in worker.hand.running.values())]
+                peak[number] = sum(job.kind == "slow" for job in held)
+            go_on.set()
+            await until(lambda: len(ran) == 6)
+    assert peak == [2, 2]
+    assert sorted(ran) == list(range(6))

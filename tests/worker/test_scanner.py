@@ -542,7 +542,7 @@ async def test_items_in_hand_are_not_begun_once_the_lease_cannot_be_trusted(benc
 
     scan = bench.declare(up_to(10), handle)
     scanner = bench.scanner()
-    this = scanning.Pass(scan, scanner._threads, bench.app.events)
+    this = scanning.Pass(scan, scanner._caller, bench.app.events)
 
     async def save(point: Any) -> None: ...
 

@@ -32,6 +32,7 @@ from trueup.worker.executor import Executor
 from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand
 from trueup.worker.life import Life
+from trueup.worker.places import Places
 from trueup.worker.service import Service, jittered
 
 AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
@@ -141,6 +142,7 @@ class Claimer(Service):
         self._prefetch = prefetch
         self._poll_every = poll_every.total_seconds()
         self._poll_without_listen = poll_without_listen.total_seconds()
+        self._places = Places(registry, hand, executor.caller.pools)
         self._pace = Pace()
         self._ahead = 0
         self._waiting: dict[str, None] = {}  # lanes known to have jobs that can be claimed; those asked last come last
@@ -307,7 +309,8 @@ class Claimer(Service):
             return False
         controlled = self._controlled()
         return bool(self._room()) or any(
-            lane in controlled and self._lane_room(controlled[lane].queue) > 0 for lane in self._waiting
+            lane in controlled and self._places.free(controlled[lane].kind, self._lane_room(controlled[lane].queue)) > 0
+            for lane in self._waiting
         )
 
     def _asked(self, lane: str, *, more: bool) -> None:
@@ -321,18 +324,28 @@ class Claimer(Service):
             if faults.ARMED:
                 faults.hit("before_claim")
             sent = elapsed()
-            jobs = await self._jobs.claim(life.holder, queue, most, list(self._kinds), self._bytes())
+            kinds = (
+                [kind for kind in self._kinds if kind not in full]
+                if (full := self._places.full())
+                else list(self._kinds)
+            )
+            jobs = await self._jobs.claim(life.holder, queue, self._places.bounded(most), kinds, self._bytes())
             if faults.ARMED and jobs:
                 faults.hit("after_claim")
             self._asked(queue, more=jobs.more)
             self._kinds = {**dict.fromkeys({job.kind for job in jobs}), **self._kinds}
-            self._take(life, jobs, sent)
+            if surplus := self._places.surplus(jobs):
+                self._finisher.put_unstarted(surplus)
+                given = {job.id for job in surplus}
+                self._take(life, [job for job in jobs if job.id not in given], sent)
+            else:
+                self._take(life, jobs, sent)
 
     async def _claim_lanes(self, life: Life) -> None:
         controlled = self._controlled()
         for lane in [lane for lane in self._waiting if lane in controlled]:
             job = controlled[lane]
-            free = self._lane_room(job.queue)
+            free = self._places.free(job.kind, self._lane_room(job.queue))
             if free <= 0:
                 continue
             sent = elapsed()

@@ -50,6 +50,7 @@ class Executor:
         *,
         result_limit: int,
         on_room: Callable[[], None],
+        on_place: Callable[[str], None],
         low_water: Callable[[], int],
     ) -> None:
         self._hand = hand
@@ -59,6 +60,7 @@ class Executor:
         self._port = port
         self._result_limit = result_limit
         self._on_room = on_room
+        self._on_place = on_place
         self.low_water = low_water
         self.caller = Caller(events)
         self._random = random.Random()  # noqa: S311 - jitter of retries
@@ -160,6 +162,8 @@ class Executor:
         finally:
             self._hand.ended(run)
             self.ended += 1
+            if definition.executor is not None:
+                self._on_place(definition.lane)
             if run.lost is not None:
                 run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
             if faults.ARMED:

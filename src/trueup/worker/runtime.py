@@ -145,6 +145,7 @@ class Worker:
             port,
             result_limit=settings.result_limit,
             on_room=lambda: self.claimer.room(),
+            on_place=lambda lane: self.claimer.hear(lane, timedelta()),
             low_water=lambda: self.claimer.low_water,
         )
         self.claimer = Claimer(
@@ -511,10 +512,11 @@ class Worker:
         In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
         """
         deaf = [run.job for run in self.hand.running.values() if run.job.holder == life.holder]
-        if deaf and self.process_ends:
-            self.finisher.put_unstarted(deaf)
-            await self._flush(elapsed())
-        return len(deaf)
+        if not deaf or not self.process_ends:
+            return len(deaf)
+        self.finisher.put_unstarted(deaf)
+        await self._flush(elapsed())
+        return sum(self.registry[job.kind].is_async for job in deaf)  # a thread ignores nothing: it cannot be cancelled
 
     async def _leave(self, life: Life) -> None:
         if life.over:
