@@ -259,10 +259,11 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
         "errors": [None],
         "reasons": [None],
         "proposals": [None],
+        "ongoing": [False],
     }
     parameters: dict[str, dict[str, Any]] = {
         "rows/rest": {**held, **{name: value * len(keys) for name, value in quiet.items()}, "most_errors": 20},
-        "rows/renew": {**held, "lease_for": 30.0},
+        "rows/renew": {**held, "lease_for": 30.0, "started": [True] * len(keys)},
         "rows/refund": held,
         "rows/next_due": known,
     }

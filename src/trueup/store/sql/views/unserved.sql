@@ -1,6 +1,6 @@
 -- Kinds with jobs that are due in a queue where no living worker runs them, judged by the first jobs of each lane: what no worker
 -- claims gathers there. A worker of an older release does not say which kinds it knows, and is taken to know them all.
--- Sent after session/steer. Index: jobs_ready, for the lanes and the head of each.
+-- Sent after session/steer. Index: jobs_due, for the lanes and the head of each.
 with recursive lanes as (
   (select lane from {schema}.jobs where state = 'queued' order by lane limit 1)
   union all
