@@ -171,10 +171,10 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(cli: Cli, monkey
 def test_a_run_that_would_touch_too_much_is_refused(cli: Cli, query: Query) -> None:
     result = cli("reconcilers", "run", "too-much")
     assert result.code == 1
-    assert result.out.startswith("too-much: refused, nothing was touched: more than 1 of about 19 rows")
+    assert result.out.startswith("too-much: refused, nothing was touched: 5 of 19 rows")
     dry = cli("reconcilers", "run", "too-much", "--dry-run")
     assert dry.code == 1
-    assert "would be refused: more than 1 of about 19 rows" in dry.out
+    assert "would be refused: 5 of 19 rows" in dry.out
     assert query("select count(*) from papers where state = 'trial'") == [(5,)]
 
 

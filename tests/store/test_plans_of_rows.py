@@ -162,7 +162,7 @@ EXPLAINED = {
     "rows/waiting",
     "rows/listed",
 }
-FOR_PEOPLE = {"rows/purgeable", "rows/purge_list", "rows/size"}  # count or list what there is, once
+FOR_PEOPLE = {"rows/purgeable", "rows/purge_list", "rows/share"}  # count or list what there is, once
 
 
 async def test_every_statement_over_a_users_table_is_explained_here(desk: RowsDesk) -> None:

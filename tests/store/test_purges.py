@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,8 @@ import pytest_asyncio
 from tests.store.rows_desk import RowsDesk, desk_on
 from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup.reconcile.counts import Counts
-from trueup.store.purges import Purges
+from trueup.store.compose import steering
+from trueup.store.purges import Clearance, Purges
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 
@@ -305,8 +307,61 @@ async def test_it_refuses_to_begin_when_too_much_of_the_table_would_go(desk: Row
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 4)), *((n, "done", NOON) for n in range(4, 11)))
     assert await (await desk.purges("delete", "open", max_fraction=0.3, **STALE)).too_much() is None
     refusal = await (await desk.purges("delete", "open", max_fraction=0.29, **STALE)).too_much()
-    assert refusal == "more than 2 of about 10 rows would be touched; max_fraction=0.29 does not allow it"
+    assert refusal == "3 of 10 rows would be touched; max_fraction=0.29 does not allow it"
     assert await (await desk.purges("delete", "open", **STALE)).too_much() is None
+
+
+OPEN = "insert into t (id, state, changed_at) select n, 'open', '2026-06-01Z' from generate_series(1, 110000) as n"
+DONE = "insert into t (id, state, changed_at) select -n, 'done', '2026-06-01Z' from generate_series(1, 250000) as n"
+PARTITIONED = """
+drop table t; create table t (id int primary key, state text, changed_at timestamptz) partition by range (id);
+create table t1 partition of t for values from (minvalue) to (0); create table t2 partition of t for values from (0) to (maxvalue)
+"""
+WIDE = "alter table t alter note set default repeat('x', 400), alter note set storage plain, set (autovacuum_enabled = off)"
+SINCE: dict[str, tuple[str, str, float, str | None]] = {
+    "shrank": (f"{OPEN}; {DONE}; analyze t", "delete from t where state = 'done'", 0.9, None),
+    "grew": ("analyze t", OPEN, 0.9, None),
+    "never analysed, few rows on a page": (f"{WIDE}; {OPEN}", "select", 0.9, None),
+    "truncated and refilled": (f"{DONE}; analyze t", f"truncate t; {OPEN}", 0.9, None),
+    "partitioned": (f"{PARTITIONED}; {DONE}; analyze t", f"truncate t1; {OPEN}", 0.9, None),
+    "with a condition": (f"{OPEN}; {DONE}; analyze t", "delete from t where state = 'done'", 0.45, "id % 2 = 0"),
+    "small": (DONE, "truncate t; insert into t values (1, 'open', '2026-06-01Z')", 0.9, None),
+}
+
+
+@pytest.mark.parametrize("since", SINCE)
+async def test_the_fraction_is_of_the_table_as_it_is_at_the_sweep(desk: RowsDesk, since: str) -> None:
+    before, after, fraction, where = SINCE[since]
+    await desk.run(before)
+    spec = {"changed_at": "changed_at", "where": where}
+    purges = await desk.purges("delete", "open", stale_for="1h", max_fraction=fraction, spec=spec)
+    await desk.run(after)
+    due, total = await purges.waiting(10**6), await desk.scalar("select count(*) from t")
+    assert due > fraction * total
+    refusal = f"{due:,} of {total:,} rows would be touched; max_fraction={fraction} does not allow it"
+    assert await purges.too_much() == refusal
+    more = math.ceil(due / fraction) - total  # one less would not do
+    await desk.run("insert into t (id, state) select -1000000 - n, 'kept' from generate_series(2, %s) as n", more)
+    assert await purges.too_much() is not None
+    await desk.run("insert into t (id, state) values (-1000000, 'kept')")
+    assert await purges.clearance() == Clearance(due)
+
+
+async def test_an_empty_table_has_nothing_to_refuse(desk: RowsDesk) -> None:
+    await desk.run(f"{DONE}; analyze t")
+    purges = await desk.purges("delete", "open", max_fraction=0.1, **STALE)
+    await desk.run("truncate t")
+    assert await purges.clearance() == Clearance(0)
+
+
+async def test_a_table_that_cannot_be_counted_is_not_touched(desk: RowsDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await put(desk, (1, "open", NOON - 2 * HOUR), (2, "done", NOON))
+    purges = await desk.purges("delete", "open", max_fraction=1, **STALE)
+    monkeypatch.setattr(purges, "_steer", steering(desk.store.statements, timedelta(milliseconds=50)))
+    async with desk.elsewhere() as user:
+        await user.execute("lock table t in access exclusive mode")
+        assert "could not be counted for max_fraction=1: canceling statement" in (await purges.too_much() or "")
+    assert await purges.clearance() == Clearance(1)
 
 
 @pytest.mark.parametrize("verb", ["delete", "move"])

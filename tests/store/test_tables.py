@@ -533,33 +533,12 @@ async def test_a_partition_in_another_database_is_refused_by_name(shop: Shop) ->
     assert (await shop.look("p")).partitioned
 
 
-async def test_rows_are_estimated_with_statistics_without_them_and_over_partitions(shop: Shop) -> None:
-    await shop.make("create table t (id int primary key) with (autovacuum_enabled = off)")
-    assert (await shop.look("t")).estimate == 0
-    await shop.make("insert into t select generate_series(1, 20000)")
-    assert 2_000 < (await shop.look("t")).estimate < 20_000
-    await shop.make("analyze t")
-    assert (await shop.look("t")).estimate == 20_000
-    await shop.make("insert into t select generate_series(20001, 40000)")
-    assert 39_000 < (await shop.look("t")).estimate < 41_000
-    await shop.make(
-        "create table p (id int primary key) partition by range (id); create table p1 partition of p for values from (0) to (500);"
-        "create table p2 partition of p for values from (500) to (5000) partition by range (id);"
-        "create table p3 partition of p2 for values from (500) to (5000);"
-        "insert into p select generate_series(1, 4000); analyze p"
-    )
-    found = await shop.look("p")
-    assert (found.estimate, found.partitioned) == (4_000, True)
-    check(found, WHO)
-
-
 async def test_a_table_that_somebody_rebuilds_is_described_all_the_same(shop: Shop) -> None:
     await shop.make(WALLPAPERS)
     async with shop.connection.transaction():
         await shop.make("lock table wallpapers in access exclusive mode")
         found = await shop.look(state="upload_state")
     check(found, WHO, states=["stored"])
-    assert found.estimate == 0
 
 
 async def test_a_table_may_be_a_partition_or_have_dropped_columns(shop: Shop) -> None:

@@ -18,8 +18,8 @@ MOST_BATCH = 100_000
 class PurgeOptions(TypedDict, total=False):
     """`every` so often (with None only when asked), `batch` rows a statement, at most `rate` rows for the whole fleet.
 
-    `max_fraction` refuses to begin when more than this part of the table would be touched: a guard against a wrong clock, a
-    wrong import, a wrong condition.
+    `max_fraction` refuses to begin when more than this part of the whole table, as it is then, would be touched: a guard against
+    a wrong clock, a wrong import, a wrong condition.
     """
 
     name: str | None

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import orjson
+import psycopg
 
 from trueup.clock import Clock
 from trueup.jobs.limits import grant
@@ -16,6 +17,7 @@ from trueup.reconcile.lateness import BOUNDS_S
 from trueup.reconcile.purge import Purge
 from trueup.store import message
 from trueup.store.compose import Purging, steering
+from trueup.store.connect import may_pass
 from trueup.store.jobs import Database
 from trueup.store.line import fetch
 from trueup.store.load import Statements
@@ -25,7 +27,6 @@ from trueup.store.texts import text_of
 
 ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
 BEFORE = 2  # in each transaction: `begin`, and what steers it
-COUNTED = 100_000  # rows up to which a table is counted; larger ones are judged by their statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,14 @@ class Taken:
     asked: int = 0
     count: int = 0
     ask_again_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """How many rows may be taken before `max_fraction` is compared anew (None: any number), or why none may be taken."""
+
+    rows: int | None = None
+    refusal: str | None = None
 
 
 class Purges:
@@ -139,26 +148,30 @@ class Purges:
 
     async def too_much(self) -> str | None:
         """Why it must not begin: it would touch more of the table than `max_fraction`. None: it may."""
+        return (await self.clearance()).refusal
+
+    async def clearance(self) -> Clearance:
+        """Whether it may begin, by `max_fraction`, and for how many rows. What cannot be counted is refused."""
         fraction = self.purge.max_fraction
         if fraction is None:
-            return None
-        total = await self._ask(self.composer.size(), COUNTED + 1)
-        if total > COUNTED:
-            total = max(total, self.found.estimate)
-        allowed = int(total * fraction)
-        due = await self.waiting(allowed + 1)
-        if due <= allowed:
-            return None
-        return f"more than {allowed:,} of about {total:,} rows would be touched; max_fraction={fraction:g} does not allow it"
+            return Clearance()
+        params = {"now": self._clock.now(), "fraction": repr(fraction)}
+        try:
+            ((due, needed, there),) = await self._database.fetch_steered(self._steer, self.composer.share(), params)
+        except psycopg.Error as error:
+            if not may_pass(error):
+                raise
+            why = error.diag.message_primary or type(error).__name__
+            return Clearance(0, f"the table could not be counted for max_fraction={fraction:g}: {why}")
+        if there >= needed:
+            return Clearance(due)
+        return Clearance(0, f"{due:,} of {there:,} rows would be touched; max_fraction={fraction:g} does not allow it")
 
     async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
         """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
-        return await self._ask(self.composer.purgeable(), most, late_by)
-
-    async def _ask(self, query: bytes, most: int, late_by: timedelta | None = None) -> int:
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self._clock.now(), "most": most, "late_by": seconds}
-        ((count,),) = await self._database.fetch_steered(self._steer, query, params)
+        ((count,),) = await self._database.fetch_steered(self._steer, self.composer.purgeable(), params)
         return int(count)
 
     async def listed(self, most: int) -> Rows:

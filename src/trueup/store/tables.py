@@ -11,15 +11,14 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, errors, sql
+from psycopg import sql
 
 from trueup.errors import ConfigError
 from trueup.reconcile.table import TableSpec
 from trueup.store.jobs import Database
-from trueup.store.line import fetch, milliseconds
+from trueup.store.line import fetch
 from trueup.store.load import Statements
 from trueup.store.row_security import Policy, why_hidden
 
@@ -48,7 +47,6 @@ STATES = ("text", "int", "enum")
 MOMENTS = ("timestamptz", "timestamp")
 BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 OWNER_LENGTH = 56  # what claims write into the user's own lease column: host, pid and term
-PATIENCE = timedelta(milliseconds=200)  # for the size of a table that is locked
 MOST_LISTED = 40  # columns named in a message
 
 
@@ -89,7 +87,6 @@ class Found:
     name: str
     columns: Mapping[str, Column]  # in table order
     partitioned: bool
-    estimate: int  # rows, by the statistics; of partitions together
     oid: int
     quoted: str  # schema and name for people: quoted only where it has to be
     uniques: tuple[Unique, ...]
@@ -143,14 +140,12 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         columns = [_column(*row) for row in await fetch(connection, statements["tables/columns"], {"table": oid})]
         uniques = await fetch(connection, statements["tables/uniques"], {"table": oid})
         policies = await fetch(connection, statements["tables/policies"], {"table": oid}) if guarded else None
-        estimate = await _estimate(connection, statements, oid)
     return Found(
         spec,
         schema,
         name,
         {column.name: column for column in columns},
         kind == "p",
-        estimate,
         oid,
         f"{schema_quoted}.{name_quoted}",
         tuple(Unique(index, tuple(covered), flaw) for index, covered, flaw in uniques),
@@ -158,17 +153,6 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         deletable,
         None if policies is None else tuple(Policy(*row) for row in policies),
     )
-
-
-async def _estimate(connection: AsyncConnection[Any], statements: Statements, oid: int) -> int:
-    """0 when somebody rebuilds the table: a worker starts all the same."""
-    try:
-        async with connection.transaction():
-            await fetch(connection, statements["tables/patience"], milliseconds(PATIENCE))
-            rows = await fetch(connection, statements["tables/sizes"], {"table": oid})
-    except (errors.LockNotAvailable, errors.QueryCanceled):
-        return 0
-    return sum(estimate for _, _, estimate in rows)
 
 
 def check(

@@ -67,6 +67,26 @@ async def test_a_sweep_that_would_touch_too_much_is_refused(field: Field) -> Non
     assert (await field.sweep("age")).changed == 10
 
 
+async def test_rows_that_come_during_a_sweep_are_compared_with_the_table_as_well(
+    live: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.put(20)
+    await live.put(30, "else", first=100)
+    age(live, max_fraction=0.5, batch=10)
+    sweeping = await gathered(live)
+    take = sweeping.purges.take
+
+    async def importing(state: str | None, counts: Counts, batches: int = 1) -> Any:
+        if not counts.changed:
+            await live.put(500, first=1000)
+        return await take(state, counts, batches)
+
+    monkeypatch.setattr(sweeping.purges, "take", importing)
+    assert (await live.sweep("age")).changed == 20
+    (event,) = live.events.of(SweepRefused)
+    assert event.reason == "500 of 550 rows would be touched; max_fraction=0.5 does not allow it"
+
+
 async def test_nothing_is_touched_while_it_is_paused(live: Field) -> None:
     await live.put(3)
     age(live)

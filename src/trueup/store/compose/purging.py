@@ -90,5 +90,5 @@ class Purging(Pieces):
             ordered=self._ordered(),
         )
 
-    def size(self) -> bytes:
-        return self._compose("rows/size")
+    def share(self) -> bytes:
+        return self._compose("rows/share", chosen=self.chosen)

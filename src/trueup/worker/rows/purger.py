@@ -2,7 +2,8 @@
 
 Every instance does it; rows that another has locked are left to it. While there are whole batches to take, several are asked for in
 one message, so that the database need not wait for this process. With a rate the fleet takes turns at the lane's row, a batch at a time.
-Before it begins, `max_fraction` is compared with how much of the table would be touched.
+Before it begins, `max_fraction` is compared with how much of the table would be touched, as it is then; and again when it has taken as
+many rows as there were at that moment, since whatever came meanwhile was not part of the comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trueup.clock import Clock, elapsed
 from trueup.events import Events, ServiceFailed, SweepRefused
 from trueup.reconcile.counts import Counts
 from trueup.store.connect import RETRYABLE
-from trueup.store.purges import Purges
+from trueup.store.purges import Clearance, Purges
 from trueup.store.reconcilers import Gate, Reconcilers
 from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, next_batches, wait_for_rate
 from trueup.worker.service import Service, jittered
@@ -62,14 +63,13 @@ class Purger(Service):
         counts = Counts()
         if gate.paused:
             return counts
-        refusal = await self.purges.too_much()
-        if refusal is not None:
-            self.events.emit(SweepRefused(self.purge.name, refusal))
+        begun_at, started = gate.now, elapsed()
+        clearance = await self._cleared()
+        if clearance is None or clearance.rows == 0:
             await self._log.swept(self.purge.name)
             return counts
-        begun_at, started = gate.now, elapsed()
         try:
-            await self._take_all(gate, counts, started, progress)
+            await self._take_all(gate, counts, started, progress, clearance.rows)
         except psycopg.Error:  # what was taken before it is gone all the same
             with suppress(*RETRYABLE):
                 await self._tell(begun_at, counts, elapsed() - started)
@@ -78,7 +78,18 @@ class Purger(Service):
         await self._tell(begun_at, counts, elapsed() - started)
         return counts
 
-    async def _take_all(self, gate: Gate, counts: Counts, started: float, progress: Progress | None) -> None:
+    async def _cleared(self) -> Clearance | None:
+        """None: `max_fraction` does not allow it, which is told."""
+        clearance = await self.purges.clearance()
+        if clearance.refusal is None:
+            return clearance
+        self.events.emit(SweepRefused(self.purge.name, clearance.refusal))
+        return None
+
+    async def _take_all(
+        self, gate: Gate, counts: Counts, started: float, progress: Progress | None, cleared_to: int | None
+    ) -> None:
+        """`cleared_to`: after so many rows `max_fraction` is compared anew; None: never."""
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
         looked = started
         for state in self.purge.selection.states or (None,):
@@ -89,6 +100,13 @@ class Purger(Service):
                     gate, looked = await self._log.gate(self.purge.name), sent
                     if gate.paused:
                         break
+                if cleared_to is not None:
+                    if counts.changed >= cleared_to:
+                        cleared = await self._cleared()
+                        if cleared is None or not cleared.rows:
+                            return
+                        cleared_to = counts.changed + cleared.rows
+                    batches = max(1, min(batches, (cleared_to - counts.changed) // self.purge.batch))
                 taken = await self.purges.take(state, counts, batches)
                 if taken.ask_again_after is not None:
                     if await wait_for_rate(taken.ask_again_after, self._stop, self._clock):

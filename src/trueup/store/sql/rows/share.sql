@@ -1,0 +1,9 @@
+-- How many rows a move or deletion would touch, and how many the table has now, in one snapshot. The table is counted only as far as
+-- it has to be large: once it is known to have so many rows that the first number is within the fraction, it is not read further.
+-- Index: one of the user's own for the first number.
+with touched as materialized (
+  select count(*) as n from {table} as t where {chosen}
+), needed as materialized (
+  select n, ceil(n / %(fraction)s::text::numeric)::int8 as size from touched
+)
+select n, size, (select count(*) from (select from {table} as t limit (select size from needed)) as w) from needed;
