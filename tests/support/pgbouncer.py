@@ -40,7 +40,7 @@ unix_socket_dir =
 auth_type = trust
 auth_file = {directory}/users
 admin_users = {user}
-pool_mode = transaction
+pool_mode = {pool_mode}
 default_pool_size = {default_pool_size}
 max_client_conn = 500
 server_login_retry = 0.1
@@ -54,10 +54,11 @@ class PgBouncer:
     as the same user and are trusted.
     """
 
-    def __init__(self, upstream: str, *, default_pool_size: int = 4) -> None:
+    def __init__(self, upstream: str, *, default_pool_size: int = 4, pool_mode: str = "transaction") -> None:
         self._upstream = conninfo_to_dict(upstream)
         self._user = str(self._upstream["user"])
         self._default_pool_size = default_pool_size
+        self._pool_mode = pool_mode
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -122,6 +123,7 @@ class PgBouncer:
             directory=directory,
             user=self._user,
             default_pool_size=self._default_pool_size,
+            pool_mode=self._pool_mode,
         )
         users = f"{quoted(self._user, DOUBLE)} {quoted(password, DOUBLE)}\n"
         nonroot.way().own(directory)

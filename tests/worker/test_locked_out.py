@@ -38,7 +38,7 @@ OWN = {
     "scan",
     "rows claim",
     "rows settle",
-    "row keeper",
+    "rows renew",
     "lease renewal",
 }
 

@@ -96,9 +96,10 @@ class DowntimeFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
-    """One pass of a loop raised; the loop goes on."""
+    """One pass of a loop raised; the loop goes on. `times` in a row: reported at 1, 2, 4, 8 …, and once a minute."""
 
     name = "service.failed"
     service: str
     error_type: str
     error: str
+    times: int = 1

@@ -166,12 +166,15 @@ def prepare_if_possible_sync(connection: psycopg.Connection[Any]) -> None:
         connection.prepare_threshold = ON_REQUEST
 
 
-def limit(timeout: timedelta) -> bytes:
-    """What goes before statements of a client that gives up after `timeout`."""
+def limit(timeout: timedelta, lock_timeout: timedelta | None = None) -> bytes:
+    """What goes before statements of a client that gives up after `timeout`, and waits for a lock for `lock_timeout`, if given."""
     milliseconds = timeout.total_seconds() * 1000
+    for_lock = milliseconds * LOCK_SHARE
+    if lock_timeout is not None:
+        for_lock = min(for_lock, lock_timeout.total_seconds() * 1000)
     values = {
         b"limit_statement": max(1, round(milliseconds * STATEMENT_SHARE)),
-        b"limit_lock": max(1, round(milliseconds * LOCK_SHARE)),
+        b"limit_lock": max(1, round(for_lock)),
         b"limit_idle": round(SILENT_FOR.total_seconds() * 1000),
     }
     text = LIMIT

@@ -22,6 +22,7 @@ from trueup.events import DatabaseLost, DatabaseRestored, Events, StatementTimed
 from trueup.store import message
 from trueup.store.connect import (
     ANSWERED,
+    PID,
     RETRYABLE,
     TIMED_OUT,
     abort,
@@ -52,6 +53,7 @@ class Line:
         *,
         prepare: str = "false",
         context: Any = None,
+        lock_timeout: timedelta | None = None,
     ) -> None:
         """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between."""
         self.part = part
@@ -60,7 +62,7 @@ class Line:
         self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
-        self._limit = limit(timeout)
+        self._limit = limit(timeout, lock_timeout)
         self._events = events
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection[Any] | None = None
@@ -68,9 +70,12 @@ class Line:
         self._timed_out = False
 
     async def open(self) -> None:
-        """Connect before it is needed: by then somebody else may have taken all connections that the server allows."""
-        async with self.use():
-            pass
+        """Connect before it is needed: by then somebody else may have taken all connections that the server allows.
+
+        A pooler lets clients in before it has a server for them; only an answer shows that there is one.
+        """
+        async with asyncio.timeout(self._connect_timeout * 2), self.use() as connection:
+            await connection.execute(PID)
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         """Run one statement in a transaction of its own and return its rows."""

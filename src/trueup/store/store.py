@@ -81,10 +81,17 @@ class Store:
         self.sync_pool.close()
         self.terms.close()
 
-    def line(self, part: str, *, keep: bool = False) -> Line:
+    def line(self, part: str, *, keep: bool = False, lock_timeout: timedelta | None = None) -> Line:
         """A connection of its own for a part of the worker. With `keep`, the server keeps its statements where it can."""
-        prepare = self.prepare if keep else "false"
-        return Line(self.url, part, self.events, self.connect_timeout, self.statement_timeout, prepare=prepare)
+        return Line(
+            self.url,
+            part,
+            self.events,
+            self.connect_timeout,
+            self.statement_timeout,
+            prepare=self.prepare if keep else "false",
+            lock_timeout=lock_timeout,
+        )
 
     def line_for_rows(self, part: str) -> Line:
         """The same, for reading users' rows."""

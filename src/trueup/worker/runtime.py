@@ -20,7 +20,7 @@ import psycopg
 
 from trueup.clock import elapsed
 from trueup.config import Settings
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import (
     DowntimeFound,
     Events,
@@ -67,6 +67,8 @@ from trueup.worker.transactions import Port
 if TYPE_CHECKING:
     from trueup.observe.metrics import MetricsServer
 
+# A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
+FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
 
@@ -119,11 +121,12 @@ class Worker:
         self._build()
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
         self.team = Team(store, settings, events, wanted, lambda: self._current().holder)
+        self._at_start = [*self._lines, *(self.team.lines if wanted else ())]
         self._lines += self.team.lines
 
     def _build(self) -> None:
         settings, store = self.settings, self.store
-        claiming, finishing = self._line("claim", keep=True), self._line("finish")
+        claiming, finishing = self._line("claim", keep=True), self._line("finish", lock_timeout=FINISH_LOCK_TIMEOUT)
         housekeeping = self._line("housekeeping")
         self._workers = Workers(housekeeping, store.statements, store.clock)
         self._housekeeping_jobs = store.jobs_on(housekeeping)
@@ -216,8 +219,8 @@ class Worker:
         stored = Scans(self._line("scan"), store.statements, store.clock)
         return {scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for) for scan in scans}
 
-    def _line(self, part: str, *, keep: bool = False) -> Line:
-        line = self.store.line(part, keep=keep)
+    def _line(self, part: str, *, keep: bool = False, lock_timeout: timedelta | None = None) -> Line:
+        line = self.store.line(part, keep=keep, lock_timeout=lock_timeout)
         self._lines.append(line)
         return line
 
@@ -256,6 +259,9 @@ class Worker:
         try:
             await self._serve_metrics()  # first: a port that is taken must not leave a worker behind that has begun
             await self._prepare()
+        except DatabaseUnavailable:
+            await self.abandon()
+            raise
         except RETRYABLE as error:
             await self.abandon()
             raise unavailable(self.store.url, error) from None
@@ -270,6 +276,7 @@ class Worker:
 
     async def _prepare(self) -> None:
         await asyncio.to_thread(self.store.check_schema)
+        await self._open_lines()
         await self.team.gather()
         await self._make_history_ready()
         for left in reversed(range(COLLISIONS)):
@@ -280,6 +287,24 @@ class Worker:
                 if not left:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
+
+    async def _open_lines(self) -> None:
+        """Connect for every part before anything is claimed: a part without a connection would leave jobs unfinished.
+
+        A pooler in session mode, or a server that is full, may have fewer; then the error says how many are needed.
+        """
+        opened = 0
+        try:
+            for line in self._at_start:
+                await line.open()
+                opened += 1
+        except RETRYABLE as error:
+            needed = len(self._at_start) + 1 + self.settings.listen  # and one each for renewing and listening
+            parts = ", ".join(line.part for line in self._at_start)
+            raise DatabaseUnavailable(
+                f"{unavailable(self.store.url, error)}; a worker needs {needed} connections of its own at the same time, "
+                f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
+            ) from None
 
     async def _serve_metrics(self) -> None:
         if self.settings.metrics_port is None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 
+from trueup.clock import elapsed
 from trueup.events import Events, ServiceFailed
 from trueup.store.connect import RETRYABLE, is_away, may_pass
 from trueup.texts import describe, type_name
 
+SAY_EVERY = 60.0  # seconds between reports of a loop that keeps failing, once it has failed often
 LONGEST_PAUSE = 5.0  # seconds between tries while the database is away
 
 
@@ -26,6 +28,8 @@ class Service:
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._failures = 0  # in a row
+        self._said_at = 0.0
 
     async def run_once(self) -> float:
         """One pass. Returns the seconds to pause before the next one."""
@@ -61,7 +65,7 @@ class Service:
             self._wake.clear()
             try:
                 pause = await self.run_once()
-                failures = 0
+                failures = self._failures = 0
             except RETRYABLE as error:
                 failures += 1
                 if not (
@@ -80,7 +84,12 @@ class Service:
                     await asyncio.sleep(0)
 
     def _failed(self, error: Exception) -> None:
-        self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
+        """Said at the first failure, then ever more rarely: one that keeps failing must not fill the log."""
+        self._failures += 1
+        now = elapsed()
+        if self._failures & (self._failures - 1) == 0 or now >= self._said_at + SAY_EVERY:
+            self._said_at = now
+            self.events.emit(ServiceFailed(self.name, type_name(error), describe(error), self._failures))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

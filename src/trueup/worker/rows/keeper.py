@@ -77,7 +77,7 @@ class Keeper:
                 try:
                     self.renew_once()
                 except Exception as error:  # without this thread every lease would be lost, one after the other
-                    self._events.emit(ServiceFailed("row keeper", type_name(error), describe(error)))
+                    self._events.emit(ServiceFailed("rows renew", type_name(error), describe(error)))
         finally:
             self._drop()
 
@@ -114,7 +114,7 @@ class Keeper:
         query, params = rows.renewal(holder, [held.row for held in due], started, touch=touch)
         try:
             if self._connection is None:
-                self._connection = self._store.connect_sync("row keeper")
+                self._connection = self._store.connect_sync("rows renew")
             # A trigger of the user's may take part in it, and must not make this thread hang.
             timeout = min(self._store.statement_timeout, rows.reconciler.lease_for / 6)
             answers = fetch_limited_sync(self._connection, timeout, query, params)
