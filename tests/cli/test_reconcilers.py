@@ -311,3 +311,21 @@ def test_the_status_counts_reconcilers_and_quarantine(cli: Cli) -> None:
         "resting": 0,
         "quarantined": 1,
     }
+
+
+def test_a_run_with_refused_rows_takes_the_others_and_prints_no_traceback(cli: Cli, query: Query) -> None:
+    query("create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$")
+    trigger = "create trigger refuse before update on papers for each"
+    query(f"{trigger} row when (old.id = 103) execute function refuse()")
+    result = cli("reconcilers", "run", "move-papers-trial", "--json")
+    assert (result.code, "Traceback" in result.err) == (0, False)
+    outcomes = json.loads(result.out)["outcomes"]
+    assert (outcomes["changed"], outcomes["retry"]) == (4, 1)
+    query("update trueup.rows set attempt = 3, due_at = now()")
+    assert cli("reconcilers", "run", "move-papers-trial").code == 1
+    assert "not this one (SQLSTATE P0001)" in cli("reconcilers", "quarantine", "list").out
+    query("insert into papers values (106, 'trial', now() - interval '20 d')")
+    query(f"{trigger} statement execute function refuse()".replace("refuse ", "refuse_all ", 1))
+    result = cli("reconcilers", "run", "move-papers-trial")
+    assert (result.code, "Traceback" in result.err) == (2, False)
+    assert "PostgreSQL refuses the statement: not this one (SQLSTATE P0001)" in result.err

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from trueup.reconcile.counts import Counts
-from trueup.store.purges import Purges, Taken
+from trueup.store.purges import Picked, Purges, Taken
 from trueup.store.rows import Batch, Rows
 from trueup.worker.rows.purger import Purger
 from trueup.worker.rows.sweeper import Sweeper
@@ -61,12 +62,14 @@ class LimitedPurges(Purges):
     def in_a_row(self) -> bool:
         return False  # what is still allowed is known when a batch has ended
 
-    async def take(self, state: str | None, counts: Counts, batches: int = 1) -> Taken:
+    async def take(
+        self, state: str | None, counts: Counts, batches: int = 1, rows: Sequence[Picked] | None = None
+    ) -> Taken:
         most = self._allowance.at_most(self._declared.batch)
         if not most:
-            return Taken(asked=1)  # as if there were none left
+            return Taken(over=True)
         self.purge = dataclasses.replace(self._declared, batch=most)
-        taken = await super().take(state, counts, batches)
+        taken = await super().take(state, counts, batches, rows)
         self._allowance.spend(taken.count)
         return taken
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
+import psycopg
 from psycopg import errors
 
 from trueup.config import Settings
@@ -15,9 +16,11 @@ from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile_runs.results import Run
 from trueup.store import tables
+from trueup.store.connect import is_away
 from trueup.store.purges import Purges
 from trueup.store.rows import Rows
 from trueup.store.store import Store
+from trueup.texts import describe
 from trueup.worker.rows.team import check, owner
 
 MOST_COUNTED = 1_000_000  # rows; counting more would take longer than people like to wait
@@ -70,3 +73,7 @@ def slowness_explained(name: str, settings: Settings, run: Run | None = None) ->
         raise ConfigError(
             f"reconciler {name!r}: a statement took longer than statement_timeout={limit}; {index}"
         ) from None
+    except psycopg.Error as error:
+        if is_away(error):
+            raise
+        raise ConfigError(f"reconciler {name!r}: PostgreSQL refuses the statement: {describe(error)}") from None

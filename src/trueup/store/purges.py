@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -11,12 +12,13 @@ import orjson
 import psycopg
 
 from trueup.clock import Clock
+from trueup.jobs.failure import MOST_ERRORS, Failure
 from trueup.jobs.limits import grant
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S
 from trueup.reconcile.purge import Purge
 from trueup.store import message
-from trueup.store.compose import Purging, steering
+from trueup.store.compose import Choice, Composer, Purging, steering
 from trueup.store.connect import may_pass
 from trueup.store.jobs import Database
 from trueup.store.line import fetch
@@ -30,12 +32,26 @@ BEFORE = 2  # in each transaction: `begin`, and what steers it
 
 
 @dataclass(frozen=True, slots=True)
+class Picked:
+    """A row to be taken by its key."""
+
+    key: str  # as trueup's `rows` has it
+    whole_key: str | None
+    state: str | None
+    order: str | None
+    attempt: int  # failed ones that are known
+    key_texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of so many rows at most that were asked for."""
+    """What became of the rows that were asked for. Those that were picked and not taken were kept by a trigger."""
 
     asked: int = 0
     count: int = 0
+    picked: int = 0
     ask_again_after: timedelta | None = None
+    over: bool = False  # no more may be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,76 +84,88 @@ class Purges:
         self._columns = tuple(sorted(purge.columns))
         self._steer = steering(statements, timeout)
         self._take = cache(self._statement)
+        self._pick = cache(self.composer.picked)
+        self._forgetting = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
+        self._set_aside_until: tuple[Any, str] = (None, "")
+        self.passing = False  # whether something is known about rows of it, which are passed over
 
-    def _statement(self, state: str | None) -> bytes:
-        to = self.purge.to
-        return self.composer.delete(state) if to is None else self.composer.move(state, to, self._columns)
+    def _statement(self, state: str | None, choice: Choice = "all") -> bytes:
+        to, composer = self.purge.to, self.composer
+        return composer.delete(state, choice) if to is None else composer.move(state, to, self._columns, choice)
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
         """What a sweep begins with, for looking at its plan."""
         state = next(iter(self.purge.selection.states), None)
-        return self._take(state), {**self._params(), "most": self.purge.batch}
+        return self._take(state, "all"), {**self._params(), "most": self.purge.batch}
 
     @property
     def in_a_row(self) -> bool:
         """Whether several batches may be asked for together. With a rate the next one has to know how much this one took."""
         return self.purge.lane is None
 
-    async def take(self, state: str | None, counts: Counts, batches: int = 1) -> Taken:
+    async def take(
+        self, state: str | None, counts: Counts, batches: int = 1, rows: Sequence[Picked] | None = None
+    ) -> Taken:
         """Move or delete rows in this state, oldest first: so many batches, each in a transaction of its own, in one message.
 
-        What was taken is counted, also when a batch after it fails.
+        Or these rows, as many of them as are asked for at a time. What was taken is counted, also when a batch after it fails.
         """
-        batch, before = self.purge.batch, counts.changed
+        batch, before = self.purge.batch if rows is None else min(self.purge.batch, len(rows)), counts.changed
         if self.purge.lane is not None:
-            return await self._take_in_turn(self.purge.lane, state, counts)
-        parts = [b"BEGIN", Call(self._steer, {}), *self._parts(state, batch), b"COMMIT"]
+            return await self._take_in_turn(self.purge.lane, state, counts, batch, rows)
+        parts = [b"BEGIN", Call(self._steer, {}), *self._parts(state, batch, rows), b"COMMIT"]
+        picked = 0
 
         def answered(answers: Answers) -> None:
+            nonlocal picked
             for begin in range(0, len(answers) - len(parts) + 1, len(parts)):
-                self._count(answers, begin + BEFORE, counts)
+                picked += self._count(answers, begin + BEFORE, counts)
 
         await self._database.repeat(batches, parts, answered)
-        return Taken(batch * batches, counts.changed - before)
+        return Taken(batch * batches, counts.changed - before, picked)
 
-    async def _take_in_turn(self, lane: str, state: str | None, counts: Counts) -> Taken:
+    async def _take_in_turn(
+        self, lane: str, state: str | None, counts: Counts, batch: int, rows: Sequence[Picked] | None
+    ) -> Taken:
         """As much as the fleet's rate allows."""
         async with self._database.transaction() as connection:
             locked = await fetch(connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": lane})
             if not locked:
                 return Taken(ask_again_after=timedelta(milliseconds=50))
             now, next_start_at, last_key = locked[0]
-            granted = grant(self.purge.rate, next_start_at, now, self.purge.batch)
+            granted = grant(self.purge.rate, next_start_at, now, batch)
             asked = len(granted.slots)
             if not asked:
                 return Taken(ask_again_after=granted.wait)
-            answers = await message.send(connection, self._steer, *self._parts(state, asked))
+            answers = await message.send(connection, self._steer, *self._parts(state, asked, rows))
             taken = Counts()
-            self._count(answers.check(), 1, taken)
+            picked = self._count(answers.check(), 1, taken)
             if taken.changed:
                 next_start = granted.next_start_at(taken.changed, self.purge.rate)
                 advanced = {"lane": lane, "next_start_at": next_start, "last_key": last_key}
                 await fetch(connection, self._statements["lanes/advance"], advanced)
-        counts.claimed += taken.claimed
-        counts.changed += taken.changed
-        counts.lateness.include(taken.lateness)
-        return Taken(asked, taken.changed)
+        counts.include(taken)
+        return Taken(asked, taken.changed, picked)
 
-    def _parts(self, state: str | None, most: int) -> list[Part]:
+    def _parts(self, state: str | None, most: int, rows: Sequence[Picked] | None) -> list[Part]:
         """A batch, and how late its rows were."""
-        call = Call(self._take(state), {**self._params(), "most": most})
+        params = {**self._params(), "most": most, "reconciler": self.purge.name}
+        if rows is None:
+            call = Call(self._take(state, "passing" if self.passing else "all"), params)
+        else:
+            keys = zip(*(row.key_texts for row in rows[:most]), strict=True)
+            params |= {f"k{n}": list(column) for n, column in enumerate(keys, 1)}
+            call = Call(self._take(state, "keyed"), params)
         return [call] if self.found.partitioned else [call, Call(self._statements["rows/told"], {})]
 
-    def _count(self, answers: Answers, n: int, counts: Counts) -> None:
-        """What the batch did that began with this statement."""
-        latest = earliest = None
+    def _count(self, answers: Answers, n: int, counts: Counts) -> int:
+        """What the batch did that began with this statement. Returns how many rows it had picked."""
         if self.found.partitioned:
-            ((count, latest, earliest, each),) = answers.rows(n)
+            ((picked, count, latest, earliest, each),) = answers.rows(n)
         else:
             count, ((text,),) = answers.count(n), answers.rows(n + 1)
-            each = told = orjson.loads(text)
-            if isinstance(told, dict):
-                each, latest, earliest = None, told["latest"], told["earliest"]
+            told = orjson.loads(text)
+            picked, latest, earliest, each = (told.get(name) for name in ("picked", "latest", "earliest", "each"))
         counts.claimed += count
         counts.changed += count
         if each is not None:
@@ -145,6 +173,64 @@ class Purges:
                 counts.lateness.add(seconds)
         elif latest is not None and earliest is not None:
             counts.lateness.add_alike(count, latest, earliest)
+        return int(picked)
+
+    # -- rows that are refused ----------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Find out whether there are rows to be passed over."""
+        params = {"reconciler": self.purge.name}
+        ((self.passing,),) = await self._database.fetch(self._statements["rows/any_known"], params)
+
+    async def probe(self, state: str | None) -> None:
+        """Take nothing. Raises when the database refuses even that, so that no row is to blame."""
+        params = {**self._params(), "most": 0, "reconciler": self.purge.name}
+        async with self._database.transaction() as connection:
+            await connection.execute(self._steer)
+            await connection.execute(self._take(state, "passing"), params)
+
+    async def pick(self, state: str | None, after: Picked | None) -> list[Picked]:
+        """The next batch of rows behind this one."""
+        params: dict[str, Any] = {"now": self._clock.now(), "most": self.purge.batch, "reconciler": self.purge.name}
+        if after is not None:
+            params |= {"after_order": after.order}
+            params |= {f"after_{n}": text for n, text in enumerate(after.key_texts, 1)}
+        query = self._pick(state, after=after is not None)
+        rows = await self._database.fetch_steered(self._steer, query, params)
+        return [Picked(key, whole, of, order, attempt, tuple(texts)) for key, whole, of, order, attempt, *texts in rows]
+
+    async def refused(self, row: Picked, failure: Failure, delay: timedelta | None, reason: str) -> bool:
+        """Pass over it for so long; None: until a person releases it. False when another worker was first."""
+        self.passing = True
+        params = {
+            "now": self._clock.now(),
+            "reconciler": self.purge.name,
+            "key": row.key,
+            "whole_key": row.whole_key,
+            "state": "quarantined" if delay is None else "resting",
+            "delay": 0.0 if delay is None else delay.total_seconds(),
+            "attempt": failure.attempt,
+            "was_state": row.state,
+            "reason": reason,
+            "error": failure.to_json(),
+            "most_errors": MOST_ERRORS,
+        }
+        return bool(await self._database.fetch(self._statements["rows/refused"], params))
+
+    async def forget(self) -> None:
+        """Drop what is known about rows that are gone, or that it would not touch any more, a part at a time."""
+        after, after_key = self._set_aside_until
+        params = {
+            "now": self._clock.now(),
+            "reconciler": self.purge.name,
+            "window": max(1_000, self.purge.batch),
+            "after": after,
+            "after_key": after_key,
+        }
+        ((_, until, key),) = await self._database.fetch_steered(self._steer, self._forgetting.forget(), params)
+        self._set_aside_until = (until, key or "")
+
+    # -- how much -----------------------------------------------------------------------------------------------------
 
     async def too_much(self) -> str | None:
         """Why it must not begin: it would touch more of the table than `max_fraction`. None: it may."""

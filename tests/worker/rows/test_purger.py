@@ -11,7 +11,7 @@ import pytest
 from psycopg import errors
 
 from tests.worker.rows.field import Field
-from trueup.events import ServiceFailed, SweepCompleted, SweepRefused
+from trueup.events import SweepCompleted, SweepFailed, SweepRefused
 from trueup.reconcile.counts import Counts
 from trueup.store.reconcilers import Gate
 from trueup.testing.clock import ManualClock
@@ -187,8 +187,8 @@ async def test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_ha
     assert isinstance(member, Purger)
     monkeypatch.setattr(member.purges, "_steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
     async with worker:
-        (event, *_) = await live.events.seen(ServiceFailed)
-        assert event.error_type == "QueryCanceled"
+        (event, *_) = await live.events.seen(SweepFailed)
+        assert event.error_type == "psycopg.errors.QueryCanceled"
         monkeypatch.undo()
         await live.events.seen(SweepCompleted)
 

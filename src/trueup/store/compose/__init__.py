@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from trueup.store.compose.claiming import Claiming, Place
 from trueup.store.compose.pieces import SQL, quoted, steering
-from trueup.store.compose.purging import Purging
+from trueup.store.compose.purging import Choice, Purging
 from trueup.store.compose.settling import Settling
 
-__all__ = ["SQL", "Composer", "Place", "Purging", "quoted", "steering"]
+__all__ = ["SQL", "Choice", "Composer", "Place", "Purging", "quoted", "steering"]
 
 
 class Composer(Claiming, Settling):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 from trueup.store.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, quoted, set_to
@@ -176,17 +176,6 @@ class Claiming(Pieces):
             conditions=AND.join(conditions) if conditions else SQL("true"),
             order=COMMA.join(SQL("{}{}").format(part, direction) for part in (*value, *keys)),
         )
-
-    def _after(self, value: Sequence[Composable], keys: Sequence[Composable]) -> Composable:
-        """Behind where the sweep has come to."""
-        order = self.selection.order
-        positions = [self.cast(SQL(f"%(after_{n})s::text"), key) for n, key in enumerate(self.keys, 1)]
-        if value:
-            assert order.column is not None
-            positions.insert(0, self.cast(SQL("%(after_order)s::text"), order.column))
-        columns = [*([order.column] if value and order.column is not None else []), *self.keys]
-        operator = self.operator("<" if order.descending else ">", *columns)
-        return SQL("({}) {} ({})").format(COMMA.join([*value, *keys]), operator, COMMA.join(positions))
 
     @property
     def sorted(self) -> Composable:

@@ -339,6 +339,17 @@ class Pieces:
             parts[0] = SQL("{} nulls first").format(parts[0])
         return COMMA.join(parts)
 
+    def _after(self, value: Sequence[Composable], keys: Sequence[Composable]) -> Composable:
+        """Behind where the sweep has come to."""
+        order = self.selection.order
+        positions = [self.cast(SQL(f"%(after_{n})s::text"), key) for n, key in enumerate(self.keys, 1)]
+        if value:
+            assert order.column is not None
+            positions.insert(0, self.cast(SQL("%(after_order)s::text"), order.column))
+        columns = [*([order.column] if value and order.column is not None else []), *self.keys]
+        operator = self.operator("<" if order.descending else ">", *columns)
+        return SQL("({}) {} ({})").format(COMMA.join([*value, *keys]), operator, COMMA.join(positions))
+
     @property
     def _typed_keys(self) -> Composable:
         return COMMA.join(

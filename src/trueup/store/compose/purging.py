@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from trueup.store.compose.pieces import AND, SQL, Composable, Pieces, quoted, set_to
+from trueup.store.compose.pieces import AND, COMMA, SQL, Composable, Pieces, quoted, set_to
 from trueup.store.load import NOW
 
 # How late rows that became due at `due` are, in seconds. There is no time since -infinity, and one such row must not stop all others.
@@ -23,17 +24,23 @@ LATENESS: Mapping[str, Composable] = {
 }
 
 
+Choice = Literal["all", "passing", "keyed"]
+
+
 class Purging(Pieces):
-    def delete(self, state: str | None) -> bytes:
+    """Statements take `all` rows of a state; or, `passing` over those that were refused before, only the others; or those of given keys."""
+
+    def delete(self, state: str | None, choice: Choice = "all") -> bytes:
         """Delete the rows of one state."""
         lock = SQL("update")
         if self.found.partitioned:
-            oldest = self._oldest(state, self._typed_keys, lock)
+            oldest = self._oldest(state, self._typed_keys, lock, choice)
             names = {"oldest": oldest, "is_picked": self.same_key("p"), "due": self.became_due}
             return self._compose("rows/delete_across", **names, **LATENESS)
-        return self._compose("rows/delete", oldest=self._oldest(state, SQL("t.ctid"), lock), tell=self._tell())
+        oldest = self._oldest(state, SQL("t.ctid"), lock, choice)
+        return self._compose("rows/delete", oldest=oldest, tell=self._tell(choice))
 
-    def move(self, state: str | None, to: str, columns: tuple[str, ...]) -> bytes:
+    def move(self, state: str | None, to: str, columns: tuple[str, ...], choice: Choice = "all") -> bytes:
         """Move the rows of one state on."""
         spec, keys = self.found.spec, self._typed_keys
         assert spec.state is not None
@@ -45,7 +52,7 @@ class Purging(Pieces):
             what = SQL("{}, {} as due").format(keys, self.became_due)
             return self._compose(
                 "rows/move_across",
-                oldest=self._oldest(state, what, lock),
+                oldest=self._oldest(state, what, lock, choice),
                 keys=keys,
                 same_keys=AND.join(
                     SQL("p.{} {} h.{}").format(SQL(name), self.operator("=", key), SQL(name))
@@ -55,13 +62,31 @@ class Purging(Pieces):
                 assignments=set_to(assignments),
                 **LATENESS,
             )
-        oldest = self._oldest(state, SQL("t.ctid"), lock)
-        return self._compose("rows/move", oldest=oldest, tell=self._tell(), assignments=set_to(assignments))
+        oldest = self._oldest(state, SQL("t.ctid"), lock, choice)
+        return self._compose("rows/move", oldest=oldest, tell=self._tell(choice), assignments=set_to(assignments))
 
-    def _tell(self) -> Composable:
-        """Notes how late the picked rows were."""
+    def picked(self, state: str | None, *, after: bool) -> bytes:
+        """The next rows of one state, those behind a place only if asked for."""
+        order = self.selection.order.column
+        value = [] if order is None else [self.column(order)]
+        eligible = [*self._eligible(state), self._not_passed_over]
+        if after:
+            eligible.append(self._after(value, [self.column(key) for key in self.keys]))
+        return self._compose(
+            "rows/picked",
+            t_key=self.key_text,
+            long_key=self.long_key,
+            state=self._state_text,
+            order=SQL("{}::text").format(value[0]) if value else SQL("null::text"),
+            key_texts=self.key_texts,
+            eligible=AND.join(eligible),
+            ordered=self._ordered(),
+        )
+
+    def _tell(self, choice: Choice) -> Composable:
+        """Notes how many rows were picked, and how late they were."""
         selection = self.selection
-        by_due = selection.order.column == (selection.due_at or self.found.spec.changed_at)
+        by_due = choice != "keyed" and selection.order.column == (selection.due_at or self.found.spec.changed_at)
         # In the order of their being due, the first and the last say what lies between them.
         ends = (
             "p.slots[1:1] operator(pg_catalog.||) p.slots[greatest(2, pg_catalog.cardinality(p.slots)):]"
@@ -70,12 +95,28 @@ class Purging(Pieces):
         )
         return self._fragment("rows/_tell", due=self.became_due, ends=SQL(ends), **LATENESS)
 
-    def _oldest(self, state: str | None, what: Composable, lock: Composable) -> Composable:
+    def _oldest(self, state: str | None, what: Composable, lock: Composable, choice: Choice) -> Composable:
         """The oldest that may be purged, locked; those that somebody else has locked are passed over."""
-        parts = [self.state_is(state)] if state is not None else []
-        parts += [*([self.due] if self.due is not None else []), *self.where, *self.unleased]
+        parts = self._eligible(state)
+        ordered: Composable = SQL("order by {}").format(self._ordered())
+        if choice == "passing":
+            parts.append(self._not_passed_over)
+        elif choice == "keyed":  # in no order: with one, the planner might look for them along an index
+            arrays = COMMA.join(SQL(f"%(k{n})s::text[]") for n in range(1, len(self.keys) + 1))
+            names = SQL(", ".join(f"k{n}" for n in range(1, len(self.keys) + 1)))
+            given = SQL("exists (select from unnest({}) as m({}) where {})")
+            parts.append(given.format(arrays, names, self.key_from_texts("m")))
+            ordered = SQL("")
         eligible = AND.join(parts) if parts else SQL("true")
-        return self._fragment("rows/_oldest", what=what, eligible=eligible, ordered=self._ordered(), lock=lock)
+        return self._fragment("rows/_oldest", what=what, eligible=eligible, ordered=ordered, lock=lock)
+
+    def _eligible(self, state: str | None) -> list[Composable]:
+        parts = [self.state_is(state)] if state is not None else []
+        return [*parts, *([self.due] if self.due is not None else []), *self.where, *self.unleased]
+
+    @property
+    def _not_passed_over(self) -> Composable:
+        return self._fragment("rows/_passed_over", t_key=self.key_text)
 
     def purgeable(self) -> bytes:
         return self._compose("rows/purgeable", chosen=self.chosen, due=self.became_due)

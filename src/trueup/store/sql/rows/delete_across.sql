@@ -1,5 +1,5 @@
 -- As delete.sql, for a table with partitions: rows are found again by their keys. Index: the user's key, and one as for delete.sql.
--- Comes back: how many, and how late the latest and the earliest of them were; how late each was only where they are not alike: looking
+-- Comes back: how many were picked and how many deleted, and how late the latest and the earliest of them were; how late each was only where they are not alike: looking
 -- at every row costs a third of the whole.
 with picked as materialized (
   {oldest}
@@ -8,4 +8,4 @@ with picked as materialized (
    where {is_picked}
   returning {due} as due
 )
-select count(*), {late_of_min}, {late_of_max}, case when not {alike} then array(select {late} from hit) end from hit;
+select (select count(*) from picked), count(*), {late_of_min}, {late_of_max}, case when not {alike} then array(select {late} from hit) end from hit;

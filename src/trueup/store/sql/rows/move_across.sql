@@ -1,5 +1,5 @@
 -- As move.sql, for a table with partitions: rows are found again by their keys. Index: the user's key, and one as for move.sql.
--- Comes back: how many, and how late the latest and the earliest of them were; how late each was only where they are not alike, or not
+-- Comes back: how many were picked and how many moved, and how late the latest and the earliest of them were; how late each was only where they are not alike, or not
 -- all that were picked have been moved.
 with picked as materialized (
   {oldest}
@@ -8,7 +8,7 @@ with picked as materialized (
    where {is_picked}
   returning {keys}
 )
-select (select count(*) from moved), {late_of_min}, {late_of_max},
+select count(*), (select count(*) from moved), {late_of_min}, {late_of_max},
        case when count(*) > (select count(*) from moved) or not {alike}
             then array(select {late} from picked as p join moved as h on {same_keys}) end
   from picked;
