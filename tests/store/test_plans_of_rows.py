@@ -159,6 +159,7 @@ EXPLAINED = {
     "rows/delete",
     "rows/move_across",
     "rows/delete_across",
+    "rows/picked",
     "rows/waiting",
     "rows/listed",
 }
@@ -249,6 +250,27 @@ async def test_purging_walks_the_index_and_touches_only_what_goes(desk: RowsDesk
     assert "t_state_changed_at_id_idx" in plan.indexes
     assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
     assert plan.most_rows <= 9 * 500  # between which bounds each falls
+
+
+@pytest.mark.parametrize("verb", ["move", "delete"])
+async def test_purging_after_a_refusal_looks_up_what_is_known_and_the_rows_it_takes(desk: RowsDesk, verb: str) -> None:
+    more: dict[str, Any] = {"to": "old"} if verb == "move" else {}
+    purges: Purges = await desk.purges(verb, "open", batch=500, **STALE, **more)
+    params = {**purges.statement()[1], "reconciler": purges.purge.name}
+    first = await purges.pick("open", None)
+    last = {"after_order": first[-1].order, "after_1": first[-1].key}
+    keys = {"k1": [row.key for row in first]}
+    passing, keyed = purges._take("open", "passing"), purges._take("open", "keyed")
+    picking = [(purges._pick("open", after=True), last), (purges._pick("open", after=False), {})]
+    for query, given in [(passing, {}), *picking]:
+        plan = await explained(desk, purges._steer, query, {**params, **given})
+        assert {"t_state_changed_at_id_idx", "rows_pkey"} <= plan.indexes
+        assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
+        assert plan.most_rows <= 9 * 500
+    plan = await explained(desk, purges._steer, keyed, {**params, **keys})
+    assert plan.indexes == {"t_pkey"}
+    assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
+    assert plan.most_rows <= 9 * 500
 
 
 @pytest.mark.parametrize("verb", ["move", "delete"])

@@ -202,6 +202,25 @@ async def test_what_is_no_table_is_refused(shop: Shop, ddl: str, said: str) -> N
         await shop.look("v")
 
 
+@pytest.mark.parametrize("does", ["instead nothing", "also insert into log values (old.id)"])
+@pytest.mark.parametrize("event", ["update", "delete"])
+async def test_a_table_with_rules_that_rewrite_our_statements_is_refused_by_their_names(
+    shop: Shop, event: str, does: str
+) -> None:
+    await shop.make("create table t (id int primary key); create table log (id int)")
+    await shop.make(f'create rule "Keep it" as on {event} to t do {does}')
+    with refused('has rules for UPDATE or DELETE ("Keep it")', "make triggers of them, and DROP RULE"):
+        await shop.look("t")
+    await shop.make('alter table t disable rule "Keep it"')
+    check(await shop.look("t"), WHO)
+
+
+async def test_a_rule_for_inserts_is_none_of_our_business(shop: Shop) -> None:
+    await shop.make("create table t (id int primary key); create table log (id int)")
+    await shop.make("create rule noted as on insert to t do also insert into log values (new.id)")
+    check(await shop.look("t"), WHO)
+
+
 async def test_a_table_that_others_inherit_from_is_refused(shop: Shop) -> None:
     await shop.make("create table t (id int primary key); create table more () inherits (t)")
     with refused("has tables that inherit from it", "name one of them"):

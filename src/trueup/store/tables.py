@@ -43,6 +43,10 @@ FOREIGN_PARTITION = (
     "its partition {} is a foreign table: rows of it are in another database and cannot be claimed; detach it, or name the "
     "partitions that are here, each as a table of its own"
 )
+RULES = (
+    "has rules for UPDATE or DELETE ({}): PostgreSQL rewrites statements by them, so that rows could not be claimed or would silently "
+    "stay; make triggers of them, and DROP RULE"
+)
 STATES = ("text", "int", "enum")
 MOMENTS = ("timestamptz", "timestamp")
 BITS = {"smallint": 16, "integer": 32, "bigint": 64}
@@ -126,7 +130,9 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
             ((at, path, schemas, tables),) = await fetch(connection, statements["tables/around"], asked)
             raise _wrong(spec, who, _no_table(spec, at, path, schemas, [(schema, name) for schema, name in tables]))
         (place,) = places
-        oid, schema, name, schema_quoted, name_quoted, kind, temporary, inherited, *ours, elsewhere, guarded = place
+        oid, schema, name, schema_quoted, name_quoted, kind, temporary, inherited, *ours, elsewhere, rules, guarded = (
+            place
+        )
         role, usable, deletable = ours
         if kind in CANNOT_BE_CLAIMED or temporary:
             raise _wrong(spec, who, CANNOT_BE_CLAIMED.get(kind, TEMPORARY))
@@ -134,6 +140,8 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
             raise _wrong(spec, who, INHERITED)
         if elsewhere is not None:
             raise _wrong(spec, who, FOREIGN_PARTITION.format(elsewhere))
+        if rules is not None:
+            raise _wrong(spec, who, RULES.format(rules))
         if not usable:
             grant = f"GRANT USAGE ON SCHEMA {schema_quoted} TO {role}"
             raise _wrong(spec, who, f"the role {role} may not use the schema {schema!r}; run: {grant}")

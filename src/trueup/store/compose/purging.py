@@ -96,19 +96,24 @@ class Purging(Pieces):
         return self._fragment("rows/_tell", due=self.became_due, ends=SQL(ends), **LATENESS)
 
     def _oldest(self, state: str | None, what: Composable, lock: Composable, choice: Choice) -> Composable:
-        """The oldest that may be purged, locked; those that somebody else has locked are passed over."""
+        """The oldest that may be purged, or those of given keys, locked; those that somebody else has locked are passed over."""
         parts = self._eligible(state)
-        ordered: Composable = SQL("order by {}").format(self._ordered())
         if choice == "passing":
             parts.append(self._not_passed_over)
-        elif choice == "keyed":  # in no order: with one, the planner might look for them along an index
-            arrays = COMMA.join(SQL(f"%(k{n})s::text[]") for n in range(1, len(self.keys) + 1))
-            names = SQL(", ".join(f"k{n}" for n in range(1, len(self.keys) + 1)))
-            given = SQL("exists (select from unnest({}) as m({}) where {})")
-            parts.append(given.format(arrays, names, self.key_from_texts("m")))
-            ordered = SQL("")
         eligible = AND.join(parts) if parts else SQL("true")
-        return self._fragment("rows/_oldest", what=what, eligible=eligible, ordered=ordered, lock=lock)
+        if choice != "keyed":
+            return self._fragment("rows/_oldest", what=what, eligible=eligible, ordered=self._ordered(), lock=lock)
+        numbers = range(1, len(self.keys) + 1)
+        return self._fragment(
+            "rows/_keyed",
+            given=SQL("t.*" if self.found.partitioned else "t.ctid"),
+            arrays=COMMA.join(SQL(f"%(k{n})s::text[]") for n in numbers),
+            names=SQL(", ".join(f"k{n}" for n in numbers)),
+            what=what,
+            eligible=eligible,
+            t_is_m=self.key_from_texts("m"),
+            lock=lock,
+        )
 
     def _eligible(self, state: str | None) -> list[Composable]:
         parts = [self.state_is(state)] if state is not None else []

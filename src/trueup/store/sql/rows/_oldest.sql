@@ -1,1 +1,1 @@
-select {what} from {table} as t where {eligible} {ordered} limit %(most)s for {lock} skip locked
+select {what} from {table} as t where {eligible} order by {ordered} limit %(most)s for {lock} skip locked

@@ -3,6 +3,8 @@ select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_id
        c.relkind = 'r' and exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
        quote_ident(current_user) as role, has_schema_privilege(n.oid, 'usage') as usable, has_table_privilege(c.oid, 'delete') as deletable,
        (select min(f.oid::regclass::text) from pg_partition_tree(c.oid) as p join pg_class as f on f.oid = p.relid::oid and f.relkind = 'f') as elsewhere,
+       (select string_agg(quote_ident(w.rulename), ', ' order by w.rulename) from pg_rewrite as w
+         where w.ev_class = c.oid and w.ev_type in ('2', '4') and w.ev_enabled <> 'D') as rules,
        row_security_active(c.oid) as guarded
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace
