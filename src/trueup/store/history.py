@@ -119,6 +119,8 @@ class History:
             await self._make_and_drop(pruned, kept, ahead, now, past)
         except errors.InsufficientPrivilege as error:  # rows expire from the catch-all partition all the same
             pruned = replace(pruned, refused=describe(error))
+        while await self._database.fetch(self._statements["history/finish_schedules"], {"now": now}):
+            pass
         if past is not None:
             await self._expire(kept, past)
         return pruned
@@ -258,9 +260,8 @@ class History:
         while await self._database.fetch(self._statements["history/expire_sweeps"], sweeps):
             pass
         finished = {"now": now, "keep": kept.done.total_seconds()}
-        for verb in ("finish_schedules", "expire_schedules"):
-            while await self._database.fetch(self._statements[f"history/{verb}"], finished):
-                pass
+        while await self._database.fetch(self._statements["history/expire_schedules"], finished):
+            pass
         ticks = {"now": now, "keep": kept.ticks.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_versions"], ticks):
             pass

@@ -18,6 +18,8 @@ from trueup.store.connect import abort, connection_settings
 from trueup.store.load import Statements
 
 UNREADABLE = "(bytes that are not UTF-8)"
+# A database in SQL_ASCII lets any bytes through. For a client in UTF8 its server checks them, and hangs up on the listener.
+ANY_BYTES = b"set client_encoding to sql_ascii"
 PING_WITHIN = 3.0  # seconds; a NOTIFY takes a millisecond, a busy server some more
 
 
@@ -30,6 +32,8 @@ class Ear:
     async def open(self) -> bool:
         """Listen. False when notifications do not reach us although the statements succeed."""
         connection = self._connection = await AsyncConnection.connect(**self._settings)
+        if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+            await connection.execute(ANY_BYTES)
         await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
         ping = f"ping {uuid4()}"
         async with await AsyncConnection.connect(**self._settings) as other:
@@ -52,7 +56,7 @@ class Ear:
                     if not notification.payload.startswith("ping "):
                         yield notification.payload
                 return
-            except UnicodeDecodeError:  # a database in SQL_ASCII lets any bytes through
+            except UnicodeDecodeError:  # see ANY_BYTES
                 yield UNREADABLE
 
     def cut(self) -> None:

@@ -12,6 +12,7 @@ from apps.wallpapers.server import Server
 from apps.wallpapers.sweeps import MISSING_EVENTS, ORPHANED_INTENTS, STUCK_UPLOADS
 from tests.apps.wallpapers.studio import COMPLETE, Studio
 from tests.support import ports
+from trueup.web.guard import Rules
 
 pytestmark = pytest.mark.asyncio
 
@@ -84,7 +85,7 @@ async def test_the_sweeps_start_once_the_api_listens_and_stop_before_it_does(
 
         monkeypatch.setattr(reconciliation, "start", started)
         monkeypatch.setattr(reconciliation, "stop", stopped)
-        server = Server(studio.service, "127.0.0.1", port, reconcile=True)
+        server = Server(studio.service, Rules(), "127.0.0.1", port, reconcile=True)
         serving = asyncio.create_task(server.serve())
         async with asyncio.timeout(30):
             while not reconciliation.running:
