@@ -276,9 +276,11 @@ async def test_what_does_not_end_in_time_is_cancelled_and_handed_back_with_its_a
     assert (view["state"], view["attempt"], view["errors"]) == ("queued", 0, [])
 
 
-async def test_a_handler_that_ignores_its_cancellation_is_handed_back_too(
-    app: App, events: Watched, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("process_ends", "expected"), [(True, ("queued", 0)), (False, ("running", 1))])
+async def test_a_handler_that_ignores_its_cancellation_is_handed_back_if_the_process_ends(
+    app: App, events: Watched, monkeypatch: pytest.MonkeyPatch, process_ends: bool, expected: tuple[str, int]
 ) -> None:
+    """Otherwise it goes on, and nobody else may begin before its lease has passed."""
     monkeypatch.setattr("trueup.worker.runtime.LAST_WORD", 0.3)
     deaf = asyncio.Event()
 
@@ -292,14 +294,15 @@ async def test_a_handler_that_ignores_its_cancellation_is_handed_back_too(
 
     job = await stubborn.enqueue()
     worker = app.worker()
+    worker.process_ends = process_ends
     await worker.start()
     await events.seen(JobStarted)
     stopped = await worker.stop(drain_for=timedelta())
-    assert (stopped.released, stopped.abandoned) == (0, 1)
     view = await app.store.views.job(job)
-    assert view is not None
-    assert (view["state"], view["attempt"]) == ("queued", 0)
     deaf.set()
+    assert (stopped.released, stopped.abandoned) == (0, 1)
+    assert view is not None
+    assert (view["state"], view["attempt"]) == expected
     await until(lambda: not worker.hand.running)
 
 
