@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 
 from tests.store.rows_desk import RowsDesk, claimed, desk_on, one
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import Delete, Stay, To
 from trueup.store import message
-from trueup.store.locked import Locked
+from trueup.store.locked import Locked, not_as_read
 from trueup.store.rows import Rows
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
@@ -69,7 +69,7 @@ async def test_a_locked_row_that_its_handler_has_changed_itself_is_not_written_t
         await lock(locked, row, tx)
         await tx.execute("update t set note = 'mine'")
         answers = await message.send(tx, locked.writing(row, outcome), b"COMMIT")
-        assert (len(answers), type(answers.error)) == (0, errors.DivisionByZero)
+        assert (len(answers), not_as_read(answers.error)) == (0, True)
     assert [each["note"] for each in await desk.run("select note from t")] == [None]
 
 

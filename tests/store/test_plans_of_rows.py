@@ -137,7 +137,7 @@ async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
 
 
 async def settle(desk: RowsDesk, rows: Rows, taken: list[ClaimedRow], verdict: Any) -> Plan:
-    ((query, params),), _ = rows._asks(taken, [verdict] * len(taken))
+    ((query, params),), _ = rows._asks(taken, [verdict] * len(taken), touch=True)
     return await explained(desk, rows._steer, query, {**params, **rows.about(taken[0].holder)})
 
 
@@ -146,6 +146,7 @@ EXPLAINED = {
     "rows/claim_again",
     "rows/change",
     "rows/remove",
+    "rows/mark",
     "rows/put_back",
     "rows/renew_both",
     "rows/forget",
@@ -203,6 +204,18 @@ async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str
     assert plan.most_rows <= 200
 
 
+async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", stale_for="10m", spec=OWN)
+    taken = (await rows.claim_fresh(uuid4(), 100, None, mark=False)).rows
+    assert len(taken) == 100
+    lease = {"lease_for": rows.reconciler.lease_for.total_seconds()}
+    params = {**rows.about(taken[0].holder), **rows._keys(taken), **lease}
+    plan = await explained(desk, rows._steer, rows._once("mark"), params)
+    assert plan.indexes == {"rows_pkey", "t_pkey"}
+    assert plan.most_rows <= 200
+    assert plan.buffers < 10_000
+
+
 async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {**rows._about_claim(UUID(int=1)), "cut_off": None, "most": 100, "window": 1_000}
@@ -212,7 +225,8 @@ async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk
         rows._once("claim_again"),
         {**params, "suspects": False, "after_due": "-infinity", "after_key": "", "place": "t"},
     )
-    assert plan.indexes == {"rows_due", "rows_pkey", "t_pkey"}
+    # Whether the last holder of a row outlived its lease is looked up by the holder's key.
+    assert plan.indexes == {"rows_due", "rows_pkey", "t_pkey", "workers_pkey"}
     assert plan.most_rows <= 1_000
     assert plan.buffers < 8_000
 

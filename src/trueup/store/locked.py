@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, cast
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, errors
 
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import Delete, Stay, To
@@ -20,6 +21,12 @@ from trueup.store.rows import Rows, numbered
 from trueup.store.texts import text_of
 
 Refusal = Literal["lost", "busy", "gone"]
+_NOT_AS_READ = "trueup: the row is not as it was read"  # in change_locked.sql, remove_locked.sql; no language translates it
+
+
+def not_as_read(error: psycopg.Error | None) -> bool:
+    """Whether an outcome was refused because its row has changed under its lock: its handler did that."""
+    return isinstance(error, errors.InvalidTextRepresentation) and _NOT_AS_READ in str(error)
 
 
 class Locked:
@@ -53,7 +60,7 @@ class Locked:
     def writing(self, row: ClaimedRow, outcome: To | Stay | Delete) -> Call:
         """Writes an outcome to a row that this transaction has locked.
 
-        When the row is not as it was read, it fails with a division by zero, so that nothing which follows it happens. That it
+        When the row is not as it was read, it fails (`not_as_read`), so that nothing which follows it happens. That it
         touches no row can only be a trigger's doing.
         """
         params = {**self._rows.about(row.holder), **numbered("k", row.key_texts)}

@@ -253,7 +253,7 @@ class _Peer:
     def error(self, result: PGresult) -> psycopg.Error:
         error = errors.error_from_result(result, encoding=self.encoding)
         if self.kept and (
-            isinstance(error, errors.InvalidSqlStatementName)
+            (isinstance(error, errors.InvalidSqlStatementName) and not error.diag.context)  # else a function raised it
             or (isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLANNED)
         ):
             self.kept.clear()  # each is prepared anew, under another name

@@ -235,7 +235,7 @@ async def test_a_user_deleted_between_claim_and_sending_is_sent_nothing(
 
 @pytest.mark.parametrize("change", [{"timezone": "Asia/Tokyo"}, {"date_of_birth": date(1990, 5, 1)}])
 async def test_a_change_while_the_message_is_on_its_way_has_it_sent_again_under_the_same_key(
-    desk: Desk, change: dict[str, Any]
+    desk: Desk, clock: ManualClock, change: dict[str, Any]
 ) -> None:
     ada = await desk.due()
     changes = [change]
@@ -248,6 +248,8 @@ async def test_a_change_while_the_message_is_on_its_way_has_it_sent_again_under_
     desk.receiver.answer = meanwhile
     assert (await desk.sweep()).conflict == 1
     assert await desk.states(ada) == [(2026, "PENDING")]
+    assert (await desk.sweep()).claimed == 0, "an outcome that was not written is a failed attempt, so it backs off"
+    clock.advance(minutes=1)
     await desk.sweep()
     assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
     assert len(desk.receiver.received) == 2
@@ -290,11 +292,17 @@ async def test_if_next_years_message_cannot_be_stored_this_one_is_not_completed(
     assert len(set(desk.receiver.keys("Ada"))) == 1
 
 
-async def test_processing_that_nobody_holds_is_picked_up(desk: Desk, clock: ManualClock) -> None:
+async def test_processing_that_nobody_holds_is_picked_up_after_a_lease(desk: Desk, clock: ManualClock) -> None:
+    """Another process might have put it there: what is still there after `lease_for` belongs to no process."""
     await desk.due()
     await desk.do("update events set status = 'PROCESSING'")
-    clock.advance(minutes=1)
-    await desk.sweep()
+    for seconds in (0, desk.service.config.lease_for.total_seconds() - 1):
+        clock.advance(seconds=seconds)
+        assert (await desk.sweep()).claimed == 0
+        assert await desk.states() == [(2026, "PROCESSING")]
+    assert desk.receiver.received == []
+    clock.advance(seconds=1)
+    assert (await desk.sweep()).changed == 1
     assert await desk.states() == [(2026, "COMPLETED"), (2027, "PENDING")]
 
 

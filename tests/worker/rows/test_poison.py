@@ -106,6 +106,7 @@ def mode_of(name: str) -> Mode:
         "lease_columns": Mode(lease, {}),
         "both": Mode({**lease, "version": "version"}, {"claimed_as": "busy"}),
         "row_lock": Mode({}, {"claim": "row_lock"}),
+        "row_lock, tx": Mode({}, {"claim": "row_lock"}),
         "ctx.transaction": Mode({"version": "version"}, {}),
     }[name]
 
@@ -136,6 +137,9 @@ class Ward:
             self.calls.append(row.id)
             return outcome(row) if row.id == POISON else To("done", n=row.n + 1)
 
+        async def with_tx(row: Any, *, tx: Any) -> Any:
+            return await returns(row)
+
         async def in_transaction(row: Any, *, ctx: Context) -> None:
             self.calls.append(row.id)
             made = outcome(row) if row.id == POISON else To("done", n=row.n + 1)
@@ -143,7 +147,8 @@ class Ward:
                 pass
 
         table: Table = self.field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
-        handler = in_transaction if self.mode == "ctx.transaction" else returns
+        handlers = {"ctx.transaction": in_transaction, "row_lock, tx": with_tx}
+        handler = handlers.get(self.mode, returns)
         retry = Retry(max_attempts=ATTEMPTS, first="1s", factor=1, jitter=0)
         self.field.fix(handler, table=table, retry=retry, stale_for="10m", concurrency=8, **{**more, **options})
 
@@ -245,6 +250,37 @@ async def test_write_refused_with_sqlstate(ward: Ward, state: str) -> None:
     await ward.prepare(trigger(body))
     ward.fix()
     assert (await ward.suffer()).error == f"because (SQLSTATE {state})"
+
+
+# Errors that trueup's own statements make on purpose, or understand in a way of their own.
+OUR_OWN = {
+    "a trigger that divides by zero": (
+        trigger(f"if {WRITE} then new.n := 1 / (new.id - 13); end if; return new;"),
+        "division by zero (SQLSTATE 22012)",
+    ),
+    "a constraint that divides by zero": (
+        trigger("return new;")
+        + "alter table things add constraint whole check (state <> 'done' or 1 / (id - 13) < 2) not valid",
+        "division by zero (SQLSTATE 22012)",
+    ),
+    "a text that is no number": (
+        trigger(f"if {WRITE} then new.n := 'x'::int; end if; return new;"),
+        'invalid input syntax for type integer: "x" (SQLSTATE 22P02)',
+    ),
+    "a statement that was never prepared": (
+        trigger(f"if {WRITE} then execute 'execute nothing'; end if; return new;"),
+        'prepared statement "nothing" does not exist (SQLSTATE 26000)',
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["plain", "row_lock", "row_lock, tx"])
+@pytest.mark.parametrize("poison", OUR_OWN)
+async def test_write_refused_with_an_error_that_trueup_knows(ward: Ward, poison: str) -> None:
+    ddl, said = OUR_OWN[poison]
+    await ward.prepare(ddl)
+    ward.fix()
+    assert (await ward.suffer()).error == said
 
 
 # -- claims -----------------------------------------------------------------------------------------------------------------

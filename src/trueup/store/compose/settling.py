@@ -100,6 +100,7 @@ class Settling(Pieces):
             seen=self.seen,
             columns=COMMA.join(SQL("{} as {}").format(self.column(name), named(name)) for name in self.columns),
             given=COMMA.join(self.column(name, "c") for name in self.columns),
+            nothing=COMMA.join(SQL("null") for _ in self.columns),
         )
 
     def _settle(

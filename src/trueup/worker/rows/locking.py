@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
 from trueup import faults
 from trueup.errors import ConfigError, LostClaim
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store import message
-from trueup.store.locked import Locked
+from trueup.store.locked import Locked, not_as_read
 from trueup.store.message import Answers, Part
 from trueup.store.pool import Few
 from trueup.store.rows import Rows
@@ -134,7 +134,7 @@ class Locking:
         """Raise what kept its statements from being completed. What has failed after them is not its concern."""
         if len(answers) >= statements:
             return
-        if isinstance(answers.error, errors.DivisionByZero) and not len(answers):
+        if not_as_read(answers.error) and not len(answers):
             held.uncertain = False
             raise ConfigError(  # nobody else can have touched a row that we have locked
                 f"{outcome!r:.200}: its handler has changed the row itself, through tx, or a trigger keeps the row as it is; "

@@ -10,7 +10,9 @@ with mine as (
    where h.there and {t_is_h} and (h.key in (select key from there where as_left)) is true
   returning h.key, {seen} as trueup_seen, {columns}
 )
-select h.key, case when c.key is not null then 'changed'
-                   when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy'
-                   when (h.key in (select key from there where as_left)) is true then 'undone' else 'conflict' end, c.trueup_seen, {given}
-  from held as h left join changed as c on c.key = h.key;
+select c.key, 'changed', c.trueup_seen, {given} from changed as c
+union all
+select h.key, case when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy'
+                   when (h.key in (select key from there where as_left)) is true then 'undone' else 'conflict' end, null, {nothing}
+  from held as h
+ where (h.key in (select key from changed)) is not true;
