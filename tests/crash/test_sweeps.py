@@ -50,7 +50,7 @@ class Wallpapers(Sweeping):
 
     def handled(self) -> Counter[str]:
         """How often each row was handed to its handler."""
-        return Counter(line["key"] for line in self.begun())
+        return Counter(line["key"].rpartition(":")[0] for line in self.begun())  # without the occasion
 
     def prove_calm(self) -> None:
         """Nothing went wrong on the way."""

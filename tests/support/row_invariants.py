@@ -186,9 +186,10 @@ def everything_ends_in_time(history: RowHistory, *, fault_ended_at: datetime, wi
 
 
 def attempts_are_counted(history: RowHistory) -> Violations:
-    """I9: a claim counts one attempt, never above the maximum; one that ended with its process counts if the row was alone.
+    """I9: a claim counts one attempt, never above the maximum.
 
-    One that a living process lost its lease over counts, too; whether it lived is not on record.
+    A row that was left behind counts one more if it was alone, and none if no handler had begun it. If one had, it depends on
+    whether the process outlived the lease, which is not on record.
     """
     found = []
     for (reconciler, key), changes in history.rows.items():
@@ -196,12 +197,14 @@ def attempts_are_counted(history: RowHistory) -> Violations:
         for each in changes:
             if not each.claims:
                 continue
-            crashed_in_company = each.before == "held" and not each.old_alone
-            expected = (each.old_attempt or 0) + (not crashed_in_company)
+            in_company = each.before == "held" and not each.old_alone
+            counted = (0, 1) if in_company and each.old_started else (0,) if in_company else (1,)
+            expected = {(each.old_attempt or 0) + more for more in counted}
             if most is not None:
-                expected = min(expected, most)
-            if each.new_attempt not in (expected, expected + crashed_in_company):
-                found.append(f"I9: {reconciler} {key} was claimed as attempt {each.new_attempt}, not as {expected}")
+                expected = {min(attempt, most) for attempt in expected}
+            if each.new_attempt not in expected:
+                told = " or ".join(map(str, sorted(expected)))
+                found.append(f"I9: {reconciler} {key} was claimed as attempt {each.new_attempt}, not as {told}")
     return found
 
 

@@ -25,7 +25,7 @@ create table recorded_rows.known (
   seq bigint generated always as identity primary key,
   reconciler text not null, key text not null, before text, after text,
   old_holder uuid, new_holder uuid, old_term bigint, new_term bigint, old_attempt int, new_attempt int,
-  old_alone boolean, old_due_at timestamptz, new_due_at timestamptz,
+  old_alone boolean, old_started boolean, old_due_at timestamptz, new_due_at timestamptz,
   began timestamptz not null default now(), at timestamptz not null default clock_timestamp(), tx xid8 not null default pg_current_xact_id()
 );
 create table recorded_rows.users (
@@ -39,9 +39,9 @@ begin
   if tg_op <> 'INSERT' then o := old; end if;
   if tg_op <> 'DELETE' then n := new; end if;
   insert into recorded_rows.known (reconciler, key, before, after, old_holder, new_holder, old_term, new_term, old_attempt, new_attempt,
-                                   old_alone, old_due_at, new_due_at)
+                                   old_alone, old_started, old_due_at, new_due_at)
   values (coalesce(n.reconciler, o.reconciler), coalesce(n.key, o.key), o.state, n.state, o.holder, n.holder, o.term, n.term,
-          o.attempt, n.attempt, o.alone, nullif(o.due_at, 'infinity'), nullif(n.due_at, 'infinity'));
+          o.attempt, n.attempt, o.alone, o.started, nullif(o.due_at, 'infinity'), nullif(n.due_at, 'infinity'));
   return null;
 end $$;
 create function recorded_rows.note_user() returns trigger language plpgsql as $$
@@ -76,6 +76,7 @@ class Known:
     old_attempt: int | None
     new_attempt: int | None
     old_alone: bool | None
+    old_started: bool | None  # the database had been told that a handler was at work on it
     old_due_at: datetime | None
     new_due_at: datetime | None
     began: datetime

@@ -32,6 +32,7 @@ def known(seq: int, before: Known | None, after: str | None, **facts: Any) -> Kn
         "old_term": old and old.new_term,
         "old_attempt": old and old.new_attempt,
         "old_alone": old and False,
+        "old_started": old and False,
         "old_due_at": old and old.new_due_at,
         "new_holder": None,
         "new_term": old and old.new_term,
@@ -108,7 +109,15 @@ PLANTED = {
     "I7 a lost run that nobody counted": replace(CLEAN, journal=[ran(1, 10), ran(2, 20), ran(3, 20)]),
     "I9 a claim that counted no attempt": having(*CLEAN.known[:4], replace(AGAIN, new_attempt=1)),
     "I9 a first attempt that is none": having(replace(CLAIMED, new_attempt=2)),
-    "I9 an attempt counted for a death in company": having(CLAIMED, RENEWED, replace(TAKEN, new_attempt=2)),
+    "I9 an attempt counted for a row in company that no handler had begun": having(
+        CLAIMED, RENEWED, replace(TAKEN, new_attempt=2)
+    ),
+    "I9 two attempts counted for a row that its holder had begun": having(
+        CLAIMED, RENEWED, replace(TAKEN, old_started=True, new_attempt=3)
+    ),
+    "I9 a death alone of a row begun that was not counted": having(
+        CLAIMED, RENEWED, replace(TAKEN, old_alone=True, old_started=True)
+    ),
     "I9 a death alone that was not counted": having(CLAIMED, RENEWED, replace(TAKEN, old_alone=True)),
     "I9 an attempt above the maximum": replace(CLEAN, max_attempts={"send": 1}),
     "I10 a quarantine that a claim ended": having(
@@ -144,6 +153,12 @@ def test_every_check_has_a_planted_violation() -> None:
 def test_a_killed_process_need_not_have_counted_its_lost_rows() -> None:
     history = replace(CLEAN, journal=[ran(1, 10)], killed=frozenset({10}))
     assert row_invariants.late_outcomes_change_nothing(history) == []
+
+
+@pytest.mark.parametrize("attempt", [1, 2], ids=["its process died", "its process outlived the lease"])
+def test_a_row_that_its_holder_had_begun_may_have_been_the_cause(attempt: int) -> None:
+    taken = replace(TAKEN, old_started=True, new_attempt=attempt)
+    assert row_invariants.attempts_are_counted(having(CLAIMED, RENEWED, taken)) == []
 
 
 def test_a_row_released_from_quarantine_is_claimed_as_if_for_the_first_time() -> None:

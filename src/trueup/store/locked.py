@@ -21,7 +21,9 @@ from trueup.store.rows import Rows, numbered
 from trueup.store.texts import text_of
 
 Refusal = Literal["lost", "busy", "gone"]
-_NOT_AS_READ = "trueup: the row is not as it was read"  # in change_locked.sql, remove_locked.sql; no language translates it
+_NOT_AS_READ = (
+    "trueup: the row is not as it was read"  # in change_locked.sql, remove_locked.sql; no language translates it
+)
 
 
 def not_as_read(error: psycopg.Error | None) -> bool:
