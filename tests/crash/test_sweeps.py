@@ -135,13 +135,16 @@ def test_wrong_clocks_neither_shorten_nor_stretch_leases(run: Sweeping) -> None:
 
 
 def test_of_three_processes_one_killed_and_one_stopped_past_its_leases_every_row_is_done_once(run: Sweeping) -> None:
-    count, lease = 10_000, timedelta(seconds=2)
+    count, lease = 4_000, timedelta(seconds=2)
     run.fill("lease", count)
     processes = run.launch(3, SWEEPS="transactions")
     killed, stopped, _ = processes
+    wait_until(lambda: run.states("lease").get("done", 0) > 0, "the first row is done", timeout=30)
+    done_before, began_at = run.states("lease")["done"], run.now()
     at_work = "select count(distinct process) from effects.written"
     wait_until(lambda: run.scalar(at_work) == 3, "each has done some", timeout=30)
     wait_until(lambda: holds(run, killed) and holds(run, stopped), "both have rows in hand", timeout=30)
+    pace = (run.states("lease")["done"] - done_before) / (run.now() - began_at).total_seconds()
     run.workers.kill(killed)
     in_hand = stop_with_rows_in_hand(run, stopped)
     wait_until(lambda: not holds(run, stopped), "others have taken them over", timeout=60)
@@ -149,8 +152,8 @@ def test_of_three_processes_one_killed_and_one_stopped_past_its_leases_every_row
     fault_ended_at, left = run.now(), count - run.states("lease").get("done", 0)
     wait_until(lambda: lost_by(run, stopped), "the late outcomes are counted", timeout=30)
     run.wait_done("lease", timeout=120)
-    # lease, a sweep, and the backlog at a tenth of the pace that two cores reach when nothing else runs
-    run.prove(fault_ended_at=fault_ended_at, within=lease + timedelta(seconds=1 + left / 50))
+    # lease, a sweep, and the backlog at a fifth of the pace that the machine has reached before the fault
+    run.prove(fault_ended_at=fault_ended_at, within=lease + timedelta(seconds=1 + left / (pace / 5)))
     assert run.states("lease") == {"done": count}
     assert Counter(run.effects().values()) == {1: count}
     # Those it had in hand, and those whose commit it had not heard of when it was stopped: they are done, by itself.
@@ -208,16 +211,16 @@ def test_a_database_restarted_at_once_in_the_middle_of_sweeps_loses_and_repeats_
 ) -> None:
     with server_of_its_own.database() as url, sweeping(url, tmp_path, MODES) as run:
         for mode in MODES:
-            run.fill(mode, 1_000)
+            run.fill(mode, 500)
         run.launch(2)
         for restart in range(1, 4):
-            wait_until(lambda r=restart: done(run) > 500 * r, "work goes on", timeout=60)
+            wait_until(lambda r=restart: done(run) > 250 * r, "work goes on", timeout=60)
             server_of_its_own.cluster.restart("immediate")
-        assert done(run) < 4_000, "the last restart came while there was work"
+        assert done(run) < 2_000, "the last restart came while there was work"
         back_at = run.now()
         run.wait_done(*MODES, timeout=120)
         run.prove(fault_ended_at=back_at, within=timedelta(seconds=90))
-        assert Counter(run.effects().values()) == {1: 4_000}
+        assert Counter(run.effects().values()) == {1: 2_000}
         assert run.said("database.lost")
         assert run.said("database.restored")
 
