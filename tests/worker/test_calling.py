@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.watching import Watched, until
 from trueup import App, JobFailed, Retry
-from trueup.events import JobReleased, JobRetried, ScanCompleted, ScanItemFailed
-from trueup.worker.calling import is_own_ending
+from trueup.events import Events, JobReleased, JobRetried, ScanCompleted, ScanItemFailed
+from trueup.worker.calling import Caller, is_own_ending
 
 pytestmark = pytest.mark.asyncio
 
@@ -212,3 +212,15 @@ async def test_only_ctrl_c_and_our_own_cancellation_are_not_how_a_handler_ended(
     error: Any, ours: bool, expected: bool
 ) -> None:
     assert is_own_ending(error, cancelled_by_us=ours) is expected
+
+
+async def test_a_thread_that_is_busy_when_its_worker_stops_ends_with_its_call() -> None:
+    caller, let_go = Caller(Events()), threading.Event()
+    before = set(threading.enumerate())
+    call = asyncio.ensure_future(caller.call(let_go.wait, is_async=False, timeout=None))
+    await until(lambda: caller.threads_busy == 1)
+    (thread,) = set(threading.enumerate()) - before
+    caller.close()
+    let_go.set()
+    assert await call is True
+    await until(lambda: not thread.is_alive())

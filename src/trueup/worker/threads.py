@@ -20,6 +20,7 @@ class Threads:
         self._idle: list[SimpleQueue[Call | None]] = []
         self._lock = threading.Lock()
         self._busy = 0
+        self._closed = False
 
     @property
     def busy(self) -> int:
@@ -40,7 +41,9 @@ class Threads:
         return future
 
     def close(self) -> None:
+        """End the idle threads now, and those that are busy when their call ends."""
         with self._lock:
+            self._closed = True
             for inbox in self._idle:
                 inbox.put(None)
             self._idle.clear()
@@ -55,6 +58,8 @@ class Threads:
             with self._lock:
                 self._busy -= 1
                 self._idle.append(inbox)
+                if self._closed:
+                    inbox.put(None)
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:  # the loop is closed: nobody waits any more
