@@ -266,6 +266,7 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
         "rows/renew": {**held, "lease_for": 30.0, "started": [True] * len(keys)},
         "rows/refund": held,
         "rows/next_due": known,
+        "rows/any_known": known,
     }
     for statement, given in parameters.items():
         await explainer.fetch(statements[statement], given)
@@ -273,6 +274,7 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
 
 NOT_EXPLAINED = {
     "declarations/declare",  # their index arbitrates inserts
+    "rows/refused",
     "jobs/enqueue",
     "jobs/enqueue_one",
 }
