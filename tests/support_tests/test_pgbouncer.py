@@ -139,6 +139,7 @@ def test_pgbouncer_knows_the_password_that_its_clients_do_not(guarded_url: str) 
 
 
 def test_what_pgbouncer_said_is_told_when_it_does_not_start(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pgbouncer_module, "CONFIG", pgbouncer_module.CONFIG.replace("pool_mode", "no_such_setting"))
+    config = pgbouncer_module.CONFIG.replace("pool_mode =", "no_such_setting =")
+    monkeypatch.setattr(pgbouncer_module, "CONFIG", config)
     with pytest.raises(RuntimeError, match="no_such_setting"), PgBouncer(cluster.url()):
         pass
