@@ -29,6 +29,8 @@ from trueup.testing.clock import ManualClock
 
 pytestmark = pytest.mark.asyncio
 
+EXPIRED = "update trueup.rows set due_at = now() - interval '1 s'"
+
 
 @pytest.fixture
 def proxy(database_url: str) -> Iterator[Proxy]:
@@ -306,3 +308,47 @@ async def test_a_sweep_goes_on_after_the_network_was_silent(far: Field, live: Fi
             while (await live.states()).get("done") != 30:
                 await asyncio.sleep(0.1)
     assert far.events.of(RowQuarantined) == []
+
+
+async def test_of_two_claims_of_a_row_in_one_process_only_the_later_one_counts(live: Field) -> None:
+    """Their outcomes are decided at the same moment, and gathered; statements answer by the row's key, which is the same."""
+    terms: list[int] = []
+    both = asyncio.Event()
+
+    async def handler(row: Any, *, ctx: Context) -> Any:
+        terms.append(ctx.term)
+        await both.wait()
+        raise ValueError(ctx.term)
+
+    await live.put()
+    live.fix(handler, run_at_start=True, every="100ms", concurrency=4, retry=Retry(3, first="1h"))
+    async with live.app.worker():
+        await until(lambda: len(terms) == 1)
+        await live.do(EXPIRED)
+        await until(lambda: len(terms) == 2)
+        both.set()
+        await live.events.seen(RowRetried, count=1)
+        await live.events.seen(RowClaimLost, count=1)
+    assert [event.term for event in live.events.of(RowClaimLost)] == terms[:1]
+    assert [event.error for event in live.events.of(RowRetried)] == [str(terms[1])]
+
+
+async def test_renewing_the_later_claim_of_a_row_does_not_renew_the_earlier_one(live: Field) -> None:
+    terms: list[int] = []
+    done = asyncio.Event()
+
+    async def handler(row: Any, *, ctx: Context) -> Any:
+        terms.append(ctx.term)
+        await done.wait()
+        return To("done")
+
+    await live.put()
+    live.fix(handler, run_at_start=True, every="100ms", concurrency=4, lease_for="2s")
+    async with live.app.worker():
+        await until(lambda: len(terms) == 1)
+        await live.do(EXPIRED)
+        await until(lambda: len(terms) == 2)
+        await live.events.seen(RowClaimLost, count=1)  # by a renewal: nothing has been written yet
+        done.set()
+        await live.events.seen(RowChanged, count=1)
+    assert [event.term for event in live.events.of(RowClaimLost)] == terms[:1]

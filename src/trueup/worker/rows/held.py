@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -75,3 +77,11 @@ class Held:
                 self.lost.set()  # threads cannot be cancelled, only told
             if self.task is not None:
                 self.task.cancel()
+
+
+def claims_apart(rows: Iterable[ClaimedRow]) -> Iterator[int]:
+    """For each row, how many claims of the same row come before it. Statements answer by key: they take one claim of a row."""
+    before: Counter[str] = Counter()
+    for row in rows:
+        yield before[row.key]
+        before[row.key] += 1

@@ -26,7 +26,7 @@ from trueup.store.connect import RETRYABLE, give_up_aside, is_away
 from trueup.store.pool import fetch_limited_sync
 from trueup.store.rows import Rows
 from trueup.store.store import Store
-from trueup.worker.rows.held import Held
+from trueup.worker.rows.held import Held, claims_apart
 from trueup.worker.rows.refusals import parts
 
 LOOK_EVERY = 0.2  # seconds
@@ -103,10 +103,10 @@ class Keeper:
 
     def _renew(self, rows: Rows, due: Sequence[Held]) -> list[Held]:
         """Those whose lease is gone. When the database cannot be asked, none: their trust decides."""
-        lost: list[Held] = []
-        for holder in {held.row.holder for held in due}:
-            lost += self._renew_for(rows, holder, [held for held in due if held.row.holder == holder])
-        return lost
+        groups: dict[tuple[UUID, int], list[Held]] = {}
+        for held, claim in zip(due, claims_apart(held.row for held in due), strict=True):
+            groups.setdefault((held.row.holder, claim), []).append(held)
+        return [held for (holder, _), group in groups.items() for held in self._renew_for(rows, holder, group)]
 
     def _renew_for(self, rows: Rows, holder: UUID, due: Sequence[Held], *, touch: bool = True) -> list[Held]:
         sent = rows.clock.elapsed()

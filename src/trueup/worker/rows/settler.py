@@ -52,7 +52,7 @@ from trueup.reconcile.decide import (
 from trueup.reconcile.outcome import Delete, Outcome, To
 from trueup.store.connect import is_away, may_pass
 from trueup.store.rows import Done, Rows
-from trueup.worker.rows.held import Held
+from trueup.worker.rows.held import Held, claims_apart
 from trueup.worker.rows.refusals import (
     MAX_REPEATS,
     OutcomeContested,
@@ -181,11 +181,11 @@ class Settler(Service):
     async def _settle(self, batch: list[Settling]) -> None:
         """Write these and say what became of each. Raises what is worth repeating, with all of it still pending."""
         groups: dict[tuple[Any, ...], list[Settling]] = {}
-        for settling in batch:
+        for settling, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
             row = settling.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
                 # Those that have failed before go apart: one of them that is refused again does not make the others wait.
-                groups.setdefault((row.holder, settling.touch, row.attempt > 1), []).append(settling)
+                groups.setdefault((row.holder, settling.touch, row.attempt > 1, claim), []).append(settling)
             else:
                 self._forget([settling])
                 self._lost(settling)
