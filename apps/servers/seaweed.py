@@ -75,12 +75,22 @@ class Seaweed(Server):
         return {**os.environ, "AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
 
     def _answers(self) -> bool:
-        """It says that all of it runs after the buckets are made; its parts may still not know of one another's data."""
+        """It says that all of it runs after the buckets are made; its parts may still not know of one another's data.
+
+        A bucket has no volume until something is to be written to it, and the first write may wait for one for longer than a
+        client does: so each is given one here.
+        """
         if "All enabled components are running" not in self.said.rpartition("Starting SeaweedFS Mini")[2]:
             return False
-        topology = f"http://{LOOPBACK}:{self._ports['master.port']}/dir/status"
-        with urllib.request.urlopen(topology, timeout=5) as answer:
-            return self._is_whole(json.load(answer)["Topology"])
+        if not self._is_whole(self._ask_master("/dir/status")["Topology"]):
+            return False
+        without = [bucket for bucket in self._buckets if not any(self.directory.glob(f"{bucket}_*.dat"))]
+        return all("fid" in self._ask_master(f"/dir/assign?collection={bucket}") for bucket in without)
+
+    def _ask_master(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self._ports['master.port']}{path}", timeout=5) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return told
 
     def _is_whole(self, topology: dict[str, Any]) -> bool:
         """After a restart its master hears of the volumes at once, or seconds later; until then nothing can be read."""

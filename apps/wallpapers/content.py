@@ -21,6 +21,7 @@ class Content:
     file: SpooledTemporaryFile[bytes]
     size: int
     digest: bytes
+    md5: str  # what most storages use as ETag
 
     @property
     def sha256(self) -> str:
@@ -36,12 +37,13 @@ class Content:
 async def received(chunks: AsyncIterable[bytes], most: int) -> AsyncIterator[Content]:
     """All of it, for as long as the block lasts. Raises TooLarge as soon as it is known."""
     with SpooledTemporaryFile[bytes](max_size=IN_MEMORY) as file:
-        size, digest = 0, hashlib.sha256()
+        size, digest, md5 = 0, hashlib.sha256(), hashlib.md5(usedforsecurity=False)
         async for chunk in chunks:
             size += len(chunk)
             if size > most:
                 raise TooLarge(f"more than {most:,} bytes")
             digest.update(chunk)
+            md5.update(chunk)
             file.write(chunk)
         file.seek(0)
-        yield Content(file, size, digest.digest())
+        yield Content(file, size, digest.digest(), md5.hexdigest())

@@ -16,9 +16,10 @@ from datetime import datetime
 from trueup import App
 
 from . import rows
+from .answers import Stored
 from .config import Config
 from .ids import PREFIX
-from .storage import Storage, Stored
+from .storage import Storage
 
 log = logging.getLogger("wallpapers")
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from trueup import GiveUp, Stay, To
 
+from .answers import Stored
 from .content import Content
 from .images import MOST_IMAGE_BYTES, Picture
 from .rows import Facts, Upload
-from .storage import Stored
 
 MAX_ATTEMPTS = 3
 EXHAUSTED = "Max retries exceeded"

@@ -1,23 +1,30 @@
-"""The bucket. Only what S3 says is not there is absent; whatever else goes wrong is StorageUnavailable, and decides nothing.
+"""The bucket. Only what S3 says is not there is absent; anything else that goes wrong is StorageUnavailable, and decides nothing.
 
 Looking for objects is always done by listing: an object that a HEAD does not find may be in a bucket that is not there, and
 the answer does not say which.
+
+A status of 200 proves nothing: a proxy, a maintenance page or a captive portal sends it, too. So every answer has to prove that
+it is S3's answer to this very request (`answers.py`), and one that does not is StorageUnavailable.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from aiohttp import ClientError as HttpError
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.parsers import ResponseParserError
 
+from . import answers
+from .answers import Stored, Unproven
 from .content import Content, received
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # the most that S3 lists, or deletes, at a time
 CHUNK = 1 << 16
+WHOLE_ANSWER = 3  # times the timeout, which is for each read: an answer that drips in ends, too
 SESSION = get_session()  # it keeps the description of S3, once that is read
 
 
@@ -51,20 +59,13 @@ class Place:
         return f"<Place {self.bucket}>"
 
 
-@dataclass(frozen=True)
-class Stored:
-    key: str
-    size: int
-    etag: str
-    modified_at: datetime
-
-
 class Storage:
     """Connects when it is first used."""
 
     def __init__(self, place: Place) -> None:
         self.bucket = place.bucket
         self._place = place
+        self._within = WHOLE_ANSWER * place.timeout.total_seconds()
         self._client: S3Client | None = None
         self._opened = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -76,14 +77,15 @@ class Storage:
     async def find(self, prefix: str, after: str = "") -> list[Stored]:
         """A page of the objects whose keys begin so, in the order of their keys, from after this key on.
 
-        Empty only when the storage says that there is none.
+        Empty only when the storage itself says that there is none.
         """
+        # S3 repeats StartAfter: an answer to an earlier request, out of some cache, has another one. "!" sorts before our keys.
+        start = after or f"!{secrets.token_hex(8)}"
         with _explained("list"):
             s3 = await self._s3()
-            answer = await s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=after, MaxKeys=PAGE)
-        return [
-            Stored(each["Key"], each["Size"], each["ETag"], each["LastModified"]) for each in answer.get("Contents", [])
-        ]
+            async with asyncio.timeout(self._within):
+                answer = await s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=start, MaxKeys=PAGE)
+            return answers.listed(answer, self.bucket, prefix, start)
 
     async def pages(self, prefix: str, after: str = "") -> AsyncGenerator[list[Stored], None]:
         """All of them, page by page."""
@@ -94,16 +96,22 @@ class Storage:
     @asynccontextmanager
     async def get(self, stored: Stored, most: int) -> AsyncIterator[Content]:
         """Its bytes, for as long as the block lasts. Raises NotThere, TooLarge, StorageUnavailable."""
-        with _explained("get"):
-            answer = await (await self._s3()).get_object(Bucket=self.bucket, Key=stored.key)
-        async with aclosing(_chunks(answer["Body"])) as chunks, received(chunks, most) as content:
+        async with AsyncExitStack() as opened:
+            with _explained("get"):
+                answer = await (await self._s3()).get_object(Bucket=self.bucket, Key=stored.key)
+                body = await opened.enter_async_context(answer["Body"])
+                answers.check_got(answer, stored)
+            chunks = await opened.enter_async_context(aclosing(_chunks(body)))
+            content = await opened.enter_async_context(received(chunks, most))
+            with _explained("get"):
+                answers.check_content(answer, stored, content)
             yield content
 
     async def put(self, key: str, content: Content, mime_type: str) -> None:
-        """Whole or not at all: the storage compares the checksum. The same again is harmless."""
+        """Whole or not at all: the storage compares the checksum, and names what it has stored. The same again is harmless."""
         content.file.seek(0)
         with _explained("put"):
-            await (await self._s3()).put_object(
+            answer = await (await self._s3()).put_object(
                 Bucket=self.bucket,
                 Key=key,
                 Body=content.file,
@@ -111,6 +119,7 @@ class Storage:
                 ContentType=mime_type,
                 ChecksumSHA256=content.checksum,
             )
+            answers.check_put(answer, content)
 
     async def remove(self, objects: Sequence[Stored]) -> list[str]:
         """Delete at most a page of them, each only if it still is what was listed; the keys that are gone now.
@@ -121,12 +130,10 @@ class Storage:
             return []
         wanted: Any = [{"Key": each.key, "ETag": each.etag} for each in objects]
         with _explained("delete"):
-            answer = await (await self._s3()).delete_objects(Bucket=self.bucket, Delete={"Objects": wanted})
-        failed = answer.get("Errors", [])
-        unexpected = [each for each in failed if each.get("Code") not in ("PreconditionFailed", "NoSuchKey")]
-        if unexpected:
-            raise StorageUnavailable(f"delete: {unexpected[0].get('Code')}: {unexpected[0].get('Key')}")
-        return [each["Key"] for each in answer.get("Deleted", []) if "Key" in each]
+            s3 = await self._s3()
+            async with asyncio.timeout(self._within):
+                answer = await s3.delete_objects(Bucket=self.bucket, Delete={"Objects": wanted})
+            return answers.removed(answer, {each.key for each in objects})
 
     async def _s3(self) -> S3Client:
         async with self._opening:
@@ -159,9 +166,8 @@ async def _client(place: Place) -> AbstractAsyncContextManager[S3Client]:
 
 async def _chunks(body: Any) -> AsyncGenerator[bytes, None]:
     with _explained("get"):
-        async with body:
-            while chunk := await body.read(CHUNK):
-                yield chunk
+        while chunk := await body.read(CHUNK):
+            yield chunk
 
 
 @contextmanager
@@ -171,8 +177,12 @@ def _explained(what: str) -> Iterator[None]:
     except ClientError as error:
         response: Mapping[str, Any] = error.response
         code = str(response.get("Error", {}).get("Code"))
-        if code == "NoSuchKey":
+        if code == "NoSuchKey" and what == "get":
             raise NotThere(what) from None
         raise StorageUnavailable(f"{what}: {code}") from None
+    except Unproven as error:
+        raise StorageUnavailable(f"{what}: not an answer of S3's to this request: {error}"[:300]) from None
+    except (ResponseParserError, ValueError):  # it quotes the whole answer; or a number or a date is none
+        raise StorageUnavailable(f"{what}: not an answer of S3's to this request: it cannot be read") from None
     except (BotoCoreError, HTTPClientError, HttpError, OSError, TimeoutError) as error:
         raise StorageUnavailable(f"{what}: {type(error).__name__}: {error}"[:300]) from None

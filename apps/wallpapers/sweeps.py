@@ -16,7 +16,7 @@ from .gallery import Gallery
 from .publishing import Publisher
 from .recovering import absent
 from .rows import Facts, Upload
-from .storage import StorageUnavailable
+from .storage import NotThere, StorageUnavailable
 
 STUCK_UPLOADS = "stuck-uploads"
 MISSING_EVENTS = "missing-events"
@@ -39,8 +39,8 @@ def declare(app: App, config: Config, gallery: Gallery, publisher: Publisher) ->
     wallpapers = app.table("wallpapers", key="id", state="upload_state", changed_at="state_changed_at")
 
     def not_its_fault(upload: Upload, failed: Failed) -> Again | None:
-        """No row is set aside because the storage was down; what else fails over and over is."""
-        return Again(LATER) if isinstance(failed.error, StorageUnavailable) else None
+        """No row is set aside because the storage was down, or contradicts itself; what else fails over and over is."""
+        return Again(LATER) if isinstance(failed.error, StorageUnavailable | NotThere) else None
 
     @wallpapers.reconcile(
         "uploading",

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from apps.wallpapers.answers import Stored
 from apps.wallpapers.content import Content
 from apps.wallpapers.events import message_id, uploaded
 from apps.wallpapers.ids import is_id, new_id
 from apps.wallpapers.images import JPEG, MOST_IMAGE_BYTES, PNG, Picture
 from apps.wallpapers.recovering import absent, chosen, facts_of
 from apps.wallpapers.rows import Facts, Upload
-from apps.wallpapers.storage import Stored
 from trueup import GiveUp, Stay, To
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ HASH = hashlib.sha256(b"bytes").hexdigest()
 
 
 def content() -> Content:
-    return Content(cast(Any, None), 5, hashlib.sha256(b"bytes").digest())  # nobody reads it
+    return Content(cast(Any, None), 5, hashlib.sha256(b"bytes").digest(), "")  # nobody reads it
 
 
 @pytest.mark.parametrize(

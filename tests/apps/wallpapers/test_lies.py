@@ -1,0 +1,119 @@
+"""An S3 that lies with 200: what does not prove itself to be S3's answer decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from apps.servers.seaweed import Seaweed
+from apps.wallpapers import rows
+from apps.wallpapers.content import received
+from apps.wallpapers.orphans import ORPHANED_OBJECTS
+from apps.wallpapers.storage import Storage, StorageUnavailable
+from apps.wallpapers.sweeps import MISSING_EVENTS, STUCK_UPLOADS
+from tests.apps.wallpapers.liar import LIES, OPERATIONS, Liar
+from tests.apps.wallpapers.pictures import picture
+from tests.apps.wallpapers.studio import Studio
+
+pytestmark = pytest.mark.asyncio
+
+KEY = "wlpr_a/original.jpg"
+
+
+@pytest.fixture
+def liar(seaweed: Seaweed) -> Iterator[Liar]:
+    with Liar(seaweed.url) as liar:
+        yield liar
+
+
+@pytest_asyncio.fixture
+async def lied_to(studio: Studio, liar: Liar) -> AsyncIterator[Storage]:
+    storage = Storage(replace(studio.service.config.storage, endpoint=liar.url))
+    yield storage
+    await storage.aclose()
+
+
+async def once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+async def test_what_does_not_prove_itself_is_no_answer(studio: Studio, lied_to: Storage, liar: Liar) -> None:
+    """Every lie in answer to every operation."""
+    await studio.put(KEY, b"hello")
+    (stored,) = await studio.storage.find(KEY)
+    assert await lied_to.find(KEY) == [stored], "it passes on the truth"
+
+    async def get() -> bytes:
+        async with lied_to.get(stored, 100) as content:
+            return content.file.read()
+
+    async def put() -> None:
+        async with received(once(b"another one"), 100) as content:
+            await lied_to.put("wlpr_b/original.jpg", content, "image/jpeg")
+
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "list": lambda: lied_to.find(KEY),
+        "get": get,
+        "put": put,
+        "delete": lambda: lied_to.remove([stored]),
+    }
+    believed = set()
+    for name, lie in LIES.items():
+        for operation in OPERATIONS:
+            await studio.put(KEY, b"hello")  # a deletion whose answer came in half was carried out
+            with liar.telling(lie, operation):
+                try:
+                    answer = await calls[operation]()
+                except StorageUnavailable:
+                    continue
+            if operation == "list" and name == "wrong ETag":
+                assert [each.key for each in answer] == [KEY], "it is there: only what it is cannot be said"  # type: ignore[attr-defined]
+                continue
+            believed.add((name, operation))
+    assert believed == set()
+    assert liar.told == len(LIES) * len(OPERATIONS)
+    await studio.put(KEY, b"hello")
+    assert await get() == b"hello", "and the truth is believed again"
+
+
+async def test_no_row_fails_and_no_picture_is_deleted_and_no_event_is_published_by_a_lie(
+    open_studio: Callable[..., Awaitable[Studio]], liar: Liar
+) -> None:
+    studio = await open_studio(S3_ENDPOINT_URL=liar.url, WALLPAPERS_ORPHAN_MAX_FRACTION="1")
+    stuck = [await studio.row("uploading", upload_attempts=3) for _ in range(2)]  # one more look without, and it fails
+    for number, each in enumerate(stuck):
+        await studio.put(f"{each}/original.jpg", picture(number))
+    async with studio.app.transaction() as tx:
+        sent = (await rows.create(tx, "grace", None, now=studio.clock.now())).id
+
+    for name, lie in LIES.items():
+        told = liar.told
+        with liar.telling(lie):
+            await studio.sweep(STUCK_UPLOADS)
+            await studio.sweep(MISSING_EVENTS)
+            await studio.app.reconcilers.run(ORPHANED_OBJECTS)
+            with pytest.raises(StorageUnavailable):
+                await studio.service.intake.take(sent, once(picture(7)))
+            await studio.publish()
+        assert liar.told >= told + 3, f"{name}: a sweep, a scan and an upload"
+        assert await studio.states() == {"uploading": 3}, name
+        studio.clock.advance(days=2)
+    assert {(await studio.get(each))["upload_attempts"] for each in stuck} == {3}, "no attempt is counted"
+    assert await studio.quarantined() == {}
+    assert await studio.messages() == []
+    assert set(await studio.objects()) >= {f"{each}/original.jpg" for each in stuck}
+
+    # When the storage can be heard again, all of it comes right: also after the scan that deletes what is not needed.
+    await studio.service.intake.take(sent, once(picture(7)))
+    for _ in range(3):
+        await studio.app.reconcilers.run(ORPHANED_OBJECTS)
+        await studio.sweep(STUCK_UPLOADS)
+        studio.clock.advance(hours=3)
+        await studio.sweep(MISSING_EVENTS)
+        await studio.publish()
+    assert await studio.states() == {"processing": 3}
+    assert {key.partition("/")[0] for key in await studio.objects()} == {*stuck, sent}
+    assert sorted(name for name, _ in await studio.messages()) == sorted(f"{each}.uploaded" for each in (*stuck, sent))
