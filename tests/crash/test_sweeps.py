@@ -166,16 +166,17 @@ def test_outcomes_of_claims_that_ended_early_are_refused_by_the_database_alone(r
     """As when the database's clock jumps: the processes have every reason to trust their leases, and yet change nothing."""
     modes = ["lease", "claimed_as", "row_lock"]  # what is known of the others is in the users' rows, too
     for mode in modes:
-        run.fill(mode, 1_000)
+        run.fill(mode, 500)
     run.launch(2, SWEEPS=",".join(modes))
     wait_until(lambda: len(run.query("select distinct holder, reconciler from trueup.rows")) >= 6, "all are at it")
-    expire = "update trueup.rows set due_at = now() - interval '1 s' where state = 'held' returning key"
-    assert len(run.query(expire)) > 100
+    # Of some only: rows whose handler had begun are taken over one at a time.
+    expire = "update trueup.rows set due_at = now() - interval '1 s' where state = 'held' and term % 3 = 0 returning key"
+    assert len(run.query(expire)) > 30
     expired_at = run.now()
     run.wait_done(*modes)
     run.prove(fault_ended_at=expired_at, within=timedelta(seconds=60))
     assert "database" in {line["refused_by"] for line in run.said("row.claim_lost")}
-    assert Counter(run.effects().values()) == {1: 3_000}
+    assert Counter(run.effects().values()) == {1: 1_500}
 
 
 def stop_with_rows_in_hand(run: Sweeping, process: WorkerProcess) -> set[str]:
