@@ -1,8 +1,13 @@
-"""JSON-RPC over HTTP, as EVM nodes speak it. An answer is either right in form or an error: never a guess."""
+"""JSON-RPC over HTTP, as EVM nodes speak it. An answer is either right in form or an error: never a guess.
+
+One request takes a bounded time and brings a bounded number of bytes, whatever the node does.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,7 +19,10 @@ import httpx
 Call = tuple[str, Sequence[Any]]
 
 TIMEOUT = timedelta(seconds=5)
-MOST_TEXT = 500  # of what a node says in an error
+MAX_TEXT = 500  # characters of what a node says in an error
+MAX_ANSWER = 64 * 2**20  # bytes
+TOO_LARGE = (400, 413)  # what servers answer to a batch that they find too large
+METHOD_NOT_FOUND = -32601
 
 
 class ChainError(Exception):
@@ -23,6 +31,14 @@ class ChainError(Exception):
 
 class ChainUnavailable(ChainError):
     """No answer, or none that can be read: the node is down, too slow, overloaded, or something else answers in its place."""
+
+
+class ChainSlow(ChainUnavailable):
+    """The answer was not complete in time."""
+
+
+class ChainTooMuch(ChainUnavailable):
+    """The node refused the request as a whole, or answered more than can be taken: less at a time may be answered."""
 
 
 class ChainRefused(ChainError):
@@ -34,10 +50,15 @@ class ChainRefused(ChainError):
 
 
 class Rpc:
-    """One node. Safe to share between tasks; `async with`, or close it with aclose()."""
+    """One node. Safe to share between tasks; `async with`, or close it with aclose().
 
-    def __init__(self, url: str, *, timeout: timedelta = TIMEOUT) -> None:
+    `timeout` bounds a whole request, from the connection to the last byte; `max_answer` the bytes of its answer.
+    """
+
+    def __init__(self, url: str, *, timeout: timedelta = TIMEOUT, max_answer: int = MAX_ANSWER) -> None:
         self._client = httpx.AsyncClient(base_url=url, timeout=timeout.total_seconds(), trust_env=False)
+        self._timeout = timeout.total_seconds()
+        self._max_answer = max_answer
         self._numbers = itertools.count(1)
 
     async def __aenter__(self) -> Self:
@@ -73,27 +94,68 @@ class Rpc:
     async def _post(self, requests: list[dict[str, Any]]) -> dict[Any, Any]:
         body: Any = requests if len(requests) > 1 else requests[0]
         try:
-            response = await self._client.post("", json=body)
-            response.raise_for_status()
-            answer = response.json()
-        except httpx.HTTPStatusError as error:
-            raise ChainUnavailable(f"the node answered HTTP {error.response.status_code}") from None
-        except httpx.TimeoutException:
-            raise ChainUnavailable(f"the node did not answer {requests[0]['method']} in time") from None
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            async with asyncio.timeout(self._timeout):
+                status, said = await self._exchange(body)
+        except (httpx.TimeoutException, TimeoutError):
+            raise ChainSlow(f"the node did not answer {requests[0]['method']} in time") from None
+        except httpx.HTTPError as error:
             raise ChainUnavailable(f"the node could not be asked: {type(error).__name__}: {error}") from None
-        answers = answer if isinstance(answer, list) else [answer]
-        return {each["id"]: each for each in answers if isinstance(each, dict) and isinstance(each.get("id"), int)}
+        if status != 200:
+            kind = ChainTooMuch if status in TOO_LARGE and len(requests) > 1 else ChainUnavailable
+            raise kind(f"the node answered HTTP {status}{_words(said)}")
+        try:
+            answer = json.loads(said)
+        except (ValueError, RecursionError) as error:
+            raise ChainUnavailable(f"the node's answer cannot be read: {type(error).__name__}: {error}") from None
+        return _by_id(answer, requests)
+
+    async def _exchange(self, body: Any) -> tuple[int, bytes]:
+        async with self._client.stream("POST", "", json=body) as response:
+            said = bytearray()
+            async for part in response.aiter_bytes():
+                said += part
+                if len(said) > self._max_answer:
+                    raise ChainTooMuch(f"the node's answer is longer than {self._max_answer} bytes")
+            return response.status_code, bytes(said)
+
+
+def _by_id(answer: Any, requests: Sequence[dict[str, Any]]) -> dict[Any, Any]:
+    answers = answer if isinstance(answer, list) else [answer]
+    told = {each["id"]: each for each in answers if isinstance(each, dict) and isinstance(each.get("id"), int)}
+    if not told:
+        # Nodes refuse a batch as a whole with one error that answers no call in particular.
+        for each in answers:
+            if isinstance(each, dict) and isinstance(each.get("error"), dict):
+                if len(requests) > 1:
+                    raise ChainTooMuch(f"the node refused {len(requests)} calls at a time: {_message(each['error'])}")
+                raise _refusal(requests[0]["method"], each["error"])
+    return told
 
 
 def _result(method: str, answer: Any) -> Any:
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
-        code = answer["error"].get("code")
-        said = str(answer["error"].get("message", ""))[:MOST_TEXT]
-        raise ChainRefused(method, code if isinstance(code, int) else 0, said)
+        raise _refusal(method, answer["error"])
     if not isinstance(answer, dict) or "result" not in answer:
         raise ChainUnavailable(f"the node's answer to {method} cannot be read")
     return answer["result"]
+
+
+def _refusal(method: str, error: dict[str, Any]) -> ChainRefused:
+    code = error.get("code")
+    return ChainRefused(method, code if isinstance(code, int) else 0, _message(error))
+
+
+def _message(error: dict[str, Any]) -> str:
+    return str(error.get("message", ""))[:MAX_TEXT]
+
+
+def _words(said: bytes) -> str:
+    """What a JSON-RPC error in the body says, behind a colon."""
+    try:
+        answer = json.loads(said)
+        return f": {_message(answer['error'])}"
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return ""
 
 
 def number(value: Any) -> int:

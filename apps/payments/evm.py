@@ -8,29 +8,83 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
-from datetime import timedelta
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
-from apps.chain.rpc import ChainError, Rpc
+from apps.chain.blocks import Block, Inconsistent, Place
+from apps.chain.keccak import has_checksum, is_checksum_right
+from apps.chain.kept import Fresh, Kept, KeptBlocks
+from apps.chain.reader import Reader
+from apps.chain.rpc import ChainError, ChainUnavailable, Rpc, number
 
-from .evm_blocks import Block, Blocks, View
-from .observe import Observation, ObserverError, Pace, Place, Subject, Transfer
+from .observe import Observation, ObserverError, Pace, Subject, Transfer
 
-DEPTH = (
-    64  # blocks at the end of the chain are read anew each time; a reorganisation that goes deeper means beginning anew
-)
-MOST_BLOCKS = 200  # in one observation; after a long time away the rest follows in the next ones
-CLOCKS = timedelta(minutes=1)  # so far a block's time may lie before the moment in which it was made
+# Blocks at the end of the chain that are read anew each time; a reorganisation that goes deeper means beginning anew.
+DEPTH = 64
+MAX_BLOCKS = 200  # in one observation; after a long time away the rest follows in the next ones
+MAX_KEPT = 512  # blocks
+MAX_TIMES = 10_000
+CLOCKS = timedelta(seconds=15)  # a block's time may lie so far before the moment in which it was made: a slot is 12 s
+
+Account = tuple[str | None, str]  # a token (None: native coin) and a receiver
+
+
+@dataclass(frozen=True)
+class Sent:
+    """To an account. `index` is -1 for native coin."""
+
+    tx_hash: str
+    index: int
+    amount: int
+
+
+Received = Mapping[Account, Sequence[Sent]]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a block holds for us: what was received in it, and the names of all of its transactions."""
+
+    received: Received
+    hashes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class View:
+    """The chain at one look. `pending` is None when the node tells nothing of what waits to be mined."""
+
+    tip: Place
+    pending: Received | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is read of the chain in one observation: `blocks`, from the block `start` to the block `last`."""
+
+    first: int
+    start: int
+    last: int
+    blocks: Sequence[Kept[Content]]
+
+    def has_read(self, place: Place) -> bool:
+        return self.start <= place.number <= self.last
 
 
 class EvmObserver:
     def __init__(self, url: str, chain_number: int, pace: Pace) -> None:
-        self._rpc = Rpc(url, timeout=pace.timeout)
-        self._blocks = Blocks(self._rpc, chain_number, pace.fresh_for.total_seconds(), pace.elapsed)
+        rpc = Rpc(url, timeout=pace.timeout)
+        self._reader = Reader(rpc, chain_number, name=f"eip155:{chain_number}")
+        self._blocks = KeptBlocks(self._reader, _content, max_kept=MAX_KEPT)
+        self._view = Fresh(self._look, pace.fresh_for.total_seconds(), pace.elapsed)
+        self._times: dict[int, datetime] = {}
+        self._highest: Place | None = None
         self._timeout = pace.timeout
 
     async def aclose(self) -> None:
-        await self._rpc.aclose()
+        await self._reader.aclose()
 
     async def observe(self, subject: Subject) -> Observation:
         try:
@@ -41,88 +95,160 @@ class EvmObserver:
         except ChainError as error:
             raise ObserverError(str(error)) from None
 
+    async def address(self, text: str) -> str:
+        """In lower case. Mixed case carries a checksum (EIP-55), which must be right."""
+        if not re.fullmatch("0x[0-9a-fA-F]{40}", text):
+            raise ValueError("an address is 0x and 40 hexadecimal digits")
+        if has_checksum(text) and not is_checksum_right(text):
+            raise ValueError("the address is mistyped: its upper and lower case do not fit its digits")
+        return text.lower()
+
+    async def _look(self) -> View:
+        tip = await self._reader.tip()
+        known = self._blocks.get(tip.number)
+        highest = self._highest
+        if highest is not None and tip.number < highest.number and known and known.place.hash == tip.hash:
+            # A tip that we have passed already, on the same chain: another node answers, one that lags behind.
+            raise ChainUnavailable(f"the node has fallen back from block {highest.number} to {tip.number}")
+        pending = await self._reader.pending()
+        self._highest = tip
+        return View(tip, None if pending is None else _waiting_natively(pending))
+
     async def _observe(self, subject: Subject) -> Observation:
-        view = await self._blocks.view()
+        view = await self._view.get()
         _check_not_behind(view.tip, subject)
-        first = subject.first_block
-        if first is None:
-            # Some blocks earlier: those may yet be replaced by others, with the payment in them.
-            first = max(0, await self._blocks.first_since(subject.since - CLOCKS, view.tip) - DEPTH)
-        start, blocks = first, list[Block]()
-        if subject.scanned is not None and subject.scanned[0] >= first:
-            start = subject.scanned[0]
-        last = min(view.tip.number, start + MOST_BLOCKS)
-        if start <= last:
-            blocks = await self._blocks.run(start, last, view.tip)
-        if start > first and subject.scanned is not None and blocks[0].place.hash != subject.scanned[1]:
-            # The chain has been rewritten further back than we read each time.
-            start, last = first, min(view.tip.number, first + MOST_BLOCKS)
-            blocks = await self._blocks.run(start, last, view.tip)
-        complete = last == view.tip.number or start > last
-        found = await self._found(subject, blocks)
+        part = await self._part(subject, view.tip)
+        complete = part.last == view.tip.number or part.start > part.last
         # Below the block that we go on from everything stands, by its hash; beyond the last one we have not looked yet.
         kept = [
             known
             for known in subject.known
-            if known.place is not None and (known.place.number < start or (not complete and known.place.number > last))
+            if known.place is not None
+            and (known.place.number < part.start or (not complete and known.place.number > part.last))
         ]
-        mined = {each.key: each for each in [*kept, *found]}
-        waiting = await self._waiting(subject, view, {tx_hash for tx_hash, _ in mined}, last)
+        mined = {each.key: each for each in [*kept, *_found(subject, part.blocks)]}
+        unplaced = await self._unplaced(subject, view, part, {tx_hash for tx_hash, _ in mined}, complete)
         return Observation(
             tip=view.tip,
-            transfers=[*mined.values(), *waiting],
+            transfers=[*mined.values(), *unplaced],
             complete=complete,
-            first_block=first,
-            scanned=_scanned(blocks, view.tip) or (subject.scanned if start > first else None),
+            first_block=part.first,
+            scanned=_scanned(part.blocks, view.tip) or (subject.scanned if part.start > part.first else None),
         )
 
-    async def _found(self, subject: Subject, blocks: Sequence[Block]) -> list[Transfer]:
-        found: list[Transfer] = []
-        for block in blocks:
-            if block.place.at < subject.since - CLOCKS:
-                continue
-            sent = block.received.get(_account(subject), ())
-            if sent and subject.token is None:
-                sent = await self._blocks.succeeded(block, sent)
-            found += [Transfer(each.tx_hash, each.index, each.amount, block.place) for each in sent]
-        return found
+    async def _part(self, subject: Subject, tip: Place) -> Part:
+        first = subject.first_block
+        if first is None:
+            first = await self._first_block(subject, tip)
+        start = first
+        if subject.scanned is not None and subject.scanned[0] >= first:
+            start = subject.scanned[0]
+        part = await self._read(first, start, tip)
+        if start > first and subject.scanned is not None and part.blocks[0].place.hash != subject.scanned[1]:
+            # The chain has been rewritten further back than we read each time: also where the request's time begins.
+            self._times.clear()
+            first = min(first, await self._first_block(subject, tip))
+            part = await self._read(first, first, tip)
+        return part
 
-    async def _waiting(self, subject: Subject, view: View, mined: set[str], last: int) -> list[Transfer]:
-        """What waits to be mined, and was known to wait and is not gone. Tokens show only when they are mined."""
+    async def _read(self, first: int, start: int, tip: Place) -> Part:
+        last = min(tip.number, start + MAX_BLOCKS)
+        end = tip.hash if last == tip.number else None
+        blocks = await self._blocks.run(start, last, end=end) if start <= last else []
+        return Part(first, start, last, blocks)
+
+    async def _unplaced(
+        self, subject: Subject, view: View, part: Part, mined: set[str], complete: bool
+    ) -> list[Transfer]:
+        """What waits to be mined, or may be further on than we have read. Tokens show only when they are mined."""
         waiting: dict[tuple[str, int], Transfer] = {}
         if view.pending is not None:
             for sent in view.pending.get(_account(subject), ()):
                 waiting[sent.tx_hash, sent.index] = Transfer(sent.tx_hash, sent.index, sent.amount, None)
-        # A node shows the next block, not all that waits: so about the others it is asked by name.
-        others = [each for each in subject.known if each.place is None and each.key not in waiting]
-        still = await self._blocks.waiting([each.tx_hash for each in others if each.tx_hash not in mined], last)
-        waiting.update({each.key: each for each in others if each.tx_hash in still})
+        # A node shows the next block, not all that waits; and what is not where it was may have moved. So it is asked by name.
+        others = [
+            Transfer(each.tx_hash, each.index, each.amount, None)
+            for each in subject.known
+            if (each.place is None or part.has_read(each.place))
+            and each.tx_hash not in mined
+            and each.key not in waiting
+        ]
+        names = sorted({each.tx_hash for each in others})
+        where = dict(zip(names, await self._reader.find(names), strict=True))
+        for each in others:
+            there = where[each.tx_hash]
+            if there is None:
+                if not complete:  # a node need not know yet what waits; what is not found until the end is gone
+                    waiting[each.key] = each
+            elif there.block is None or there.block > part.last:
+                waiting[each.key] = each
+            else:
+                _check_shown(each.tx_hash, there.block, part)
         return [each for each in waiting.values() if each.tx_hash not in mined]
 
-    async def address(self, text: str) -> str:
-        """In lower case. Mixed case carries a check sum (EIP-55), which must be right; the node does the hashing."""
-        if not re.fullmatch("0x[0-9a-fA-F]{40}", text):
-            raise ValueError("an address is 0x and 40 hexadecimal digits")
-        digits = text[2:]
-        if digits not in (digits.lower(), digits.upper()) and digits != await self._with_check_sum(digits.lower()):
-            raise ValueError("the address is mistyped: its upper and lower case do not fit its digits")
-        return text.lower()
+    async def _first_block(self, subject: Subject, tip: Place) -> int:
+        """Some blocks before the request was made: those may yet be replaced by others, with the payment in them."""
+        moment = subject.since - CLOCKS
+        low, high = 0, tip.number + 1
+        while low < high:
+            middle = (low + high) // 2
+            if await self._made_at(middle) < moment:
+                low = middle + 1
+            else:
+                high = middle
+        return max(0, low - DEPTH)
 
-    async def _with_check_sum(self, digits: str) -> str:
-        try:
-            hashed = await self._rpc.call("web3_sha3", f"0x{digits.encode().hex()}")
-        except ChainError as error:
-            raise ObserverError(str(error)) from None
-        if not isinstance(hashed, str) or not re.fullmatch("0x[0-9a-f]{64}", hashed):
-            raise ObserverError("the node's answer to web3_sha3 cannot be read")
-        return "".join(
-            digit.upper() if int(half, 16) >= 8 else digit for digit, half in zip(digits, hashed[2:], strict=False)
-        )
+    async def _made_at(self, n: int) -> datetime:
+        if n not in self._times:
+            self._times[n] = (await self._reader.header(n)).at
+            while len(self._times) > MAX_TIMES:
+                del self._times[next(iter(self._times))]
+        return self._times[n]
 
 
-def _account(subject: Subject) -> tuple[str | None, str]:
+def _account(subject: Subject) -> Account:
     """However it was written into the table, it is looked up in lower case."""
     return None if subject.token is None else subject.token.lower(), subject.address.lower()
+
+
+def _content(block: Block) -> Content:
+    """Native coin of what succeeded, and tokens. Payments to oneself are none."""
+    received: dict[Account, list[Sent]] = defaultdict(list)
+    for each in block.transactions:
+        if each.succeeded and each.value and each.to is not None and each.to != each.sender:
+            received[None, each.to].append(Sent(each.hash, -1, each.value))
+        for sent in each.transfers:
+            received[sent.token, sent.receiver].append(Sent(each.hash, sent.index, sent.amount))
+    return Content(dict(received), frozenset(each.hash for each in block.transactions))
+
+
+def _waiting_natively(block: Any) -> Received:
+    """What the transactions of a block that is not mined send. Nothing is final about it, and it has no receipts."""
+    received: dict[Account, list[Sent]] = defaultdict(list)
+    transactions = block.get("transactions") if isinstance(block, dict) else None
+    if not isinstance(transactions, list) or not all(isinstance(each, dict) for each in transactions):
+        raise ChainUnavailable("the node told of the pending block without its transactions")
+    for each in transactions:
+        amount, to = number(each.get("value")), each.get("to")
+        if amount and isinstance(to, str) and to.lower() != str(each.get("from")).lower():
+            received[None, to.lower()].append(Sent(str(each.get("hash")), -1, amount))
+    return dict(received)
+
+
+def _found(subject: Subject, blocks: Sequence[Kept[Content]]) -> list[Transfer]:
+    account = _account(subject)
+    return [
+        Transfer(sent.tx_hash, sent.index, sent.amount, block.place)
+        for block in blocks
+        if block.place.at >= subject.since - CLOCKS
+        for sent in block.content.received.get(account, ())
+    ]
+
+
+def _check_shown(tx_hash: str, n: int, part: Part) -> None:
+    """A transaction that the node has in a block which we have read is in that block, or the node contradicts itself."""
+    if part.start <= n <= part.last and tx_hash not in part.blocks[n - part.start].content.hashes:
+        raise Inconsistent(f"the node has transaction {tx_hash} in block {n}, and shows block {n} without it")
 
 
 def _check_not_behind(tip: Place, subject: Subject) -> None:
@@ -133,7 +259,7 @@ def _check_not_behind(tip: Place, subject: Subject) -> None:
         raise ObserverError(f"the node is at block {tip.number}, behind block {max(heights)} that was seen before")
 
 
-def _scanned(blocks: Sequence[Block], tip: Place) -> tuple[int, str] | None:
+def _scanned(blocks: Sequence[Kept[Content]], tip: Place) -> tuple[int, str] | None:
     """The last block that is deep enough in the chain not to be read again."""
     deep = [block.place for block in blocks if block.place.number <= tip.number - DEPTH]
     return (deep[-1].number, deep[-1].hash) if deep else None

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from apps.chain.blocks import Place
+
+__all__ = ["Observation", "Observer", "ObserverError", "Pace", "Place", "Subject", "Transfer"]
+
 
 class ObserverError(Exception):
     """The chain could not be seen, in whole or in part. It says nothing about what is there, so nothing may follow from it."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A block: its height, its hash, and when it says it was made."""
-
-    number: int
-    hash: str
-    at: datetime
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,8 @@ async def test_a_mistyped_address_is_refused(api: httpx.AsyncClient, desk: Desk)
     for field in ("address", "token"):
         refused = await api.post("/payment-requests", json=new(desk, **{field: mistyped}))
         assert (refused.status_code, refused.json()["detail"].partition(":")[0]) == (422, field)
-    with desk.anvil.hanging():
-        desk.service.observers[CHAIN]._rpc._client.timeout = httpx.Timeout(0.2)  # type: ignore[attr-defined]
-        assert (await api.post("/payment-requests", json=new(desk, address=mistyped))).status_code == 503
+    with desk.anvil.hanging():  # the node is not needed for it
+        assert (await api.post("/payment-requests", json=new(desk, address=mistyped))).status_code == 422
 
 
 CHAINS = ["bip122:000000000019d6689c085ae165831e93", "eip155:1", "x", "\ud800", "\0", "🎂", "", "x" * 101, None, 1]

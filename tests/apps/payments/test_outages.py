@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -95,12 +96,8 @@ def _without_transactions(method: str, params: Params, result: Any) -> Any:
     return {**result, "transactions": None} if method == "eth_getBlockByNumber" and params[1] else result
 
 
-def _without_logs(method: str, params: Params, result: Any) -> Any:
-    return None if method == "eth_getLogs" else result
-
-
 def _without_receipts(method: str, params: Params, result: Any) -> Any:
-    return None if method == "eth_getTransactionReceipt" else result
+    return None if method == "eth_getBlockReceipts" else result
 
 
 def _other_chain(method: str, params: Params, result: Any) -> Any:
@@ -123,7 +120,6 @@ def _no_time(method: str, params: Params, result: Any) -> Any:
 HALVES = [
     _without_block,
     _without_transactions,
-    _without_logs,
     _without_receipts,
     _other_chain,
     _other_parent,
@@ -166,8 +162,8 @@ async def test_a_node_that_lags_behind_takes_nothing_back(open_desk: OpenDesk, r
     relay.change = behind
     assert await desk.seen(request) == "confirmed"
     for observer in desk.service.observers.values():
-        observer._blocks._view = None  # type: ignore[attr-defined]
-        observer._blocks._blocks.clear()  # type: ignore[attr-defined]
+        observer._highest = None  # type: ignore[attr-defined]
+        observer._blocks.clear()  # type: ignore[attr-defined]
     assert await desk.seen(request) == "confirmed"
     assert [each.gone for each in await desk.settlements(request)] == [False]
 
@@ -207,8 +203,9 @@ async def test_ten_requests_cost_no_more_questions_than_one(open_desk: OpenDesk,
     relay.asked.clear()
     desk.mine(3)
     await desk.look()
-    assert len([method for method in relay.asked if method == "eth_getLogs"]) == 3
-    assert len(relay.asked) == 3 + 3 + 3, "three for the tip, and two for each new block"
+    methods = Counter(relay.asked)
+    assert methods.pop("eth_chainId") == 3, "of the tip, of what waits, of the new blocks"
+    assert methods == {"eth_getBlockByNumber": 2 + 3, "eth_getBlockReceipts": 3}
     assert [await desk.status(each) for each in requests] == ["pending"] * 10
 
 

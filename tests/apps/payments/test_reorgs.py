@@ -103,6 +103,51 @@ async def test_a_reorganisation_deeper_than_what_is_read_each_time_is_found(desk
     assert await desk.status(other) == "confirmed", "although it is in a block that had been read without it"
 
 
+@pytest.mark.parametrize("depth", [80, 300])
+@pytest.mark.parametrize("age", [0, 250])
+async def test_a_deep_reorganisation_leaves_nothing_confirmed_without_money(desk: Desk, depth: int, age: int) -> None:
+    """However long ago the requests were made, and whether the payment is lost, in another block, or where none was before."""
+    lost, moved, late = [await desk.ask(1000, minutes=600) for _ in range(3)]
+    desk.mine_many(age + 2)
+    snapshot = desk.anvil.call("evm_snapshot")
+    again = {"maxFeePerGas": hex(10**11), "maxPriorityFeePerGas": hex(10**9), "nonce": "0x0"}
+    await desk.pay(lost, 1000)
+    tx_hash = await desk.pay(moved, 1000, sender=desk.other, **again)
+    desk.mine_many(depth)
+    await _seen_to_the_end(desk)
+    assert [await desk.status(each) for each in (lost, moved, late)] == ["confirmed", "confirmed", "pending"]
+    desk.anvil.call("evm_revert", snapshot)
+    desk.mine_many(depth // 2)
+    assert await desk.pay(moved, 1000, sender=desk.other, **again) == tx_hash, "the same transaction, in another block"
+    await desk.pay(late, 1000)
+    desk.mine_many(depth // 2 + 1)
+    await _seen_to_the_end(desk)
+    assert [await desk.status(each) for each in (lost, moved, late)] == ["reorged", "confirmed", "confirmed"]
+    assert [(await desk.row(each))["received_amount"] for each in (lost, moved, late)] == [0, 1000, 1000]
+
+
+async def _seen_to_the_end(desk: Desk) -> None:
+    for _ in range(5):
+        await desk.look()
+
+
+async def test_a_deep_reorganisation_to_slower_blocks_is_read_from_where_the_requests_time_is_now(desk: Desk) -> None:
+    snapshot = desk.anvil.call("evm_snapshot")
+    desk.mine_many(200)
+    request = await desk.ask(1000)
+    assert await desk.seen(request) == "pending"
+    desk.mine_many(80)
+    assert await desk.seen(request) == "pending"
+    desk.anvil.call("evm_revert", snapshot)
+    desk.mine(5)
+    await desk.pay(request, 1000)
+    desk.mine()
+    assert desk.anvil.height() < (await desk.row(request))["first_block"], "far below where its time began before"
+    desk.mine_many(300)
+    await _seen_to_the_end(desk)
+    assert await desk.status(request) == "confirmed"
+
+
 async def test_a_payment_in_a_block_that_replaces_one_from_before_the_request_counts(desk: Desk) -> None:
     desk.mine(3)
     snapshot = desk.anvil.call("evm_snapshot")

@@ -1,0 +1,212 @@
+"""A block of an EVM chain, believed only when it proves itself. Pure.
+
+A node may answer with a part of a block as readily as with all of it: its indexes lag, a proxy cuts an answer short, a replica is
+new. An empty list means "nothing there" only if the header says so, too:
+
+- no transactions only with the root of an empty tree, and as many receipts as transactions, of the same block;
+- the gas of the receipts reaches the header's;
+- each bit of the header's logs bloom comes from a receipt, a receipt with a bloom has logs, and the logs are numbered without a gap.
+
+Whatever does not fit is ChainUnavailable, with the reason. The roots themselves are not computed: a node that invents a chain
+which agrees with itself is not found out here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .rpc import ChainUnavailable, number
+
+EMPTY_ROOT = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421"
+TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"  # Transfer(address,address,uint256)
+PLAIN_TRANSFER = 21_000  # gas
+MAX_AMOUNT = 2**256 - 1
+MAX_BLOCK = 2**63 - 1
+
+
+class Inconsistent(ChainUnavailable):
+    """The parts of the node's answer contradict one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block: its height, its hash, and when it says it was made."""
+
+    number: int
+    hash: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTransfer:
+    """A Transfer log of a token. Transfers of nothing, and to oneself, are left out.
+
+    `index` counts the transfers of one token to one receiver in a transaction: a position in the block would change when the
+    transaction is mined again elsewhere.
+    """
+
+    token: str
+    sender: str
+    receiver: str
+    amount: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """`to` is None where a contract is made. Addresses are in lower case."""
+
+    hash: str
+    sender: str
+    to: str | None
+    value: int
+    fee: int
+    succeeded: bool
+    transfers: Sequence[TokenTransfer]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    place: Place
+    parent: str
+    transactions: Sequence[Transaction]
+
+
+def place(told: Any, expected: int | None = None) -> Place:
+    """The block that a header is of."""
+    if told is None:
+        raise ChainUnavailable(f"the node has no block {'at all' if expected is None else expected}")
+    found = at_most(number(_field(told, "number")), MAX_BLOCK)
+    if expected is not None and found != expected:
+        raise Inconsistent(f"the node answered with block {found} where {expected} was asked for")
+    try:
+        made_at = datetime.fromtimestamp(number(_field(told, "timestamp")), UTC)
+    except (OverflowError, ValueError, OSError):
+        raise ChainUnavailable(f"the node dates block {found} as nobody can") from None
+    return Place(found, hash_(_field(told, "hash")), made_at)
+
+
+def block(told: Any, receipts: Any, expected: int) -> Block:
+    """A block from what a node says about it. Raises ChainUnavailable when that is not all of it."""
+    where = place(told, expected)
+    transactions = told.get("transactions")
+    if not isinstance(transactions, list):
+        raise Inconsistent(f"the node told of block {expected} without its transactions")
+    if bool(transactions) != (_field(told, "transactionsRoot") != EMPTY_ROOT):
+        said = f"{len(transactions)} transactions" if transactions else "no transactions"
+        raise Inconsistent(
+            f"the node shows {said} in block {expected}, and the block's transactionsRoot says otherwise"
+        )
+    by_hash = _receipts(where, transactions, receipts)
+    _check_header(told, where, list(by_hash.values()))
+    return Block(
+        where, hash_(_field(told, "parentHash")), tuple(_transaction(where, each, by_hash) for each in transactions)
+    )
+
+
+def _receipts(where: Place, transactions: Sequence[Any], receipts: Any) -> dict[Any, dict[str, Any]]:
+    """By transaction, in the order of the transactions."""
+    if receipts is None or not isinstance(receipts, list):
+        raise Inconsistent(f"the node has no receipts of block {where.number}")
+    if len(receipts) != len(transactions):
+        raise Inconsistent(
+            f"the node has {len(receipts)} receipts of the {len(transactions)} transactions of block {where.number}"
+        )
+    by_hash = {_field(each, "transactionHash"): each for each in receipts}
+    hashes = [hash_(_field(each, "hash")) for each in transactions]
+    if set(hashes) != by_hash.keys() or len(by_hash) != len(receipts):
+        raise Inconsistent(f"the receipts of block {where.number} are not those of its transactions")
+    if any(_field(each, "blockHash") != where.hash for each in receipts):
+        raise Inconsistent(f"the receipts of block {where.number} are of another block of that height")
+    if any(each.get("blockHash", where.hash) != where.hash for each in transactions):
+        raise Inconsistent(f"the transactions of block {where.number} are of another block of that height")
+    return {tx_hash: by_hash[tx_hash] for tx_hash in hashes}
+
+
+def _check_header(told: Any, where: Place, receipts: Sequence[dict[str, Any]]) -> None:
+    reached = max((number(_field(each, "cumulativeGasUsed")) for each in receipts), default=0)
+    if reached < number(_field(told, "gasUsed")):
+        raise Inconsistent(f"the transactions of block {where.number} used less gas than the block: some are missing")
+    blooms, logged = 0, 0
+    for receipt in receipts:
+        logs, bloom = receipt.get("logs"), number(_field(receipt, "logsBloom"))
+        if not isinstance(logs, list) or bool(logs) != bool(bloom):
+            raise Inconsistent(f"a receipt of block {where.number} has a logs bloom that its logs do not fit")
+        for log in logs:
+            if _field(log, "blockHash") != where.hash or log.get("removed"):
+                raise Inconsistent(f"the node told of logs of another block than {where.number}")
+            if number(_field(log, "logIndex")) != logged:
+                raise Inconsistent(f"log {logged} of block {where.number} is missing")
+            logged += 1
+        blooms |= bloom
+    if number(_field(told, "logsBloom")) & ~blooms:
+        raise Inconsistent(f"block {where.number} has logs, and the node does not show all of them")
+
+
+def _transaction(where: Place, told: Any, receipts: dict[Any, dict[str, Any]]) -> Transaction:
+    receipt, to = receipts[told["hash"]], told.get("to")
+    price = receipt.get("effectiveGasPrice", told.get("gasPrice"))  # the older nodes have only the latter
+    return Transaction(
+        hash=told["hash"],
+        sender=address(told.get("from")),
+        to=None if to is None else address(to),
+        value=at_most(number(told.get("value")), MAX_AMOUNT),
+        fee=at_most(number(receipt.get("gasUsed")) * number(price), MAX_AMOUNT),
+        succeeded=_succeeded(told, receipt),
+        transfers=_transfers(receipt["logs"]),
+    )
+
+
+def _succeeded(told: Any, receipt: dict[str, Any]) -> bool:
+    if receipt.get("status") is not None:
+        return number(receipt["status"]) == 1
+    # Before Byzantium (2017) receipts had a state root instead. What failed had used up all of its gas.
+    hash_(receipt.get("root"))
+    used = number(receipt.get("gasUsed"))
+    return used < number(told.get("gas")) or used == PLAIN_TRANSFER
+
+
+def _transfers(logs: Sequence[Any]) -> Sequence[TokenTransfer]:
+    """Anybody may log what only looks like a transfer: other shapes are passed over, not complained about."""
+    counted: Counter[tuple[str, str]] = Counter()
+    found = []
+    for log in logs:
+        topics, data = log.get("topics"), _field(log, "data")
+        if not isinstance(topics, list) or len(topics) != 3 or topics[0] != TRANSFER or len(data) != 66:
+            continue
+        token, amount = address(_field(log, "address")), number(data)
+        sender, receiver = (f"0x{str(topic)[-40:].lower()}" for topic in topics[1:])
+        if amount and sender != receiver:
+            found.append(TokenTransfer(token, sender, receiver, amount, counted[token, receiver]))
+            counted[token, receiver] += 1
+    return tuple(found)
+
+
+def hash_(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("0x[0-9a-f]{64}", value):
+        raise ChainUnavailable(f"the node said {str(value)[:40]!r} where a hash belongs")
+    return value
+
+
+def address(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("0x[0-9a-fA-F]{40}", value):
+        raise ChainUnavailable(f"the node said {str(value)[:60]!r} where an address belongs")
+    return value.lower()
+
+
+def at_most(value: int, most: int) -> int:
+    if value > most:
+        raise ChainUnavailable(f"the node said {hex(value)[:40]} where a smaller number belongs")
+    return value
+
+
+def _field(told: Any, name: str) -> str:
+    value = told.get(name) if isinstance(told, dict) else None
+    if not isinstance(value, str):
+        raise ChainUnavailable(f"the node's answer cannot be read: {name} is missing")
+    return value

@@ -1,0 +1,120 @@
+"""A node that answers wrongly instead of not at all: requests stay as they are until it has recovered, and the log says why."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from uuid import UUID
+
+import pytest
+
+from apps.chain.anvil import Anvil
+from apps.chain.rpc import MAX_ANSWER
+from apps.payments.token import transfer
+from tests.apps.chain.hostile import Hostile, hostile_to
+from tests.apps.payments.desk import Desk
+
+pytestmark = pytest.mark.asyncio
+
+OpenDesk = Callable[..., Awaitable[Desk]]
+
+# How it misbehaves, and what the log must say about it.
+MODES = {
+    "empty logs": "a logs bloom that its logs do not fit",
+    "some logs": "a logs bloom that its logs do not fit",
+    "empty logs and blooms": "does not show all of them",
+    "empty blocks": "the block's transactionsRoot says otherwise",
+    "one transaction fewer": "used less gas than the block",
+    "wrong roots": "the block's transactionsRoot says otherwise",
+    "lagging index": "the node has 0 receipts of the 1 transactions of block 1",
+    "no receipts": "the node has no receipts of block",
+    "another chain": "is one of chain 4711, not 31337",
+    "drip": "in time",
+    "endless body": f"longer than {MAX_ANSWER} bytes",
+}
+
+
+@pytest.fixture
+def hostile(anvil: Anvil) -> Iterator[Hostile]:
+    with hostile_to(anvil.url) as hostile:
+        yield hostile
+
+
+async def paid_and_unpaid(desk: Desk, token: str) -> list[UUID]:
+    """One that is confirmed; two that were paid in time, in native coin and in a token; one that was not paid. All of them are
+    over, and only the first has been looked at since."""
+    desk.mine(2)
+    confirmed = await desk.ask(1000, minutes=5)
+    await desk.pay(confirmed, 1000)
+    transfer(desk.anvil, desk.other, token, desk.payer, 1)
+    desk.mine()
+    await seen_as(desk, [confirmed], ["confirmed"])
+    natively, in_token = await desk.ask(1000, minutes=5), await desk.ask(1000, token=token, minutes=5)
+    unpaid = await desk.ask(1000, minutes=5)
+    await desk.pay(natively, 1000)
+    transfer(desk.anvil, desk.other, token, (await desk.row(in_token))["address"], 1000)
+    desk.mine()
+    desk.clock.advance(minutes=10)
+    desk.mine()
+    return [confirmed, natively, in_token, unpaid]
+
+
+async def seen_as(desk: Desk, requests: list[UUID], expected: list[str]) -> None:
+    """After some looks: on a busy machine one of them may not be over in time."""
+    for _ in range(20):
+        await desk.look()
+        if await statuses(desk, requests) == expected:
+            return
+    assert await statuses(desk, requests) == expected
+
+
+async def statuses(desk: Desk, requests: list[UUID]) -> list[str]:
+    return [await desk.status(each) for each in requests]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_node_that_answers_wrongly_moves_nothing_and_nothing_is_lost(
+    open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    desk = await open_desk(hostile.url, OBSERVER_TIMEOUT_SECONDS="1" if mode == "drip" else "20")
+    requests = await paid_and_unpaid(desk, desk.deploy_token())
+    hostile.mode = mode
+    desk.service.observers["eip155:31337"]._blocks.clear()  # type: ignore[attr-defined]  # as after a restart
+    for _ in range(2):
+        await desk.look()
+        assert await statuses(desk, requests) == ["confirmed", "pending", "pending", "pending"]
+    assert [each.gone for each in await desk.settlements(requests[0])] == [False]
+    said = {getattr(record, "error", "") for record in caplog.records if record.message == "Observation failed"}
+    assert any(MODES[mode] in each for each in said), said
+    assert hostile.sent < 3 * MAX_ANSWER, "what is read of an answer is bounded"
+    hostile.mode = None
+    await seen_as(desk, requests, ["confirmed", "confirmed", "confirmed", "expired"])
+
+
+async def test_a_known_payment_that_a_node_shows_nowhere_is_asked_for_by_name_before_it_is_gone(
+    open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = await open_desk(hostile.url)
+    request = await desk.ask(1000)
+    await desk.pay(request, 1000)
+    desk.mine()
+    await seen_as(desk, [request], ["confirmed"])
+    hostile.mode = "contradiction"
+    desk.service.observers["eip155:31337"]._blocks.clear()  # type: ignore[attr-defined]
+    for _ in range(3):
+        assert await desk.seen(request) == "confirmed"
+    errors = [str(getattr(record, "error", "")) for record in caplog.records]
+    assert any("in block 1, and shows block 1 without it" in each for each in errors)
+    assert [each.gone for each in await desk.settlements(request)] == [False]
+
+
+@pytest.mark.parametrize("mode", ["batch limit", "slow"])
+async def test_a_node_that_answers_only_little_at_a_time_is_asked_for_little(
+    open_desk: OpenDesk, hostile: Hostile, mode: str
+) -> None:
+    """Also by a replica that has just started: it does not ask for ever for more than the node can answer in time."""
+    desk = await open_desk(hostile.url, OBSERVER_TIMEOUT_SECONDS="1" if mode == "slow" else "20")
+    requests = await paid_and_unpaid(desk, desk.deploy_token())
+    desk.mine(40)
+    desk.service.observers["eip155:31337"]._blocks.clear()  # type: ignore[attr-defined]
+    hostile.mode = mode
+    await seen_as(desk, requests, ["confirmed", "confirmed", "confirmed", "expired"])
