@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from trueup.jobs.context import Context, injected
     from trueup.jobs.definition import Job
+    from trueup.jobs.exhausted import Exhausted
     from trueup.jobs.handle import Enqueued, Handle
     from trueup.jobs.job import Draft
     from trueup.jobs.limits import Limit
@@ -58,6 +59,7 @@ _HOME = {
     "DuplicateJob": "trueup.errors",
     "EmbeddedUnavailable": "trueup.errors",
     "Enqueued": "trueup.jobs.handle",
+    "Exhausted": "trueup.jobs.exhausted",
     "Failed": "trueup.reconcile.failed",
     "GiveUp": "trueup.jobs.outcome",
     "Handle": "trueup.jobs.handle",
@@ -101,6 +103,7 @@ __all__ = [
     "DuplicateJob",
     "EmbeddedUnavailable",
     "Enqueued",
+    "Exhausted",
     "Failed",
     "GiveUp",
     "Handle",

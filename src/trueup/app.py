@@ -24,6 +24,7 @@ from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, Result
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
 from trueup.jobs.definition import ExecutorSource, Job, UniqueKey, checked_name
+from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
@@ -123,12 +124,13 @@ class App:
         unique_for: Duration | None = None,
         on_conflict: OnConflict = "keep",
         executor: ExecutorSource | None = None,
+        exhausted: OnExhausted | None = None,
     ) -> Declare: ...
     def job(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Declare a job: `@app.job` or `@app.job(queue=…, retry=…, timeout=…, …)`.
 
         A coroutine function runs on the event loop, a plain one in a thread, or on `executor`. `limit`, `rate` and `fair_by`
-        hold for the whole fleet.
+        hold for the whole fleet. `exhausted` is called in the transaction that makes the job a dead letter.
         """
         options["local_names"] = sys._getframe(1).f_locals
         return Declare(self, options) if function is None else self._declare(function, options)

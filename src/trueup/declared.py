@@ -9,6 +9,7 @@ from trueup.backoff import Retry
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import Job
+from trueup.jobs.exhausted import OnExhausted
 from trueup.schedule_operations import Policy
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
@@ -30,6 +31,7 @@ class ScheduleOptions(Policy, total=False):
     retry: Retry | None
     timeout: Duration | None
     priority: int
+    exhausted: OnExhausted | None
     lease: Backend | None
     lease_ttl: Duration | None
     lease_step: Duration

@@ -21,6 +21,8 @@ POINTS = (
     "after_handler",
     "before_finish",
     "after_finish",
+    "in_exhausted",
+    "after_exhausted",
     "before_commit",
     "after_commit",
     "before_rescue",

@@ -20,6 +20,7 @@ PAST = {
     "retry": "retried",
     "snooze": "snoozed",
     "release": "released",
+    "defer": "deferred",
     "rescue": "rescued",
     "bury": "buried",
     "drop": "dropped",

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.store.desk import Desk, failure
+from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import MOST_ERRORS
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.states import MOVES
@@ -28,6 +29,13 @@ FINISHES: dict[str, Finish] = {
     "retry": lambda jobs, holder, mine: jobs.retry(holder, mine, [MINUTE] * len(mine), [failure()] * len(mine)),
     "snooze": lambda jobs, holder, mine: jobs.snooze(holder, mine, [MINUTE] * len(mine)),
     "release": lambda jobs, holder, mine: jobs.release(holder, mine, ["default"] * len(mine), [""] * len(mine)),
+    "defer": lambda jobs, holder, mine: jobs.defer(
+        holder,
+        mine,
+        [MINUTE] * len(mine),
+        [Exhausting("why", "ValueError", "boom")] * len(mine),
+        [[failure()]] * len(mine),
+    ),
     "bury": lambda jobs, holder, mine: jobs.bury(holder, mine, ["why"] * len(mine), [failure()] * len(mine)),
     "drop": lambda jobs, holder, mine: jobs.drop(holder, mine, ["why"] * len(mine)),
 }
@@ -101,7 +109,7 @@ async def test_an_attempt_is_counted_when_the_job_is_claimed(desk: Desk) -> None
     assert job.attempt == (await desk.row(job_id))["attempt"] == 1
 
 
-@pytest.mark.parametrize(("move", "attempt"), [("retry", 1), ("snooze", 0), ("release", 0)])
+@pytest.mark.parametrize(("move", "attempt"), [("retry", 1), ("snooze", 0), ("release", 0), ("defer", 0)])
 async def test_only_a_failure_costs_an_attempt(desk: Desk, move: str, attempt: int) -> None:
     job = await desk.running()
     await finish(desk, move, job)

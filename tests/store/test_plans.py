@@ -18,6 +18,7 @@ from tests.jobs.claimed import claimed
 from tests.store.desk import failure
 from tests.support.database import TestServer
 from trueup.clock import DatabaseClock
+from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.limits import Controls, Limit
 from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
@@ -165,6 +166,7 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.held(HOLDER, ids)
     await jobs.complete(HOLDER, mine, [None] * 20)
     await jobs.retry(HOLDER, mine, [aging] * 20, [failure()] * 20)
+    await jobs.defer(HOLDER, mine, [aging] * 20, [Exhausting("why", "", "")] * 20, [[failure()]] * 20)
     await jobs.snooze(HOLDER, mine, [aging] * 20)
     await jobs.release(HOLDER, mine, ["default"] * 20, [""] * 20)
     await jobs.bury(HOLDER, mine, [""] * 20, [failure()] * 20)

@@ -90,6 +90,24 @@ class JobReleased(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JobDeferred(Event):
+    """running -> queued, to be buried later: its `exhausted=` failed (`error`), or the worker stopped before it was called.
+
+    The handler is not called again. `tries` calls of `exhausted=` have failed so far; after the tenth the job is buried without it.
+    """
+
+    name = "job.deferred"
+    job_id: int
+    kind: str
+    queue: str
+    reason: str
+    tries: int
+    delay_ms: float
+    error_type: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobBuried(Event):
     """running -> dead."""
 
@@ -129,6 +147,7 @@ class JobRescued(Event):
     held_by: str
     host: str
     pid: int
+    exhausting: bool = False  # that was its last attempt: a worker that knows its kind calls `exhausted=` and buries it
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from trueup.backoff import Retry
 from trueup.errors import InvalidArguments, LostClaim
+from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import Failure
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.outcome import (
@@ -17,6 +18,7 @@ from trueup.jobs.outcome import (
     Interrupted,
     Misplaced,
     Outcome,
+    Over,
     Raised,
     Returned,
     RunSkipped,
@@ -49,7 +51,28 @@ class SnoozeFor:
 @dataclass(frozen=True, slots=True)
 class Bury:
     reason: str
-    failure: Failure
+    failure: Failure | None  # None: it is stored already
+    also: Failure | None = None  # of `exhausted=`
+
+    @property
+    def failures(self) -> list[Failure]:
+        return [each for each in (self.failure, self.also) if each is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """Only `exhausted=` is left, and is called later."""
+
+    delay: timedelta
+    exhausting: Exhausting
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """Nothing is to be written: it was buried together with what `exhausted=` wrote."""
+
+    bury: Bury
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +94,7 @@ class Nothing:
     lost: bool = False
 
 
-Move = Complete | RetryAfter | SnoozeFor | Bury | Drop | Release | Nothing
+Move = Complete | RetryAfter | SnoozeFor | Bury | Defer | Drop | Release | Buried | Nothing
 
 MIN_SNOOZE = timedelta(milliseconds=1)  # or a handler that always asks for none would keep a worker going in circles
 DONE_WITHOUT_RESULT = Complete(None)
@@ -83,6 +106,8 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
             return Complete(result) if result is not None else DONE_WITHOUT_RESULT
         case Finished():
             return Nothing()
+        case Over(reason):
+            return Bury(reason, None)
         case Stopped():
             return Drop("stopped")
         case Interrupted():
@@ -123,3 +148,30 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
     if job.attempt >= job.max_attempts:
         return Bury("out of attempts", failure)
     return RetryAfter(retry.wait(job.attempt, rng), failure)
+
+
+def after_exhausted_failed(error: BaseException, job: ClaimedJob, bury: Bury, rng: random.Random) -> Move:
+    """`exhausted=` raised, ran too long or was refused: later again, and after the last try the job is buried without it."""
+    exhausting = exhausting_of(job, bury)
+    failure = Failure.of(error, job.attempt)
+    said = f"{bury.reason}, and exhausted= failed: {failure.type}: {failure.message}"
+    failure = replace(failure, message=f"in exhausted=: {failure.message}")
+    error.__traceback__ = None
+    tries = exhausting.tries + 1
+    if tries >= TRIES.max_attempts or isinstance(error, GiveUp):
+        return Bury(said, bury.failure, failure)
+    failures = (failure,) if bury.failure is None else (bury.failure, failure)
+    return Defer(TRIES.wait(tries, rng), replace(exhausting, tries=tries), failures)
+
+
+def exhausted_elsewhere(job: ClaimedJob, bury: Bury) -> Defer:
+    """This worker stops: another one calls `exhausted=`, at once."""
+    return Defer(timedelta(), exhausting_of(job, bury), () if bury.failure is None else (bury.failure,))
+
+
+def exhausting_of(job: ClaimedJob, bury: Bury) -> Exhausting:
+    known = Exhausting.of(job)
+    if known is not None:
+        return known
+    assert bury.failure is not None
+    return Exhausting(bury.reason, bury.failure.type, bury.failure.message)

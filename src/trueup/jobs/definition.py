@@ -14,6 +14,7 @@ from trueup.backoff import JOB_RETRY, Retry
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.arguments import Arguments
+from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
@@ -79,6 +80,7 @@ class Job(Generic[P, R]):
         unique_for: Duration | None = None,
         on_conflict: OnConflict = "keep",
         executor: ExecutorSource | None = None,
+        exhausted: OnExhausted | None = None,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         self.kind = checked_name("job name", name or function.__name__)
@@ -99,6 +101,12 @@ class Job(Generic[P, R]):
             raise ConfigError(
                 f"job {self.kind!r}: executor= takes a plain function without a Context; it may run in another process"
             )
+        if exhausted is not None and not callable(exhausted):
+            raise ConfigError(
+                f"job {self.kind!r}: exhausted= takes a function of one argument, the Exhausted job, not {exhausted!r:.60}"
+            )
+        self.exhausted: Any = exhausted
+        self.exhausted_is_async = iscoroutinefunction(exhausted)
         self._enqueuer = enqueuer
         self._defaults = _checked(
             self, Options(priority=priority, unique=unique, unique_for=_optional(unique_for), on_conflict=on_conflict)

@@ -56,6 +56,7 @@ class ClaimedJob:
         None  # when that tick was due; of any other job, when it was claimed before its first snooze
     )
     asked_to_stop: bool = False  # while it ran before: it failed or was handed back before it could be stopped
+    exhausting: str | None = None  # the handler is over, and only `exhausted=` is left to be called; see jobs.exhausted
 
     @property
     def lateness(self) -> timedelta:

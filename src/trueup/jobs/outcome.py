@@ -95,7 +95,14 @@ class Finished:
     """Already committed as done together with the handler's own writes."""
 
 
-Outcome = Returned | Raised | Undone | Stopped | Interrupted | Misplaced | Finished
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The handler was not called: all its attempts are used up or given up, and only `exhausted=` is left."""
+
+    reason: str
+
+
+Outcome = Over | Returned | Raised | Undone | Stopped | Interrupted | Misplaced | Finished
 
 
 class JobTimeout(Portable, TimeoutError):

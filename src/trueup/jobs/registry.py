@@ -36,6 +36,10 @@ class Registry:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def exhausted(self) -> tuple[str, ...]:
+        """The kinds that have `exhausted=`."""
+        return tuple(job.kind for job in self._jobs.values() if job.exhausted is not None)
+
     def queues(self) -> list[str]:
         """The queues its jobs go to by default, sorted."""
         return sorted({job.queue for job in self._jobs.values()})

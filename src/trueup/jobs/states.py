@@ -26,6 +26,7 @@ MOVES: dict[str, tuple[JobState, JobState]] = {
     "retry": (JobState.RUNNING, JobState.QUEUED),
     "snooze": (JobState.RUNNING, JobState.QUEUED),
     "release": (JobState.RUNNING, JobState.QUEUED),
+    "defer": (JobState.RUNNING, JobState.QUEUED),
     "rescue": (JobState.RUNNING, JobState.QUEUED),
     "bury": (JobState.RUNNING, JobState.DEAD),
     "drop": (JobState.RUNNING, JobState.CANCELLED),

@@ -38,6 +38,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.JobRetried: Entry(WARNING, "job retried"),
         events.JobSnoozed: Entry(INFO, "job snoozed"),
         events.JobReleased: Entry(INFO, "job released"),
+        events.JobDeferred: Entry(ERROR, "job's exhausted= failed"),
         events.JobBuried: Entry(ERROR, "job buried"),
         events.JobDropped: Entry(INFO, "job dropped"),
         events.JobRescued: Entry(WARNING, "job rescued"),

@@ -34,12 +34,15 @@ class Declaration:
     lanes: tuple[str, ...]
     schedules: tuple[Entry, ...]
     reconcilers: tuple[str, ...]
+    exhausted: tuple[str, ...] = ()  # the kinds that have `exhausted=`
 
     @property
     def digest(self) -> str:
         """Equal for equal declarations; the release's name does not count, because it changes when nothing else does."""
         entries = [_entry(entry) for entry in self.schedules]
         names = [sorted(each) for each in (self.queues, self.kinds, self.lanes, self.reconcilers)]
+        if self.exhausted:  # equal code has the digest that releases without `exhausted=` gave it
+            names.append(sorted(self.exhausted))
         content = orjson.dumps([self.service, names, sorted(entries)])
         return hashlib.sha256(content).hexdigest()
 
@@ -84,6 +87,7 @@ class Declarations:
             lanes=list(declaration.lanes),
             schedules=[entry.name for entry in declaration.schedules],
             reconcilers=list(declaration.reconcilers),
+            exhausted=list(declaration.exhausted),
             started_at=started_at,
         )
         moment = rows[0][0]

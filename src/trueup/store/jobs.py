@@ -12,6 +12,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from trueup.clock import Clock
+from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import MOST_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
 from trueup.store.line import Answered
@@ -50,6 +51,7 @@ class Rescued:
     host: str
     pid: int
     state: str
+    exhausting: bool = False  # queued for its `exhausted=` alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,37 @@ class Jobs:
         )
 
     async def bury(
-        self, holder: UUID, jobs: Sequence[ClaimedJob], reasons: Sequence[str], failures: Sequence[Failure]
+        self,
+        holder: UUID,
+        jobs: Sequence[ClaimedJob],
+        reasons: Sequence[str],
+        failures: Sequence[Failure | Sequence[Failure]],
     ) -> set[int]:
         """running -> dead."""
-        errors = [failure.to_json() for failure in failures]
+        errors = [each.to_json() if isinstance(each, Failure) else errors_json(each) for each in failures]
         return await self._finish(
             "jobs/bury", holder, jobs, reasons=list(reasons), errors=errors, most_errors=MOST_ERRORS
+        )
+
+    async def defer(
+        self,
+        holder: UUID,
+        jobs: Sequence[ClaimedJob],
+        delays: Sequence[timedelta],
+        exhausting: Sequence[Exhausting],
+        failures: Sequence[Sequence[Failure]],
+    ) -> set[int]:
+        """running -> queued, with only `exhausted=` left to be called; the attempt is given back."""
+        return await self._finish(
+            "jobs/defer",
+            holder,
+            jobs,
+            delays=[delay.total_seconds() for delay in delays],
+            exhausting=[each.to_json() for each in exhausting],
+            errors=[errors_json(each) for each in failures],
+            most_errors=MOST_ERRORS,
+            aging=self._aging,
+            channel=self._statements.channel,
         )
 
     async def drop(
@@ -165,9 +192,12 @@ class Jobs:
         )
         return dict(rows)
 
-    async def rescue(self) -> list[Rescued]:
-        """Take the jobs of every worker whose lease has passed."""
-        return [Rescued(*row) for row in await self._fetch("jobs/rescue", most_errors=MOST_ERRORS)]
+    async def rescue(self, exhausts: Iterable[str] = ()) -> list[Rescued]:
+        """Take the jobs of every worker whose lease has passed. `exhausts`: kinds with `exhausted=`, beside those declared."""
+        rows = await self._fetch(
+            "jobs/rescue", most_errors=MOST_ERRORS, max_tries=TRIES.max_attempts, exhausts=list(exhausts)
+        )
+        return [Rescued(*row) for row in rows]
 
     async def stopping(self, holder: UUID) -> set[tuple[int, int]]:
         """(id, term) of this holder's jobs that somebody asked to stop."""
@@ -219,6 +249,10 @@ class Jobs:
 
     async def _fetch(self, statement: str, **params: Any) -> Rows:
         return await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})
+
+
+def errors_json(failures: Sequence[Failure]) -> str:
+    return f"[{','.join(failure.to_json() for failure in failures)}]"
 
 
 def _ids(rows: Rows) -> set[int]:

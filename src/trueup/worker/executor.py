@@ -22,19 +22,22 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.errors import InvalidArguments, LostClaim
 from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
-from trueup.jobs.context import Context, RunPort
-from trueup.jobs.decide import decide
+from trueup.jobs.context import Context
+from trueup.jobs.decide import Bury, Move, decide
 from trueup.jobs.definition import Job, stored_key
+from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import describe, type_name
 from trueup.jobs.job import ClaimedJob
-from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Raised, Returned, Stopped, Undone
+from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Over, Raised, Returned, Stopped, Undone
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.lost import Lost
 from trueup.tick import Tick
 from trueup.worker.calling import Caller, is_own_ending
+from trueup.worker.exhausting import Exhauster
 from trueup.worker.finisher import Finisher
 from trueup.worker.hand import Hand, Run
+from trueup.worker.transactions import Port
 
 BREATH = 25  # jobs a runner may do before the loop gets a turn, when handlers never wait for anything
 
@@ -46,7 +49,7 @@ class Executor:
         registry: Registry,
         finisher: Finisher,
         events: Events,
-        port: RunPort,
+        port: Port,
         *,
         result_limit: int,
         on_room: Callable[[], None],
@@ -64,6 +67,7 @@ class Executor:
         self.low_water = low_water
         self.caller = Caller(events)
         self._random = random.Random()  # noqa: S311 - jitter of retries
+        self._exhausting = Exhauster(port, self.caller, self._random)
         self._runners: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
@@ -155,8 +159,13 @@ class Executor:
         self.started += 1
         definition = self._registry[job.kind]
         outcome: Outcome = Interrupted()  # should this process end here, it has nothing else to say
+        move: Move | None = None
         try:
             outcome = await self._outcome(run, definition)
+            if definition.exhausted is not None and run.cancelled != "lost":
+                move = decide(outcome, job, definition.retry, self._random)
+                if isinstance(move, Bury):
+                    move = await self._exhausting.bury(run, definition, move)
         except Exception as error:  # ours, not the handler's: the job must not stay running for ever because of it
             outcome = Raised(error)
         finally:
@@ -169,7 +178,8 @@ class Executor:
             if faults.ARMED:
                 faults.hit("after_handler")
             if run.cancelled != "lost":
-                self._finisher.put(run, decide(outcome, job, definition.retry, self._random), uncertain=run.uncertain)
+                move = move or decide(outcome, job, definition.retry, self._random)
+                self._finisher.put(run, move, uncertain=run.uncertain)
             else:
                 self._finisher.lost(run)
         if run.cancelled is not None or task.cancelling():
@@ -186,6 +196,8 @@ class Executor:
             return Raised(error)
         if job.asked_to_stop:
             return Stopped()
+        if (exhausting := Exhausting.of(job)) is not None:
+            return Over(exhausting.reason)
         if self._events.wants(JobStarted):
             self._events.emit(
                 JobStarted(job.id, job.kind, job.queue, job.attempt, job.term, job.lateness.total_seconds() * 1000)

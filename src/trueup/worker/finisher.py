@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from trueup import faults
@@ -25,6 +25,7 @@ from trueup.events import (
     JobBuried,
     JobClaimLost,
     JobCompleted,
+    JobDeferred,
     JobDropped,
     JobFinishRefused,
     JobReleased,
@@ -32,7 +33,8 @@ from trueup.events import (
     JobRetried,
     JobSnoozed,
 )
-from trueup.jobs.decide import Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor
+from trueup.jobs.decide import Buried, Bury, Complete, Defer, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor
+from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import Failure, describe
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.states import JobState
@@ -102,6 +104,9 @@ class Finisher(Service):
                 return
             if self.events.wants(JobCompleted):
                 self.events.emit(_completed(run.job, elapsed() - run.started))
+        if isinstance(move, Buried):
+            self.events.emit(_buried(run.job, move.bury))
+        if isinstance(move, Nothing | Buried):
             if run.job.lane != run.job.queue:
                 self._on_freed({run.job.lane})
             return
@@ -130,7 +135,7 @@ class Finisher(Service):
         while batch := self._next():
             if faults.ARMED:
                 faults.hit("before_finish")
-            for cls in (Complete, RetryAfter, SnoozeFor, Bury, Drop, Release):
+            for cls in (Complete, RetryAfter, SnoozeFor, Bury, Defer, Drop, Release):
                 group = [ended for ended in batch if type(ended.move) is cls]
                 if group:
                     await self._settle(group)
@@ -180,8 +185,11 @@ class Finisher(Service):
             states = await self._jobs.ended_as_mine(life.holder, [ended.job for ended in unsure])
             written |= states.keys()
             for ended in unsure:
-                if states.get(ended.job.id) == JobState.DONE:
-                    ended.move = Complete(None)
+                match states.get(ended.job.id), ended.move:
+                    case JobState.DONE, _:
+                        ended.move = Complete(None)
+                    case JobState.DEAD, Defer(exhausting=exhausting):  # so the commit that broke did happen
+                        ended.move = Bury(exhausting.reason, None)
         self._forget(ours, foreign)
         self._report(ours, foreign, written)
 
@@ -262,7 +270,18 @@ class Finisher(Service):
                 return await self._jobs.snooze(life.holder, jobs, [m.delay for m in moves if isinstance(m, SnoozeFor)])
             case Bury():
                 buried = [m for m in moves if isinstance(m, Bury)]
-                return await self._jobs.bury(life.holder, jobs, [m.reason for m in buried], [m.failure for m in buried])
+                return await self._jobs.bury(
+                    life.holder, jobs, [m.reason for m in buried], [m.failures for m in buried]
+                )
+            case Defer():
+                later = [m for m in moves if isinstance(m, Defer)]
+                return await self._jobs.defer(
+                    life.holder,
+                    jobs,
+                    [m.delay for m in later],
+                    [m.exhausting for m in later],
+                    [m.failures for m in later],
+                )
             case Drop():
                 drops = [m for m in moves if isinstance(m, Drop)]
                 return await self._jobs.drop(
@@ -273,7 +292,7 @@ class Finisher(Service):
                 return await self._jobs.release(
                     life.holder, jobs, [m.lane for m in releases], [m.key for m in releases]
                 )
-            case Nothing():
+            case Buried() | Nothing():
                 return set()
 
     def _done(self, ended: Ended) -> list[Event]:
@@ -298,13 +317,16 @@ class Finisher(Service):
             case SnoozeFor(delay):
                 self._on_delay(delay)
                 return [JobSnoozed(job.id, job.kind, job.queue, delay.total_seconds() * 1000)]
-            case Bury(reason, failure):
-                return [JobBuried(job.id, job.kind, job.queue, job.attempt, reason, failure.type, failure.message)]
+            case Bury():
+                return [_buried(job, move)]
+            case Defer(delay, exhausting, failures):
+                self._on_delay(delay)
+                return [_deferred(job, delay, exhausting, failures)]
             case Drop(reason):
                 return [JobDropped(job.id, job.kind, job.queue, reason)]
             case Release():
                 return [JobReleased(job.id, job.kind, job.queue)]
-            case Nothing():
+            case Buried() | Nothing():
                 return []
 
 
@@ -312,8 +334,10 @@ def _size(move: Move) -> int:
     match move:
         case Complete(str() as result):
             return len(result)
-        case RetryAfter(failure=failure) | Bury(failure=failure):
+        case RetryAfter(failure=failure):
             return len(failure.message) + len(failure.traceback)
+        case Bury(failures=failures) | Defer(failures=failures):
+            return sum(len(failure.message) + len(failure.traceback) for failure in failures)
         case _:
             return 0
 
@@ -326,15 +350,42 @@ def _lost(ended: Ended, refused_by: str) -> JobClaimLost:
     return JobClaimLost(ended.job.id, ended.job.kind, ended.job.term, refused_by)
 
 
+def _buried(job: ClaimedJob, bury: Bury) -> JobBuried:
+    known = bury.failure or Exhausting.of(job)
+    type_, message = (known.type, known.message) if known is not None else ("", "")
+    return JobBuried(job.id, job.kind, job.queue, job.attempt, bury.reason, type_, message)
+
+
+def _deferred(job: ClaimedJob, delay: timedelta, exhausting: Exhausting, failures: tuple[Failure, ...]) -> JobDeferred:
+    last = failures[-1] if failures and exhausting.tries else None
+    return JobDeferred(
+        job.id,
+        job.kind,
+        job.queue,
+        exhausting.reason,
+        exhausting.tries,
+        delay.total_seconds() * 1000,
+        last.type if last else "",
+        last.message if last else "",
+    )
+
+
+def _bare(failure: Failure) -> Failure:
+    return Failure(failure.attempt, failure.type, "", "")
+
+
 def _plainer(move: Move) -> Move | None:
     """The same move without the texts that the database may have refused; None when there is nothing left to leave out."""
     match move:
         case Complete(str()):
             return Complete(None)
         case RetryAfter(delay, failure) if failure.traceback or failure.message:
-            return RetryAfter(delay, Failure(failure.attempt, failure.type, "", ""))
-        case Bury(_, failure) if failure.traceback or failure.message:
-            return Bury("unstorable reason", Failure(failure.attempt, failure.type, "", ""))
+            return RetryAfter(delay, _bare(failure))
+        case Bury(failures=failures) if any(failure.traceback or failure.message for failure in failures):
+            return Bury("unstorable reason", *map(_bare, failures))
+        case Defer(delay, exhausting, failures) if any(failure.traceback or failure.message for failure in failures):
+            bare = replace(exhausting, reason="unstorable reason", message="")
+            return Defer(delay, bare, tuple(map(_bare, failures)))
         case Drop(reason, tick_skipped) if reason != "unstorable reason":
             return Drop("unstorable reason", tick_skipped)
         case _:

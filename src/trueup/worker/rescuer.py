@@ -16,12 +16,20 @@ class Rescuer(Service):
     name = "rescuer"
 
     def __init__(
-        self, jobs: Jobs, workers: Workers, events: Events, every: timedelta, *, on_rescued: Callable[[], None]
+        self,
+        jobs: Jobs,
+        workers: Workers,
+        events: Events,
+        every: timedelta,
+        *,
+        exhausts: Callable[[], tuple[str, ...]],
+        on_rescued: Callable[[], None],
     ) -> None:
         super().__init__(events)
         self._jobs = jobs
         self._workers = workers
         self._every = every.total_seconds()
+        self._exhausts = exhausts
         self._on_rescued = on_rescued
 
     async def run_once(self) -> float:
@@ -32,12 +40,14 @@ class Rescuer(Service):
         """One pass; returns what was taken over."""
         if faults.ARMED:
             faults.hit("before_rescue")
-        rescued = await self._jobs.rescue()
+        rescued = await self._jobs.rescue(self._exhausts())
         if faults.ARMED:
             faults.hit("after_rescue")
         for job in rescued:
             self.events.emit(
-                JobRescued(job.job_id, job.kind, job.attempt, job.state, str(job.holder), job.host, job.pid)
+                JobRescued(
+                    job.job_id, job.kind, job.attempt, job.state, str(job.holder), job.host, job.pid, job.exhausting
+                )
             )
         if rescued:
             self._on_rescued()

@@ -165,7 +165,12 @@ class Worker:
             poll_without_listen=settings.poll_without_listen,
         )
         self.rescuer = Rescuer(
-            self._housekeeping_jobs, self._workers, self.events, settings.rescue_every, on_rescued=self.claimer.wake
+            self._housekeeping_jobs,
+            self._workers,
+            self.events,
+            settings.rescue_every,
+            exhausts=self.registry.exhausted,
+            on_rescued=self.claimer.wake,
         )
         self.pruner = Pruner(
             History(housekeeping, store.statements, store.clock),
@@ -331,6 +336,7 @@ class Worker:
             tuple(job.lane for job in served),
             tuple(self._declared),
             tuple(self._reconciled),
+            self.registry.exhausted(),
         )
 
     async def _make_history_ready(self) -> None:

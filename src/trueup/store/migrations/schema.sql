@@ -80,6 +80,7 @@ create table {schema}.declarations (
   living_since         timestamptz not null,
   started_at           timestamptz not null,
   seen_at              timestamptz not null,
+  exhausted            text[] not null default ARRAY[]::text[],
   constraint declarations_pkey PRIMARY KEY (digest)
 ) with (fillfactor=50);
 
@@ -172,6 +173,7 @@ create table {schema}.jobs (
   errors               jsonb not null default '[]'::jsonb,
   schedule             text,
   due_at               timestamptz,
+  exhausting           jsonb,
   constraint jobs_pkey PRIMARY KEY (id),
   constraint jobs_attempt CHECK ((attempt >= 0)),
   constraint jobs_holder CHECK (((state = 'running'::text) = (holder IS NOT NULL))),

@@ -1,5 +1,8 @@
 -- rescue: running -> queued, for every job of a worker whose lease has passed; bury: running -> dead, when that was its
 -- last attempt; drop: running -> cancelled, when it had been asked to stop.
+-- A job whose kind has `exhausted=` is not buried here, because that is code: it goes back to the queue marked `exhausting`, with the
+-- attempt given back. A worker that knows the kind claims it, calls `exhausted=` alone and buries it, under a new term. One that dies
+-- in there, too, is tried again, up to `max_tries`.
 -- A running job whose holder has no row was claimed for a worker that had left by the time its claim committed (a stalled server).
 -- No handler saw it, so its attempt is given back. Holders are found by stepping through the index from one to the next.
 -- Fence: the worker's row is marked rescued in the same statement, so that its renewals and claims are refused from here on.
@@ -21,12 +24,16 @@ with recursive late as materialized (
   select holder, host, pid, false as unseen from late
   union all
   select holder, '', 0, true from gone_before
+), exhausts as materialized (
+  select unnest(exhausted) as kind from {schema}.declarations union select unnest(%(exhausts)s::text[])
 ), marked as (
   update {schema}.workers as w set rescued_at = coalesce(w.rescued_at, %(now)s::timestamptz, now())
     from late where w.holder = late.holder
 ), held as materialized (
   select j.ctid as slot, j.id, j.kind, j.holder, j.attempt, lost.host, lost.pid, lost.unseen,
-         j.cancel_requested_at is not null as stopping, j.attempt >= j.max_attempts and not lost.unseen as spent,
+         j.cancel_requested_at is not null as stopping,
+         (j.attempt >= j.max_attempts or j.exhausting is not null) and not lost.unseen as spent,
+         j.exhausting, coalesce((j.exhausting ->> 'tries'::text)::int + 1, 0) as tries, j.kind = any(array(select kind from exhausts)) as exhausts,
          -- at once and in its old place after the first crash, then ever later: a job that kills its workers must not keep the fleet busy dying
          case when lost.unseen or j.crashes = 0 then least(j.run_at, coalesce(%(now)s::timestamptz, now()))
               else coalesce(%(now)s::timestamptz, now()) + make_interval(secs => least(power(2::float8, j.crashes::float8) - 1::float8, 60::float8)) end as run_at,
@@ -37,22 +44,30 @@ with recursive late as materialized (
     from {schema}.jobs as j join lost on lost.holder = j.holder
    where j.state = 'running' and j.holder = any(array(select holder from lost))
      for update of j skip locked
+), judged as materialized (
+  select *, spent and not stopping and exhausts and tries < %(max_tries)s as to_exhaust from held
 ), requeued as (
   update {schema}.jobs as j
-     set state = 'queued', holder = null, attempt = j.attempt - held.unseen::int, crashes = j.crashes + (not held.unseen)::int,
-         run_at = held.run_at, errors = held.errors
-    from held
-   where j.ctid = any(array(select slot from held where not spent and not stopping)) and j.id = held.id
+     set state = 'queued', holder = null, attempt = j.attempt - (judged.unseen or judged.to_exhaust)::int,
+         crashes = j.crashes + (not judged.unseen)::int, run_at = judged.run_at, errors = judged.errors,
+         exhausting = case when not judged.to_exhaust then j.exhausting
+                           else coalesce(j.exhausting, judged.errors -> -1 || jsonb_build_object('reason', 'its worker died at the last attempt'))
+                             || jsonb_build_object('tries', judged.tries) end
+    from judged
+   where j.ctid = any(array(select slot from judged where (not spent or to_exhaust) and not stopping)) and j.id = judged.id
   returning j.id
 ), gone as (
-  delete from {schema}.jobs where ctid = any(array(select slot from held where spent or stopping)) returning *
+  delete from {schema}.jobs where ctid = any(array(select slot from judged where spent and not to_exhaust or stopping)) returning *
 ), finished as (
   insert into {schema}.history ({carried}, errors, state, finished_at, reason)
-  select {carried}, held.errors, case when stopping then 'cancelled' else 'dead' end, coalesce(%(now)s::timestamptz, clock_timestamp()),
-         case when stopping then 'stopped' else 'its worker died at the last attempt' end
-    from gone join (select id, errors, stopping from held) as held using (id)
+  select {carried}, judged.errors, case when stopping then 'cancelled' else 'dead' end, coalesce(%(now)s::timestamptz, clock_timestamp()),
+         case when stopping then 'stopped'
+              when judged.exhausting is null then 'its worker died at the last attempt'
+              else format('%%s, and exhausted= failed: its worker died', judged.exhausting ->> 'reason'::text) end
+    from gone join (select id, errors, stopping, exhausting from judged) as judged using (id)
   returning id, state
 )
-select held.id, held.kind, held.attempt - held.unseen::int, held.holder, held.host, held.pid, coalesce(finished.state, 'queued') as state
-  from held left join finished using (id)
- order by held.id;
+select judged.id, judged.kind, judged.attempt - judged.unseen::int, judged.holder, judged.host, judged.pid,
+       coalesce(finished.state, 'queued') as state, judged.to_exhaust
+  from judged left join finished using (id)
+ order by judged.id;
