@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
@@ -183,6 +184,25 @@ def test_the_status_tells_of_schedules_once_there_are_any(cli: Cli) -> None:
 
 
 @pytest.mark.slow
+def test_a_refused_tick_is_shown_where_people_look(cli: Cli, database_url: str) -> None:
+    create(cli)
+    create(cli, "other")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "insert into trueup.schedule_refusals"
+            " select name, version, 'not this one', 3, now(), now() + interval '9 s' from trueup.schedules where name = 'sums'"
+        )
+    listed = {each["name"]: each["refused"] for each in cli("schedules", "list", "--json").json}
+    assert (listed["sums"]["error"], listed["sums"]["refusals"], listed["other"]) == ("not this one", 3, None)
+    assert "refused: not this one" in cli("schedules", "list").out
+    assert "not this one (3 times, tried again at " in cli("schedules", "show", "sums").out
+    status = cli("status")
+    assert "schedule sums: its tick is refused" in status.out
+    assert status.code == 1
+    cli("schedules", "pause", "sums")  # another version: the refusal is none of its
+    assert cli("status").code == 0
+
+
 def test_a_worker_follows_a_schedule_that_was_made_while_it_ran(cli: Cli, start: Start) -> None:
     worker = start("worker", TRUEUP_LOG_FORMAT="json")
     assert worker.stderr is not None

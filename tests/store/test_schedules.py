@@ -823,7 +823,7 @@ async def test_ten_thousand_schedules_due_in_the_same_second_are_planned_in_seco
     print(f"10,000 schedules due at once: {took:.2f} s in {passes} passes, the longest {longest:.2f} s")
     assert await desk.scalar("select count(*) from trueup.ticks where outcome = 'fired'") == 10_000
     assert await desk.scalar("select count(distinct (schedule, due_at)) from trueup.jobs") == 10_000
-    assert took < 20
+    assert took < 60  # three on a quiet machine; what grows with the square would take minutes
     assert longest < 5
 
 

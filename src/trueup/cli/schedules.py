@@ -53,9 +53,16 @@ def _row(schedule: dict[str, Any]) -> tuple[object, ...]:
         schedule["state"],
         ago(due) if due is not None else "",
         ago(schedule["last_due_at"]) if schedule["last_due_at"] is not None else "",
-        _outcome(schedule["last_outcome"], schedule["last_reason"]) if schedule["last_outcome"] else "",
+        _last(schedule),
         schedule["unfinished"] or "",
     )
+
+
+def _last(schedule: dict[str, Any]) -> str:
+    """What became of the last tick, or why the next one cannot be stored."""
+    if schedule["refused"] is not None:
+        return f"refused: {schedule['refused']['error']}"
+    return _outcome(schedule["last_outcome"], schedule["last_reason"]) if schedule["last_outcome"] else ""
 
 
 @group.command("show")
@@ -90,6 +97,7 @@ def _facts(schedule: dict[str, Any]) -> list[tuple[str, str]]:
         ("when", specs.text(schedule["spec"])),
         ("state", schedule["state"]),
         ("note", schedule["note"]),
+        ("refused", _refused(schedule["refused"])),
         ("made by", "code" if schedule["origin"] == "code" else "people"),
         ("job", schedule["kind"]),
         ("queue", schedule["queue"]),
@@ -99,6 +107,13 @@ def _facts(schedule: dict[str, Any]) -> list[tuple[str, str]]:
         ("changed", f"{written(schedule['changed_at'])}, version {schedule['version']}"),
     ]
     return [(label, printable(text)) for label, text in facts if text]
+
+
+def _refused(refused: dict[str, Any] | None) -> str | None:
+    if refused is None:
+        return None
+    times = "once" if refused["refusals"] == 1 else f"{refused['refusals']:,} times"
+    return f"{refused['error']} ({times}, tried again at {written(datetime.fromisoformat(refused['retry_at']))})"
 
 
 def _tick(tick: dict[str, Any]) -> tuple[object, ...]:

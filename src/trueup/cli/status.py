@@ -34,7 +34,7 @@ def status(
 ) -> None:
     """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers.
 
-    Exits with 1 while the last sweep of a reconciler was ended by an error.
+    Exits with 1 while the last sweep of a reconciler was ended by an error, or a tick of a schedule is refused.
     """
     from trueup.durations import parse_duration
 
@@ -47,7 +47,7 @@ def status(
             output.write_json(seen)
         else:
             output.show(*tables(seen))
-        if seen["reconcilers"]["failing"]:
+        if seen["reconcilers"]["failing"] or seen["schedules"]["refused"]:
             raise typer.Exit(WRONG)
 
 
@@ -85,6 +85,8 @@ def _attention(seen: dict[str, Any]) -> Table:
         table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))
     for name in seen["schedules"]["missing"]:
         table.rows.append((f"schedule {name}: running workers declare it, and it is not stored or is retired",))
+    for name in seen["schedules"]["refused"]:
+        table.rows.append((f"schedule {name}: its tick is refused, and tried again: trueup schedules show {name}",))
     for name in seen["schedules"]["undeclared"] if seen["workers"] else ():
         hint = f"trueup schedules retire {name}, if it was removed from the code"
         table.rows.append((f"schedule {name} fires, and no running worker declares it: {hint}",))

@@ -85,3 +85,16 @@ class ScheduleUnreadable(Event):
     name = "schedule.unreadable"
     schedule: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRefused(Event):
+    """A tick of a schedule, or what code declares about it, cannot be stored, for the reason in `error`. It is tried again alone,
+    ever more rarely, in `retry_in_s` seconds for now. All other schedules go on.
+    """
+
+    name = "schedule.refused"
+    schedule: str
+    error: str
+    refusals: int
+    retry_in_s: float

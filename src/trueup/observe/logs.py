@@ -76,6 +76,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.ScheduleUndeclared: Entry(WARNING, "no running worker declares this schedule"),
         events.ScheduleRetired: Entry(WARNING, "schedule retired, its service no longer declares it"),
         events.ScheduleAhead: Entry(ERROR, "schedule is ahead of the clock"),
+        events.ScheduleRefused: Entry(ERROR, "schedule refused, its ticks wait"),
         events.ScheduleUnreadable: Entry(WARNING, "schedule unreadable"),
         events.RowsClaimed: Entry(DEBUG, "rows claimed"),
         events.RowChanged: Entry(DEBUG, "row changed"),

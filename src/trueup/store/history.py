@@ -262,6 +262,8 @@ class History:
         finished = {"now": now, "keep": kept.done.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_schedules"], finished):
             pass
+        while await self._database.fetch(self._statements["history/expire_refusals"]):
+            pass
         ticks = {"now": now, "keep": kept.ticks.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_versions"], ticks):
             pass

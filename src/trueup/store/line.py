@@ -54,15 +54,19 @@ class Line:
         prepare: str = "false",
         context: Any = None,
         lock_timeout: timedelta | None = None,
+        server_timeout: timedelta | None = None,
     ) -> None:
-        """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between."""
+        """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between.
+
+        With `server_timeout`, the server ends statements sooner than it has to because of `timeout`.
+        """
         self.part = part
         self._prepare = prepare
         self._settings = connection_settings(url, part, connect_timeout)
         self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
-        self._limit = limit(timeout, lock_timeout)
+        self._limit = limit(min(timeout, server_timeout or timeout), lock_timeout)
         self._events = events
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection[Any] | None = None

@@ -12,12 +12,14 @@ keeps one schedule waiting and not the fleet. One row is all that a change ever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import orjson
+import psycopg
 from psycopg import AsyncConnection, errors
 
 from trueup import faults
@@ -28,10 +30,12 @@ from trueup.schedules.decide import Decision, decide
 from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
-from trueup.store.connect import SILENT_FOR
+from trueup.store.connect import SILENT_FOR, is_away
 from trueup.store.jobs import Database
 from trueup.store.line import BOUND, Rows, fetch, milliseconds
 from trueup.store.load import Statements
+from trueup.store.refusals import PlanRefused, Refusals, Refused
+from trueup.texts import describe, type_name
 
 MOST_AT_ONCE = 1_000  # schedules planned in one transaction
 MOST_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
@@ -39,7 +43,6 @@ DECIDE_FOR = (
     0.1  # seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s
 )
 AHEAD_BY = timedelta(minutes=1)  # a watermark that is further ahead than this was moved by a clock that was ahead
-MOST_PASSES = 1_000  # settling one schedule may take several plans after a long downtime
 
 UNDECLARED = "no longer declared in the code"  # the note of a schedule that was not retired by a person
 
@@ -47,7 +50,7 @@ State = Literal["active", "paused", "retired", "finished"]
 
 
 class StaleSchedule(RuntimeError):
-    """A pass was undone because a row that it had decided about was not the same any more."""
+    """A pass was undone because a row that it had decided about was not changed, or a job not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class StoredSchedule:
     note: str | None
     created_at: datetime
     changed_at: datetime
+    refused: Mapping[str, Any] | None = None  # why its tick is refused, how often, and when it is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,12 @@ class Planned:
     paused: tuple[str, ...] = ()  # because their runs keep dying
     finished: tuple[str, ...] = ()  # their last tick has its verdict
     unreadable: tuple[Unreadable, ...] = ()
+    refused: tuple[Refused, ...] = ()  # nothing can be decided about them
+
+    def plus(self, other: Planned) -> Planned:
+        """Both passes together, as far as a planner goes by it."""
+        more = self.more or other.more
+        return Planned(self.held, self.fired + other.fired, self.skipped + other.skipped, more)
 
 
 class Schedules:
@@ -117,6 +127,7 @@ class Schedules:
         self._statements = statements
         self._clock = clock
         self._aging = aging.total_seconds()
+        self.refusals = Refusals(database, statements, clock)
 
     # -- planning -----------------------------------------------------------------------------------------------------
 
@@ -126,41 +137,60 @@ class Schedules:
         ((seconds,),) = await self._database.fetch(self._statements["schedules/next"], params)
         return None if seconds is None else float(seconds)
 
-    async def plan(self, unreadable: Iterable[Unreadable] = ()) -> Planned:
-        """One pass over what is due, except these. Does nothing while another planner holds the lock."""
-        async with self._database.transaction() as connection:
-            lock = {"name": f"trueup planner {self._statements.schema}"}
-            ((mine,),) = await fetch(connection, self._statements["schedules/lock"], lock)
-            if not mine:
-                return Planned(held=False)
-            return await self._plan(connection, await self._now(connection), None, unreadable)
+    async def plan(self, unreadable: Iterable[Unreadable] = (), names: Sequence[str] | None = None) -> Planned:
+        """One pass over what is due, except these: all that is not refused, or the named ones.
 
-    async def _plan(
+        Does nothing while another planner holds the lock. Raises PlanRefused, with nothing changed, when one of them is refused.
+        """
+        versions: dict[str, int] = {}
+        try:
+            async with self._database.transaction() as connection:
+                lock = {"name": f"trueup planner {self._statements.schema}"}
+                ((mine,),) = await fetch(connection, self._statements["schedules/lock"], lock)
+                if not mine:
+                    return Planned(held=False)
+                rows = await self._due(connection, now := await self._now(connection), names, unreadable)
+                versions = {row[0]: row[3] for row in rows}
+                return await self._plan(connection, now, rows)
+        except Exception as error:
+            if not versions or (is_away(error) and getattr(error, "sqlstate", None) is None):
+                raise
+            raise PlanRefused(versions, error) from error
+
+    async def refused_due(self, unreadable: Iterable[Unreadable] = ()) -> list[str]:
+        """Schedules that were refused and are to be tried again now, each in a pass of its own."""
+        return await self.refusals.due(_names_and_versions(unreadable))
+
+    async def _due(
         self,
         connection: AsyncConnection[Any],
         now: datetime,
-        names: list[str] | None,
+        names: Sequence[str] | None,
         unreadable: Iterable[Unreadable] = (),
-    ) -> Planned:
-        due = {"now": now, "names": names, "most": MOST_AT_ONCE, **_names_and_versions(unreadable)}
-        rows = await fetch(connection, self._statements["schedules/due"], due)
+    ) -> Rows:
+        given = None if names is None else list(names)
+        due = {"now": now, "names": given, "most": MOST_AT_ONCE, **_names_and_versions(unreadable)}
+        return await fetch(connection, self._statements["schedules/due"], due)
+
+    async def _plan(self, connection: AsyncConnection[Any], now: datetime, rows: Rows) -> Planned:
         failing = await self._failing(connection, rows)
         decisions: list[tuple[tuple[Any, ...], Decision]] = []
         broken: list[Unreadable] = []
+        refused: list[Refused] = []
         ticks, until = 0, elapsed() + DECIDE_FOR
         for row in rows:
             if decisions and (ticks >= MOST_TICKS or elapsed() > until):
                 break
-            name, spec, policy, version, _, decided_until, _, running, waiting = row
+            name, version = row[0], row[3]
             try:
-                when, how = specs.from_json(spec), SchedulePolicy.from_json(policy)
+                decision = _decide(row, now, failing=name in failing)
             except ConfigError as error:  # written by a newer release: its planners will see to it
                 broken.append(Unreadable(name, version, str(error)))
-                continue
-            runs = Runs(running, waiting)
-            decision = decide(name, when, how, decided_until, now, runs, failing=name in failing)
-            decisions.append((row, decision))
-            ticks += len(decision.verdicts)
+            except Exception as error:  # by no release: what it says cannot be
+                refused.append(Refused(name, version, f"{type_name(error)}: {describe(error)}"))
+            else:
+                decisions.append((row, decision))
+                ticks += len(decision.verdicts)
         await self._write(connection, decisions, now)
         finished = [row[0] for row, decision in decisions if decision.next_due is None]
         for name in finished:
@@ -170,7 +200,7 @@ class Schedules:
         for name in paused:
             await self._pause_failing(connection, name, failing[name], now)
         verdicts = [verdict for _, decision in decisions for verdict in decision.verdicts]
-        left_over = len(decisions) + len(broken) < len(rows) or len(rows) == MOST_AT_ONCE
+        left_over = len(decisions) + len(broken) + len(refused) < len(rows) or len(rows) == MOST_AT_ONCE
         return Planned(
             fired=sum(verdict.fired for verdict in verdicts),
             skipped=sum(verdict.count for verdict in verdicts if not verdict.fired),
@@ -178,6 +208,7 @@ class Schedules:
             paused=tuple(paused),
             finished=tuple(finished),
             unreadable=tuple(broken),
+            refused=tuple(refused),
         )
 
     async def _now(self, connection: AsyncConnection[Any]) -> datetime:
@@ -187,7 +218,7 @@ class Schedules:
 
     async def _failing(self, connection: AsyncConnection[Any], rows: Rows) -> dict[str, int]:
         """Schedules whose latest runs are all dead, as many of them as `pause_after` in their policy says."""
-        asked = {row[0]: row[2]["pause_after"] for row in rows if isinstance(row[2].get("pause_after"), int)}
+        asked = {row[0]: after for row in rows if isinstance(after := _entry(row[2], "pause_after"), int)}
         if not asked:
             return {}
         params = {"names": list(asked), "mosts": list(asked.values())}
@@ -210,6 +241,9 @@ class Schedules:
         verdicts = [(row[0], verdict) for row, decision in decisions for verdict in decision.verdicts]
         if verdicts:
             await self._fire(connection, verdicts_as_arrays(verdicts), now)
+        accepted = [row[0] for row, _ in decisions if row[9]]
+        if accepted:
+            await fetch(connection, self._statements["schedules/accept"], {"names": accepted})
         if decisions:
             if faults.ARMED:
                 faults.hit("mid_tick")
@@ -225,11 +259,18 @@ class Schedules:
                 },
             )
             if len(advanced) < len(decisions):  # not what we decided about: nothing of this pass may stay
-                raise StaleSchedule("a schedule was changed after it was read; nothing was planned")
+                raise StaleSchedule(
+                    "its row was not changed; a trigger on the table schedules that returns null keeps it as it is"
+                )
 
     async def _fire(self, connection: AsyncConnection[Any], arrays: Mapping[str, Any], now: datetime) -> Rows:
         params = {"now": now, "aging": self._aging, "channel": self._statements.channel, **arrays}
-        return await fetch(connection, self._statements["schedules/fire"], params)
+        rows = await fetch(connection, self._statements["schedules/fire"], params)
+        if any(job_id is not None and not stored for *_, job_id, stored in rows):
+            raise StaleSchedule(
+                "no job was stored for its tick; a trigger on the table jobs that returns null drops it"
+            )
+        return rows
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -248,8 +289,7 @@ class Schedules:
         One that was retired as undeclared not longer than `resume_within` ago goes on as if it had never been: ticks since
         then are settled by its policy, as after a downtime.
         """
-        async with self._database.transaction() as connection:
-            now = await self._settle(connection, entry.name)
+        async with self._settled(entry.name) as (connection, now):
             at, first = await self._beginning(connection, entry, now, expected)
             rows = await fetch(
                 connection,
@@ -312,8 +352,7 @@ class Schedules:
         Its row is locked before that is judged, and a worker records what it declares before it looks at the row: so the
         worker is seen here, or finds the schedule retired and brings it back.
         """
-        async with self._database.transaction() as connection:
-            now = await self._settle(connection, name)
+        async with self._settled(name) as (connection, now):
             asked = {"now": now, "names": [name], "retire_after": retire_after.total_seconds()}
             rows = await fetch(connection, self._statements["declarations/undeclared"], asked)
             if not any(may_be_retired for *_, may_be_retired in rows):
@@ -325,8 +364,7 @@ class Schedules:
     ) -> set[str]:
         changed: set[str] = set()
         for name in names:
-            async with self._database.transaction() as connection:
-                now = await self._settle(connection, name)
+            async with self._settled(name) as (connection, now):
                 changed |= await self._change_state(connection, name, now, state, from_states, note)
         return changed
 
@@ -375,14 +413,29 @@ class Schedules:
         stored = await self._get(connection, name)
         return None if stored is None else specs.from_json(stored.spec).next_after(now)
 
-    async def _settle(self, connection: AsyncConnection[Any], name: str) -> datetime:
-        """Lock one schedule's row and decide about everything that is due for it. Returns the moment taken for now."""
-        now = await self._hold(connection, name)
-        for _ in range(MOST_PASSES):
-            planned = await self._plan(connection, now, [name])
-            if not planned.more:
-                break
-        return now
+    @asynccontextmanager
+    async def _settled(self, name: str) -> AsyncIterator[tuple[AsyncConnection[Any], datetime]]:
+        """A transaction that has locked one schedule's row and decided about all that is due for it, and its moment for now.
+
+        After a long downtime that is too much for one transaction: then others come before it. What is refused stays undecided, or
+        people could neither pause nor mend a schedule whose tick is refused; the audit names such ticks.
+        """
+        while True:
+            async with self._database.transaction() as connection:
+                now = await self._hold(connection, name)
+                if not await self._settle(connection, name, now):
+                    yield connection, now
+                    return
+
+    async def _settle(self, connection: AsyncConnection[Any], name: str, now: datetime) -> bool:
+        """One pass over one schedule, undone when it is refused. Returns whether something is due still."""
+        try:
+            async with connection.transaction():
+                return (await self._plan(connection, now, await self._due(connection, now, [name]))).more
+        except (psycopg.Error, StaleSchedule) as error:
+            if is_away(error):
+                raise
+            return False
 
     async def _hold(self, connection: AsyncConnection[Any], name: str) -> datetime:
         """Lock one schedule's row, if there is one, and only then look at the clock."""
@@ -399,8 +452,7 @@ class Schedules:
 
     async def delete(self, name: str) -> bool:
         """Forget a schedule that people made, or a retired one; what was due is settled first, and its ledger stays."""
-        async with self._database.transaction() as connection:
-            now = await self._settle(connection, name)
+        async with self._settled(name) as (connection, now):
             rows = await fetch(connection, self._statements["schedules/delete"], {"name": name, "at": now})
             if rows:
                 await self._changed(connection)
@@ -427,8 +479,7 @@ class Schedules:
         What is due is settled first, so that the planner does not decide about the same ticks afterwards. Raises ConfigError
         when one of them is still to come: that one is the planner's.
         """
-        async with self._database.transaction() as connection:
-            now = await self._settle(connection, name)
+        async with self._settled(name) as (connection, now):
             if moments and max(moments) > now:
                 raise ConfigError(
                     f"schedule {name!r}: {max(moments).isoformat()} is still to come; backfill what is past"
@@ -466,6 +517,16 @@ class Schedules:
     async def runs_astray(self, since: datetime) -> Rows:
         """(schedule, due_at, job id, the job id in the ledger or None) of runs that the ledger does not account for."""
         return await self._database.fetch(self._statements["schedules/runs_astray"], {"since": since})
+
+
+def _decide(row: tuple[Any, ...], now: datetime, *, failing: bool) -> Decision:
+    name, spec, policy, _, _, decided_until, _, running, waiting, _ = row
+    when, how = specs.from_json(spec), SchedulePolicy.from_json(policy)
+    return decide(name, when, how, decided_until, now, Runs(running, waiting), failing=failing)
+
+
+def _entry(policy: object, name: str) -> object:
+    return policy.get(name) if isinstance(policy, Mapping) else None
 
 
 def _names_and_versions(unreadable: Iterable[Unreadable]) -> dict[str, Any]:

@@ -81,7 +81,14 @@ class Store:
         self.sync_pool.close()
         self.terms.close()
 
-    def line(self, part: str, *, keep: bool = False, lock_timeout: timedelta | None = None) -> Line:
+    def line(
+        self,
+        part: str,
+        *,
+        keep: bool = False,
+        lock_timeout: timedelta | None = None,
+        server_timeout: timedelta | None = None,
+    ) -> Line:
         """A connection of its own for a part of the worker. With `keep`, the server keeps its statements where it can."""
         return Line(
             self.url,
@@ -91,6 +98,7 @@ class Store:
             self.statement_timeout,
             prepare=self.prepare if keep else "false",
             lock_timeout=lock_timeout,
+            server_timeout=server_timeout,
         )
 
     def line_for_rows(self, part: str) -> Line:

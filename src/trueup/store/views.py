@@ -107,7 +107,7 @@ class Views:
         """All schedules by name, each with its last tick."""
         columns = (
             *("name", "origin", "state", "spec", "policy", "kind", "queue", "version", "next_due_at", "decided_until"),
-            *("note", "last_due_at", "last_outcome", "last_reason", "unfinished"),
+            *("note", "last_due_at", "last_outcome", "last_reason", "unfinished", "refused"),
         )
         return await self._records("schedules/list", columns)
 
@@ -115,7 +115,7 @@ class Views:
         """Everything about one schedule."""
         columns = (
             *("name", "origin", "state", "spec", "policy", "kind", "queue", "lane", "priority", "max_attempts", "args"),
-            *("version", "next_due_at", "decided_until", "note", "created_at", "changed_at"),
+            *("version", "next_due_at", "decided_until", "note", "created_at", "changed_at", "refused"),
         )
         records = await self._records("schedules/get", columns, name=name)
         return records[0] if records else None
@@ -128,7 +128,7 @@ class Views:
     async def planning(self) -> Record:
         """How many schedules are active and paused, and in how many seconds the next tick is due; negative when it is late."""
         (record,) = await self._records(
-            "views/planning", ("active", "paused", "retired", "finished", "next_in_s", "ahead")
+            "views/planning", ("active", "paused", "retired", "finished", "next_in_s", "ahead", "refused")
         )
         return record
 

@@ -15,15 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+import psycopg
+
 from trueup.clock import elapsed
-from trueup.events import Events, JobsUnserved, ScheduleChanged, ScheduleRetired, ScheduleUndeclared
+from trueup.events import Events, JobsUnserved, ScheduleChanged, ScheduleRefused, ScheduleRetired, ScheduleUndeclared
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
+from trueup.store.connect import is_away
 from trueup.store.declarations import Declaration, Declarations, DeclaredRow
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.schedules import Entry, Schedules
 from trueup.store.views import Views
+from trueup.texts import describe
 from trueup.worker.service import Service, jittered
 
 LOOK_EVERY = 15.0  # seconds: how long a lost row, or a lane that no worker serves any more, stays unnoticed
@@ -108,11 +112,21 @@ class Declarer(Service):
             if not lost and (not row.ours or row.version == self._versions.get(row.name)):
                 continue
             entry = self._entries[row.name]
-            version = await self._schedules.put_version(entry, resume_within=self._declarations.retire_after)
+            try:
+                version = await self._schedules.put_version(entry, resume_within=self._declarations.retire_after)
+            except psycopg.Error as error:
+                self._refused(row.name, error)
+                continue
             if version is not None:
                 self.events.emit(ScheduleChanged(row.name, "declared"))
             if row.ours:
                 self._versions[row.name] = version or row.version or 0
+
+    def _refused(self, name: str, error: psycopg.Error) -> None:
+        """One that the database refuses keeps no other from being declared; the next look tries it again. Raises what is not its own."""
+        if is_away(error):
+            raise error
+        self.events.emit(ScheduleRefused(name, describe(error), 1, LOOK_EVERY))
 
     async def _adopt(self) -> None:
         """Move jobs out of lanes that no worker serves, until there are none."""
@@ -166,7 +180,12 @@ class Declarer(Service):
     async def _survey_schedules(self) -> None:
         found = {each.name: each for each in await self._declarations.undeclared()}
         for each in [each for each in found.values() if each.may_be_retired]:
-            if await self._schedules.retire_undeclared(each.name, self._declarations.retire_after):
+            try:
+                retired = await self._schedules.retire_undeclared(each.name, self._declarations.retire_after)
+            except psycopg.Error as error:
+                self._refused(each.name, error)
+                continue
+            if retired:
                 del found[each.name]
                 self.events.emit(ScheduleRetired(each.name, each.queue, _written(each.declared_at)))
         for name in sorted(map(str, self._undeclared.due(found))):

@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
 # A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
 FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
+# All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
+PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
 
@@ -196,7 +198,8 @@ class Worker:
             declaration=self._declaration,
             lanes_of_rows=self._lanes_of_rows,
         )
-        self.ticker = Ticker(Schedules(self._line("plan"), store.statements, store.clock, store.aging), self.events)
+        planning = self._line("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
+        self.ticker = Ticker(Schedules(planning, store.statements, store.clock, store.aging), self.events)
         self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
         self.listener = Listener(
             store.ear(),
@@ -224,8 +227,15 @@ class Worker:
         stored = Scans(self._line("scan"), store.statements, store.clock)
         return {scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for) for scan in scans}
 
-    def _line(self, part: str, *, keep: bool = False, lock_timeout: timedelta | None = None) -> Line:
-        line = self.store.line(part, keep=keep, lock_timeout=lock_timeout)
+    def _line(
+        self,
+        part: str,
+        *,
+        keep: bool = False,
+        lock_timeout: timedelta | None = None,
+        server_timeout: timedelta | None = None,
+    ) -> Line:
+        line = self.store.line(part, keep=keep, lock_timeout=lock_timeout, server_timeout=server_timeout)
         self._lines.append(line)
         return line
 

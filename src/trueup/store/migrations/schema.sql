@@ -275,6 +275,16 @@ create table {schema}.scans (
   constraint scans_pkey PRIMARY KEY (name)
 ) with (fillfactor=50);
 
+create table {schema}.schedule_refusals (
+  name                 text not null,
+  version              bigint not null,
+  error                text not null,
+  refusals             integer not null,
+  refused_at           timestamptz not null,
+  retry_at             timestamptz not null,
+  constraint schedule_refusals_pkey PRIMARY KEY (name)
+);
+
 create table {schema}.schedule_versions (
   name                 text not null,
   version              bigint not null,

@@ -1,4 +1,4 @@
--- Records ticks, and enqueues a job for each that is fired, all or nothing. A tick that has its verdict already keeps it and
+-- Records ticks, and enqueues a job for each that is fired, all or nothing. Says of each job whether it was stored: a trigger may drop it. A tick that has its verdict already keeps it and
 -- makes no second job: the ledger's primary key decides. Only a backfill turns a skipped tick into a fired one; when its row
 -- stands for several in a row, the others stay skipped. A job goes to today's lane: that of its queue, when running workers know the
 -- kind and none serves the lane that the schedule was made with.
@@ -28,4 +28,5 @@ with {living}, given as materialized (
   select count(pg_notify(%(channel)s, lane || ' ' || greatest(extract(epoch from first - coalesce(%(now)s::timestamptz, now())), 0)::text)) as n
     from (select lane, min(run_at) as first from made group by lane) as w
 )
-select ledger.schedule, ledger.due_at, ledger.job_id from ledger, woken;
+select ledger.schedule, ledger.due_at, ledger.job_id, made.id is not null as stored
+  from ledger cross join woken left join made on made.id = ledger.job_id;

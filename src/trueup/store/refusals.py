@@ -1,0 +1,71 @@
+"""Schedules whose ticks are refused: by the database, or because their row says something that cannot be.
+
+They are kept in a table of their own, because a row of `schedules` may be the very thing that refuses to be changed. So all
+planners of a fleet know them, each is tried alone and ever more rarely, and people see the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from trueup.clock import Clock
+from trueup.store.jobs import Database
+from trueup.store.load import Statements
+
+FIRST_PAUSE, MAX_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # until a schedule that is refused is tried again
+MAX_TRIED = 20  # schedules that were refused and are tried again in one pass
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A version of a schedule whose tick was refused."""
+
+    name: str
+    version: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """How often a schedule was refused, and for how long it rests now."""
+
+    refused: Refused
+    refusals: int
+    pause: float
+
+
+class PlanRefused(Exception):
+    """A pass over these schedules, name to version, was undone. The cause is the error."""
+
+    def __init__(self, versions: dict[str, int], error: Exception) -> None:
+        super().__init__(str(error))
+        self.versions = versions
+        self.error = error
+
+
+class Refusals:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def note(self, refused: Sequence[Refused]) -> list[Noted]:
+        by_name = {each.name: each for each in refused}
+        params = {
+            "now": self._clock.now(),
+            "names": list(by_name),
+            "versions": [each.version for each in by_name.values()],
+            "errors": [each.error for each in by_name.values()],
+            "first": FIRST_PAUSE.total_seconds(),
+            "longest": MAX_PAUSE.total_seconds(),
+        }
+        rows = await self._database.fetch(self._statements["schedules/refuse"], params)
+        return [Noted(by_name[name], refusals, float(pause)) for name, refusals, pause in rows]
+
+    async def due(self, excluded: dict[str, Any]) -> list[str]:
+        """Names of those to be tried again now."""
+        params = {"now": self._clock.now(), "most": MAX_TRIED, **excluded}
+        return [name for (name,) in await self._database.fetch(self._statements["schedules/refused_due"], params)]
