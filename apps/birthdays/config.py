@@ -26,6 +26,7 @@ class Config:
     every: timedelta
     lease_for: timedelta
     pause_for: timedelta
+    retry_over: timedelta
     concurrency: int
     rate: Rate | None
 
@@ -44,6 +45,7 @@ class Config:
             every=read.duration("BIRTHDAYS_EVERY", "60s", "100ms"),
             lease_for=read.duration("BIRTHDAYS_LEASE_FOR", "30s", "1s"),
             pause_for=read.duration("BIRTHDAYS_PAUSE_FOR", "30s", "1s"),
+            retry_over=read.duration("BIRTHDAYS_RETRY_OVER", "3h", "1s"),
             concurrency=read.whole("BIRTHDAYS_CONCURRENCY", "10", 1, 200),
             rate=read.rate("BIRTHDAYS_RATE"),
         )

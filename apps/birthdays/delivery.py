@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from trueup import ConfigError
-from trueup.integrations.webhooks import Webhook
+from trueup.integrations.webhooks import DeliveryFailed, DeliveryRefused, TargetRefused, Webhook
 
 from .config import Config
 from .people import User
+
+# The address, or who we are there, is wrong: it would be for any other message, too. A gateway says so of a receiver that is away.
+NOT_ABOUT_THE_MESSAGE = frozenset({401, 402, 403, 404, 405, 407, 410, 421, 423, 426, 428, 451})
+
+
+class ReceiverAtFault(DeliveryFailed):
+    """The receiver refuses, but not because of this message: that must cost none of those that wait."""
 
 
 def message(user: User) -> str:
@@ -28,6 +35,14 @@ def webhook(config: Config) -> Webhook:
 
 
 async def send(hook: Webhook, user: User, event_id: str) -> None:
-    """However often it is tried, the key is the same: so the receiver can tell a second one."""
+    """However often it is tried, the key is the same: so the receiver can tell a second one.
+
+    Raises DeliveryRefused when the receiver will not have this message, ReceiverAtFault when it would refuse any.
+    """
     body = {"message": message(user), "idempotencyKey": event_id, "eventId": event_id}
-    await hook.deliver(body, key=event_id)
+    try:
+        await hook.deliver(body, key=event_id)
+    except DeliveryRefused as refused:
+        if refused.status in NOT_ABOUT_THE_MESSAGE or isinstance(refused, TargetRefused):
+            raise ReceiverAtFault(str(refused), refused.status) from None
+        raise

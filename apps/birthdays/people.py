@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from importlib.resources import files
 from typing import Any
+from uuid import UUID
 
 from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row, dict_row
 
-from .planning import Planned, Rules, first_after, following, planned_for
+from trueup import ConfigError
+from trueup.schedules.yearly import Yearly
+
+from .planning import Planned, Rules, first_after, following, has_passed, planned_anew, planned_for
 
 Tx = AsyncConnection[Any]
 
@@ -125,10 +129,10 @@ async def plan_next(tx: Tx, rules: Rules, user_id: int, year: int) -> None:
 
 
 async def _plan_anew(tx: Tx, rules: Rules, user: User, now: datetime, *, corrected: bool) -> None:
-    """After a move, the message of the same year by the new clocks; at once, if they are past it.
+    """After a move or a correction of the date: see `planned_anew`.
 
-    After a correction of the date, the next one that is to come, in a year that has none yet. One that somebody has begun to send
-    may have arrived: it keeps its year, and its key, which tells the receiver of a second one.
+    One that somebody has begun to send may have arrived: it keeps its year, and its key, which tells the receiver of a second one.
+    If its date was corrected to one that has passed, it is given up: nobody is congratulated months off.
     """
     birthday = rules.birthday(user.date_of_birth, user.timezone)
     cursor = await tx.execute(
@@ -137,19 +141,88 @@ async def _plan_anew(tx: Tx, rules: Rules, user: User, now: datetime, *, correct
         [user.id],
     )
     found = await cursor.fetchall()
+    years = {year for _, year, *_ in found}
     for event_id, year, begun, waiting in found:
         if not waiting:
             continue
-        others = {other for _, other, *_ in found if other != year}
-        new = first_after(birthday, now, without=others) if corrected and not begun else planned_for(birthday, year)
+        new = (
+            planned_for(birthday, year)
+            if begun
+            else planned_anew(birthday, year, now, taken=years - {year}, corrected=corrected)
+        )
         if new is None:  # there is no such day in that year: it stays where it was
             continue
-        # To PENDING also what is being sent right now: its outcome is then refused, and it is sent again under the same key.
+        if begun and corrected and has_passed(new, now):
+            await _give_up(tx, event_id, user, birthday, now, years)
+        else:
+            await _move(tx, event_id, new, begun=begun)
+
+
+async def _move(tx: Tx, event_id: UUID, new: Planned, *, begun: bool) -> None:
+    """To PENDING also what is being sent right now: its outcome is then refused, and it is sent again under the same key."""
+    await tx.execute(
+        "update events set target_year = %s, target_timestamp_utc = %s, status = 'PENDING', next_attempt_at = null,"
+        " version = version + %s where id = %s",
+        [new.year, new.due_at, int(begun), event_id],
+    )
+
+
+async def _give_up(tx: Tx, event_id: UUID, user: User, birthday: Yearly, now: datetime, years: set[int]) -> None:
+    await tx.execute(
+        "update events set status = 'DEAD', next_attempt_at = null, version = version + 1, last_error = %s where id = %s",
+        [f"the birthday was corrected to {user.date_of_birth:%d %B} while this was tried, which has passed", event_id],
+    )
+    await plan(tx, user.id, first_after(birthday, now, without=years))
+
+
+# -- other rules --------------------------------------------------------------------------------------------------------
+
+
+async def plan_some_anew(tx: Tx, rules: Rules, *, now: datetime | None = None, most: int = 500) -> bool:
+    """When the rules are not those that messages were planned by, plan some more users' anew; whether there may be more.
+
+    What somebody has begun to send stays as it is. Any number of processes may do it at once: they take turns.
+    """
+    await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.birthdays planning', 0))")
+    cursor = await tx.execute("select rules, planned_until from planning")
+    planned_by, until = await cursor.fetchone() or (None, None)
+    if planned_by is None:  # the first start
+        await tx.execute("insert into planning (rules) values (%s)", [rules.version])
+        return False
+    if planned_by == rules.version and until is None:
+        return False
+    users = await _waiting_for_plans(tx, (until if planned_by == rules.version else None) or 0, most)
+    at = now or await database_time(tx)
+    for user, event_id, year, taken in users:
+        try:
+            birthday = rules.birthday(user.date_of_birth, user.timezone)
+        except (
+            ConfigError
+        ):  # a zone that was stored by other means, or is gone: it stays where it was, and fails when it is due
+            continue
+        new = planned_anew(birthday, year, at, taken=taken)
         await tx.execute(
-            "update events set target_year = %s, target_timestamp_utc = %s, status = 'PENDING', next_attempt_at = null,"
-            " version = version + %s where id = %s",
-            [new.year, new.due_at, int(begun), event_id],
+            "update events set target_year = %s, target_timestamp_utc = %s"
+            " where id = %s and status = 'PENDING' and version = 0 and (target_year, target_timestamp_utc) <> (%s, %s)",
+            [new.year, new.due_at, event_id, new.year, new.due_at],
         )
+    more = len(users) == most
+    await tx.execute(
+        "update planning set rules = %s, planned_until = %s", [rules.version, users[-1][0].id if more else None]
+    )
+    return more
+
+
+async def _waiting_for_plans(tx: Tx, after: int, most: int) -> list[tuple[User, UUID, int, list[int]]]:
+    """Users from after this one on whose message nobody has begun to send, with its year and the years of the others."""
+    cursor = await tx.execute(
+        "select u.id, first_name, last_name, date_of_birth, timezone, e.id, e.target_year,"
+        "       array(select target_year from events where user_id = u.id and id <> e.id)"
+        "  from users as u join events as e on e.user_id = u.id and e.status = 'PENDING' and e.version = 0"
+        " where u.id > %s order by u.id limit %s for update of u",
+        [after, most],
+    )
+    return [(User(*row[:5]), *row[5:]) for row in await cursor.fetchall()]
 
 
 async def events(

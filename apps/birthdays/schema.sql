@@ -28,6 +28,13 @@ create table if not exists events (
   unique (user_id, event_type, target_year)
 );
 
+-- By which rules messages are planned; `planned_until` is how far that has come, and null when it has come to the end.
+create table if not exists planning (
+  only_row       boolean primary key default true constraint planning_one_row check (only_row),
+  rules          text not null,
+  planned_until  bigint
+);
+
 -- What a claim walks: the oldest of each status first.
 create index if not exists events_due on events (status, target_timestamp_utc, id);
 

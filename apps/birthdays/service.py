@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from trueup import Again, App, ConfigError, Context, Delete, Failed, Retry, To
-from trueup.integrations.webhooks import DeliveryPostponed, DeliveryRefused, Webhook
+from trueup.integrations.webhooks import DeliveryError, DeliveryPostponed, DeliveryRefused, Webhook
 
 from . import people
 from .config import Config
-from .delivery import send, webhook
+from .delivery import ReceiverAtFault, send, webhook
 from .planning import following
 from .watch import Watch, keep_looking
 
@@ -27,6 +28,8 @@ log = logging.getLogger("birthdays")
 
 RECONCILER = "send_birthday_message"
 LATE = timedelta(minutes=60)
+SOON = 90  # the first retry comes so much sooner than the last one: after two minutes of three hours
+AT_FAULT = timedelta(hours=1)  # after its attempts a message waits so long each time for a receiver that refuses all
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,18 @@ class Service:
     watch: Watch
 
     async def prepare(self) -> None:
-        """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
+        """Make the tables, and plan anew what other rules have planned; any number of processes may do so at once.
+
+        Raises ConfigError when trueup's own tables are not there.
+        """
         store = await self.app.open()
         await asyncio.to_thread(store.check_schema)
         async with self.app.transaction() as tx:
             await people.make_tables(tx)
+        more = True
+        while more:
+            async with self.app.transaction() as tx:
+                more = await people.plan_some_anew(tx, self.config.rules, now=self.app.clock.now())
 
     @asynccontextmanager
     async def watching_for_late(self) -> AsyncIterator[None]:
@@ -79,13 +89,15 @@ def build(config: Config, app: App | None = None) -> Service:
             await people.plan_next(tx, config.rules, user_id, year)
 
     def failed(event: Event, failed: Failed) -> To:
-        return To("FAILED", attempts=failed.attempt, last_error=failed.message, next_attempt_at=failed.again_at)
+        return To("FAILED", attempts=failed.attempt, last_error=_told(failed), next_attempt_at=failed.again_at)
 
-    def given_up(event: Event, failed: Failed) -> To:
-        facts = {"event_id": str(event.id), "attempts": failed.attempt, "last_error": failed.message}
+    def given_up(event: Event, failed: Failed) -> To | Again:
+        if isinstance(failed.error, ReceiverAtFault):
+            return Again(AT_FAULT)
+        facts = {"event_id": str(event.id), "attempts": failed.attempt, "last_error": _told(failed)}
         log.error("Event moved to DLQ", extra=facts)
         then = [plan_next_year.call(event.user_id, event.target_year)]
-        return To("DEAD", then=then, attempts=failed.attempt, last_error=failed.message, next_attempt_at=None)
+        return To("DEAD", then=then, attempts=failed.attempt, last_error=_told(failed), next_attempt_at=None)
 
     @events.reconcile(
         "PENDING",
@@ -99,7 +111,14 @@ def build(config: Config, app: App | None = None) -> Service:
         concurrency=config.concurrency,
         rate=config.rate,
         lease_for=config.lease_for,
-        retry=Retry(max_attempts=3, first="10s", factor=3, give_up_on=(DeliveryRefused, ConfigError)),
+        # The last of the three attempts comes hours later: a receiver that is away over lunch costs no message.
+        retry=Retry(
+            max_attempts=3,
+            first=config.retry_over / SOON,
+            factor=SOON,
+            cap=config.retry_over,
+            give_up_on=(DeliveryRefused, ConfigError),
+        ),
         failed=failed,
         exhausted=given_up,
         pause_after=5,
@@ -108,23 +127,30 @@ def build(config: Config, app: App | None = None) -> Service:
     async def send_birthday_message(event: Event, *, ctx: Context) -> Again | Delete | None:
         async with app.transaction() as tx:
             user = await people.get(tx, event.user_id)
-            now = app.clock.now() or await people.database_time(tx)
+            began_at = app.clock.now() or await people.database_time(tx)
         if user is None:
             return Delete()
         # Reckoned before anything is sent: whatever may be wrong with a date or a zone must not make a sent message a failed one.
         next_year = following(config.rules.birthday(user.date_of_birth, user.timezone), event.target_year)
+        began = time.monotonic()
         try:
             await send(hook, user, str(event.id))
         except DeliveryPostponed as postponed:
             return Again(postponed.after)
-        sent = To("COMPLETED", executed_at=now, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
+        sent_at = app.clock.now() or began_at + timedelta(seconds=time.monotonic() - began)
+        sent = To("COMPLETED", executed_at=sent_at, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
         async with ctx.transaction(sent) as tx:
             await people.plan(tx, user.id, next_year)
-        if now - event.target_timestamp_utc > LATE:
-            _tell_late(event, now)
+        if sent_at - event.target_timestamp_utc > LATE:
+            _tell_late(event, sent_at)
         return None
 
     return Service(app, config, hook, Watch(app, RECONCILER))
+
+
+def _told(failed: Failed) -> str:
+    """For people: what the receiver said, without the name of a Python class before it."""
+    return failed.message.partition(": ")[2] if isinstance(failed.error, DeliveryError) else failed.message
 
 
 def _tell_late(event: Event, now: datetime) -> None:

@@ -38,6 +38,7 @@ SETTINGS = {
     "TRUEUP_LOG_FORMAT": "json",
     "BIRTHDAYS_EVERY": "2s",
     "BIRTHDAYS_PAUSE_FOR": "2s",  # the first pause when the receiver is down; usually half a minute
+    "BIRTHDAYS_RETRY_OVER": "30s",  # usually three hours
     "BIRTHDAYS_CONCURRENCY": "20",
     "BIRTHDAYS_WEBHOOK_ALLOW": "127.0.0.1",
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
 
-from apps.birthdays import people
+from apps.birthdays import people, planning
+from apps.birthdays.config import Config
 from apps.birthdays.planning import Planned
 from tests.apps.birthdays.desk import Desk
 from tests.support.interleave import Side, interleave
@@ -15,6 +17,7 @@ from trueup.testing.clock import ManualClock
 
 pytestmark = pytest.mark.asyncio
 
+ENVIRONMENT = {"BIRTHDAYS_WEBHOOK_URL": "http://localhost/hook"}
 OPEN = Callable[..., Awaitable[Desk]]
 
 
@@ -127,14 +130,100 @@ async def test_a_birthday_that_is_corrected_while_its_message_fails_keeps_year_a
     ada = await desk.due()
     desk.receiver.answer = lambda message: 500
     await desk.sweep()
-    await desk.change(ada, date_of_birth=date(1990, 2, 1))
-    assert await desk.moments(ada) == [(2026, "2026-02-01 09:00")]
+    await desk.change(ada, date_of_birth=date(1990, 7, 1))
+    assert await desk.moments(ada) == [(2026, "2026-07-01 09:00")]
     desk.receiver.answer = lambda message: 200
-    clock.advance(minutes=1)
+    at(clock, "2026-07-01 09:00")
     await desk.sweep()
     assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
-    assert await desk.moments(ada) == [(2027, "2027-02-01 09:00")]
+    assert await desk.moments(ada) == [(2027, "2027-07-01 09:00")]
     assert len(set(desk.receiver.keys("Ada"))) == 1
+
+
+async def test_nobody_is_congratulated_months_after_a_corrected_birthday(desk: Desk, clock: ManualClock) -> None:
+    ada = await desk.due()
+    desk.receiver.answer = lambda message: 500
+    await desk.sweep()
+    await desk.change(ada, date_of_birth=date(1990, 2, 1))
+    assert await desk.states(ada) == [(2026, "DEAD"), (2027, "PENDING")]
+    assert await desk.moments(ada) == [(2027, "2027-02-01 09:00")]
+    assert "corrected to 01 February" in (await desk.events(ada))[0]["last_error"]
+    desk.receiver.answer = lambda message: 200
+    clock.advance(days=1)
+    await desk.sweep()
+    assert len(desk.receiver.received) == 1, "the one that failed"
+
+
+@pytest.mark.parametrize(
+    ("entered", "corrected", "change", "waits"),
+    [  # it is noon of 1 June in UTC
+        ("UTC", "America/New_York", {}, (2026, "2026-06-01 13:00")),
+        ("Asia/Tokyo", "Pacific/Honolulu", {}, (2026, "2026-06-01 19:00")),
+        ("UTC", "Europe/London", {}, (2027, "2027-06-01 08:00")),  # past nine there as well
+        ("UTC", "Asia/Tokyo", {}, (2027, "2027-06-01 00:00")),
+        ("America/New_York", "Asia/Tokyo", {}, (2026, "2026-06-01 00:00")),  # it was to come: at once
+        ("UTC", "UTC", {"date_of_birth": date(1990, 6, 2)}, (2026, "2026-06-02 09:00")),
+    ],
+)
+async def test_a_user_corrected_on_the_birthday_still_gets_this_years_message(
+    desk: Desk, entered: str, corrected: str, change: dict[str, date], waits: tuple[int, str]
+) -> None:
+    ada = await desk.user(born=date(1990, 6, 1), timezone=entered)
+    await desk.change(ada, timezone=corrected, **change)
+    assert await desk.moments(ada) == [waits]
+
+
+async def test_a_date_corrected_to_today_is_congratulated_at_once(desk: Desk) -> None:
+    ada = await desk.user(born=date(1990, 6, 2))
+    await desk.change(ada, date_of_birth=date(1990, 6, 1))
+    await desk.sweep()
+    assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
+
+
+# -- other rules ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "born", "before", "after"),
+    [
+        ({"BIRTHDAYS_SEND_AT": "18:30"}, date(1990, 12, 1), (2026, "2026-12-01 09:00"), (2026, "2026-12-01 18:30")),
+        ({"BIRTHDAYS_SEND_AT": "18:30"}, date(1990, 6, 1), (2027, "2027-06-01 09:00"), (2026, "2026-06-01 18:30")),
+        ({"BIRTHDAYS_LEAP_DAY": "mar1"}, date(1992, 2, 29), (2027, "2027-02-28 09:00"), (2027, "2027-03-01 09:00")),
+        ({"BIRTHDAYS_LEAP_DAY": "skip"}, date(1992, 2, 29), (2027, "2027-02-28 09:00"), (2028, "2028-02-29 09:00")),
+    ],
+)
+async def test_other_rules_plan_anew_at_the_start_what_has_not_begun(
+    desk: Desk, variables: dict[str, str], born: date, before: tuple[int, str], after: tuple[int, str]
+) -> None:
+    ada = await desk.user(born=born)
+    begun = await desk.due("Bob")
+    desk.receiver.answer = lambda message: 500
+    await desk.sweep()
+    as_it_was = await desk.events(begun)
+    assert await desk.moments(ada) == [before]
+    changed = replace(desk.service.config, rules=Config.from_environment({**ENVIRONMENT, **variables}).rules)
+    await replace(desk.service, config=changed).prepare()
+    assert await desk.moments(ada) == [after]
+    assert await desk.events(begun) == as_it_was, "it may have arrived"
+
+
+async def test_other_time_zone_data_plan_anew_in_batches_and_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = [await desk.user(f"user {number}", born=date(1990, 12, 1)) for number in range(5)]
+    await desk.do("update users set timezone = 'Nowhere/Land' where id = %s", [users[2]])
+    await desk.do("update events set target_timestamp_utc = '2026-12-01 10:00Z'")  # as earlier data had it
+    monkeypatch.setattr(planning, "tz_version", lambda: "2099z")
+    rounds = 0
+    more = True
+    while more:
+        async with desk.app.transaction() as tx:
+            more = await people.plan_some_anew(tx, desk.rules, now=desk.clock.now(), most=2)
+        rounds += 1
+    assert rounds == 3
+    moments = [(await desk.moments(each))[0][1] for each in users]
+    assert moments == ["2026-12-01 09:00"] * 2 + ["2026-12-01 10:00"] + ["2026-12-01 09:00"] * 2
+    await desk.do("update events set target_timestamp_utc = '2026-12-01 10:00Z'")
+    await desk.service.prepare()
+    assert (await desk.moments(users[0]))[0][1] == "2026-12-01 10:00", "nothing is touched when the rules are the same"
 
 
 async def test_a_correction_with_a_dead_letter_tried_again_makes_no_second_message_for_a_year(desk: Desk) -> None:

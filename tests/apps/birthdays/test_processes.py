@@ -84,6 +84,7 @@ def at(url: str, hook: str) -> tuple[str, dict[str, str]]:
     """The application on this database, sending to this receiver."""
     return "apps.birthdays", {
         "BIRTHDAYS_EVERY": "200ms",
+        "BIRTHDAYS_RETRY_OVER": "30s",
         "BIRTHDAYS_LEASE_FOR": "2s",
         "TRUEUP_DATABASE_URL": url,
         "BIRTHDAYS_WEBHOOK_URL": hook,

@@ -68,7 +68,7 @@ async def test_a_late_message_is_told_of_when_it_is_sent_and_not_each_time_it_fa
 
 async def test_a_dead_letter_is_told_of(desk: Desk, told: pytest.LogCaptureFixture) -> None:
     await desk.due()
-    desk.receiver.answer = lambda message: 410
+    desk.receiver.answer = lambda message: 422
     await desk.sweep()
     (event,) = await desk.events()
     assert lines(told, "Event moved to DLQ") == [
