@@ -1,8 +1,9 @@
 """Events on their way to NATS: an outbox of jobs, each enqueued in the transaction that moves its row to `processing`.
 
-While NATS is away the job is tried again, under the same message id. When it has tried for long enough, or NATS will not have
-the message, the row goes back to `stored` with what was wrong, and the sweep over missing events begins anew: so a row is in
-`processing` only while its event is published or about to be, and no event is lost for want of a person.
+While NATS is away the job is tried again, under the same message id. When it has tried for long enough, NATS will not have the
+message, or a worker died in the last attempt, the row goes back to `stored` with what was wrong, in the transaction that makes
+the job a dead letter; and the sweep over missing events begins anew. So a row is in `processing` only while its event is
+published or about to be, and no event is lost because a person did not look.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from trueup import App, ConfigError, Context, Draft, GiveUp, Retry
+from trueup import App, ConfigError, Draft, Exhausted, Retry
 from trueup.integrations.nats import Nats, NatsUnavailable, Stream
 
 from . import rows
@@ -21,7 +22,8 @@ from .rows import Facts, Tx, Upload
 
 log = logging.getLogger("wallpapers")
 
-RETRY = Retry(max_attempts=8, first="1s", factor=4, cap="5m")  # a quarter of an hour in all
+# A quarter of an hour in all. A stream that cannot serve (ConfigError) does not become better meanwhile.
+RETRY = Retry(max_attempts=8, first="1s", factor=4, cap="5m", give_up_on=(ConfigError,))
 REMEMBERED_FOR = timedelta(hours=2)  # at least
 
 
@@ -37,9 +39,9 @@ class Publisher:
         self._app = app
         self._ensured = False
 
-        @app.job(name="announce_upload", retry=RETRY)
-        async def announce(ctx: Context, wallpaper_id: str, event: dict[str, Any]) -> None:
-            await self._announce(ctx, wallpaper_id, event)
+        @app.job(name="announce_upload", retry=RETRY, exhausted=self._put_back)
+        async def announce(wallpaper_id: str, event: dict[str, Any]) -> None:
+            await self._announce(wallpaper_id, event)
 
         self._announce_job = announce
 
@@ -61,17 +63,18 @@ class Publisher:
     async def aclose(self) -> None:
         await self.nats.aclose()
 
-    async def _announce(self, ctx: Context, wallpaper_id: str, event: dict[str, Any]) -> None:
+    async def _announce(self, wallpaper_id: str, event: dict[str, Any]) -> None:
         try:
             await self._ensure()
             await self.nats.send(UPLOADED, event, message_id=message_id(wallpaper_id))
-        except Exception as error:
+        except Exception:
             self._ensured = False  # the stream itself may be gone
-            if not isinstance(error, GiveUp | ConfigError) and ctx.attempt < RETRY.max_attempts:
-                raise
-            async with ctx.transaction() as tx:
-                await rows.put_back(tx, wallpaper_id, f"Event not published: {error}"[:500], now=self._app.clock.now())
-            log.error("Event not published", extra={"wallpaper_id": wallpaper_id, "error": str(error)})
+            raise
+
+    async def _put_back(self, dead: Exhausted) -> None:
+        wallpaper_id, error = dead.arguments["wallpaper_id"], dead.error or dead.reason
+        await rows.put_back(dead.tx, wallpaper_id, f"Event not published: {error}"[:500], now=self._app.clock.now())
+        log.error("Event not published", extra={"wallpaper_id": wallpaper_id, "error": error})
 
     async def _ensure(self) -> None:
         if not self._ensured:

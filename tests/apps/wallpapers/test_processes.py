@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -118,6 +119,24 @@ def test_nats_and_the_worker_killed_between_publishing_and_commit_leave_one_mess
     wait_until(lambda: second.lines("NATS had this message already"), "it is published once more", timeout=SOON)
     wait_until(lambda: world.jobs() == 0, "and written down", timeout=SOON)
     assert world.messages() == [f"{wallpaper_id}.uploaded"]
+
+
+@pytest.mark.parametrize("point", ["before_handler", "after_handler", "in_exhausted"])
+def test_a_worker_that_dies_in_the_last_attempt_to_publish_loses_no_event(
+    place: Town, world: World, point: str
+) -> None:
+    """Its job is a dead letter then: the row goes back to `stored` with it, and the sweep publishes anew."""
+    (wallpaper_id,) = world.rows("stored", 1)
+    first = place.start("worker", TRUEUP_FAULT="before_handler:kill")
+    assert first.ended() == -signal.SIGKILL, first.said
+    world.database.execute("update trueup.jobs set attempt = max_attempts - 1, state = 'queued', holder = null")
+    with world.nats.stopped() if point == "in_exhausted" else nullcontext():
+        second = place.start("worker", TRUEUP_FAULT=f"{point}:kill")
+        assert second.ended() == -signal.SIGKILL, second.said
+    third = place.start("worker", RECONCILIATION_INTERVAL_MS="300", WALLPAPERS_MISSING_AFTER="1s")
+    wait_until(lambda: third.lines("Event not published"), "its row is put back", timeout=SOON)
+    world.until(third, processing=1)
+    world.until_published([wallpaper_id])
 
 
 @pytest.mark.parametrize("point", ["after_row_handler", "after_row_settle"])
