@@ -133,6 +133,7 @@ class ReconcileOperations:
             "state": stored.get("state") or "active",
             "note": stored.get("note"),
             "paused_until": stored.get("paused_until"),
+            "paused_keys": stored.get("paused_keys") or [],
             "known": stored.get("declared_at") is not None,
             "declared_here": self._is_here(here),
             "declared_at": stored.get("declared_at"),

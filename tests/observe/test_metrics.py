@@ -96,6 +96,7 @@ def test_names_follow_the_conventions_of_prometheus(metric: metrics.Metric) -> N
 def test_every_metric_is_counted_by_some_event(counting: Counting, caplog: pytest.LogCaptureFixture) -> None:
     for cls in all_classes():
         counting.events.emit(made_up(cls))
+    counting.events.emit(ReconcilerPaused("push", "down", 30.0, "a key"))
     assert caplog.records == [], "a subscriber failed"
     silent = [
         each.name

@@ -23,6 +23,25 @@ def test_another_kind_begins_a_streak_of_its_own() -> None:
     assert b.failed("e", "Y")
 
 
+def test_with_any_kind_different_rows_that_fail_or_are_refused_count_together() -> None:
+    b = Breaker(3, HALF_A_MINUTE, any_kind=True)
+    assert [b.failed("a", "X"), b.refused("b"), b.refused("b"), b.refused("a"), b.failed("c", "Y")] == [False] * 4 + [
+        True
+    ]
+    b = Breaker(3, HALF_A_MINUTE, any_kind=True)
+    assert [b.refused("a"), b.refused("b"), b.worked("c"), b.refused("d"), b.refused("e")] == [False] * 5
+    assert b.refused("f")
+    b.open()
+    assert b.refused("g")
+
+
+def test_refusals_count_for_nothing_otherwise() -> None:
+    b = breaker()
+    assert not any(b.refused(str(n)) for n in range(10))
+    b.open()
+    assert not b.refused("x")
+
+
 def test_a_row_that_works_ends_a_streak_but_no_pause() -> None:
     b = breaker()
     b.failed("a", "X")

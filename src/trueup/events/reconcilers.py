@@ -59,20 +59,22 @@ class ReconcilerDeclared(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerPaused(Event):
-    """A reconciler rests: it failed for the same reason over and over, or a person paused it."""
+    """A reconciler rests: it failed for the same reason over and over, or a person paused it. With a key, only rows of that key do."""
 
     name = "reconciler.paused"
     reconciler: str
     reason: str
     seconds: float
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerResumed(Event):
-    """A reconciler works again after a pause."""
+    """A reconciler, or rows of this key of it, work again after a pause."""
 
     name = "reconciler.resumed"
     reconciler: str
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

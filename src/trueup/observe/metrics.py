@@ -87,6 +87,7 @@ METRICS = (
     Metric("trueup_sweeps_failed_total", ROW, "Sweeps that were ended by an error."),
     Metric("trueup_sweeps_refused_total", ROW, "Sweeps that did not begin: they would have touched too much."),
     Metric("trueup_reconciler_paused", ROW, "1 while it is paused, as far as this process was told."),
+    Metric("trueup_reconciler_key_pauses_total", ROW, "Times that the breaker of one key (pause_by=) opened."),
     Metric("trueup_scan_items_total", SCAN, "Items of scans that came to their end."),
     Metric("trueup_scan_items_failed_total", SCAN, "Items whose handler raised."),
     Metric("trueup_scan_duration_seconds", SCAN, "How long scans that came to their end took.", DURATIONS_S),
@@ -337,11 +338,15 @@ def _declared(into: Instruments, event: events.ReconcilerDeclared) -> None:
 
 
 def _paused(into: Instruments, event: events.ReconcilerPaused) -> None:
+    if event.key is not None:
+        into.add("trueup_reconciler_key_pauses_total", reconciler=event.reconciler)
+        return
     into.put("trueup_reconciler_paused", 1, reconciler=event.reconciler)
 
 
 def _resumed(into: Instruments, event: events.ReconcilerResumed) -> None:
-    into.put("trueup_reconciler_paused", 0, reconciler=event.reconciler)
+    if event.key is None:
+        into.put("trueup_reconciler_paused", 0, reconciler=event.reconciler)
 
 
 def _scan(into: Instruments, event: events.ScanCompleted) -> None:

@@ -103,6 +103,8 @@ class Table:
             )
             handler = RowHandler(function, who, local_names)
             handler.translate = self._translate
+            if isinstance(options.get("pause_by"), str):
+                options["pause_by"] = self._column(cast(str, options["pause_by"]))
             for option in ("failed", "exhausted"):
                 if options.get(option) is not None:
                     options[option] = self._translating(options[option])

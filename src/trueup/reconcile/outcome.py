@@ -98,21 +98,26 @@ class Unchanged:
 
 
 class Again:
-    """Not yet: look at the row again after this long. No attempt is spent."""
+    """Not yet: look at the row again after this long. No attempt is spent.
 
-    __slots__ = ("after",)
+    With `everybody=True` no row is looked at until then, or with `pause_by=` none of the same key: what a receiver asks for with
+    Retry-After.
+    """
 
-    def __init__(self, after: Duration) -> None:
+    __slots__ = ("after", "everybody")
+
+    def __init__(self, after: Duration, *, everybody: bool = False) -> None:
         self.after: timedelta = parse_duration(after)
+        self.everybody = everybody
 
     def __repr__(self) -> str:
-        return f"Again({self.after.total_seconds():g}s)"
+        return f"Again({self.after.total_seconds():g}s{', everybody=True' if self.everybody else ''})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Again) and self.after == other.after
+        return isinstance(other, Again) and (self.after, self.everybody) == (other.after, other.everybody)
 
     def __hash__(self) -> int:
-        return hash((Again, self.after))
+        return hash((Again, self.after, self.everybody))
 
 
 Outcome = To | Stay | Delete | Unchanged | Again

@@ -18,6 +18,8 @@ from trueup.reconcile.selection import Selection
 Claim = Literal["lease", "row_lock"]
 Mode = Literal["live", "shadow"]
 AfterFailure = To | Stay | Callable[[Any, Failed], To | Stay | None]
+PauseOn = Literal["same", "any"]
+PauseBy = str | Callable[[Any], object]
 Exhausted = To | Stay | Delete | Callable[[Any, Failed], Outcome | None]
 
 SHORTEST_LEASE = timedelta(seconds=1)
@@ -33,7 +35,8 @@ class ReconcileOptions(TypedDict, total=False):
     inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, `failed` being written to
     it, and in the end quarantined, or treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate` and
     `canary` hold for the whole fleet. After `pause_after` failures of the same kind in a row the reconciler rests for
-    `pause_for`, then longer, without spending attempts. `deadline` ends a sweep. `mode="shadow"` changes nothing.
+    `pause_for`, then longer, without spending attempts; with `pause_by`, a column or a function of the row, only rows with the same
+    value do. With `pause_on="any"` it counts different rows that fail or are given up, for whatever reason, without one that works. `deadline` ends a sweep. `mode="shadow"` changes nothing.
     """
 
     name: str | None
@@ -53,6 +56,8 @@ class ReconcileOptions(TypedDict, total=False):
     timeout: Duration
     pause_after: int | None
     pause_for: Duration
+    pause_by: PauseBy | None
+    pause_on: PauseOn
     mode: Mode
 
 
@@ -77,6 +82,8 @@ class Reconciler:
     pause_after: int | None
     pause_for: timedelta
     mode: Mode
+    pause_by: PauseBy | None = None
+    pause_on: PauseOn = "same"
     on_demand: bool = False  # no worker sweeps by itself
 
     @classmethod
@@ -135,6 +142,8 @@ class Reconciler:
             pause_after=_optional_whole(who, "pause_after", options.get("pause_after")),
             pause_for=positive(who, "pause_for", options.get("pause_for", "30s")),
             mode=mode,  # type: ignore[arg-type]
+            pause_by=_pause_by(who, options.get("pause_by"), handler),
+            pause_on=_one_of(who, "pause_on", options.get("pause_on", "same"), get_args(PauseOn)),  # type: ignore[arg-type]
             on_demand=on_demand,
         )
 
@@ -158,7 +167,20 @@ class Reconciler:
             "rate": None if self.rate is None else str(self.rate),
             "mode": self.mode,
             "pause_after": self.pause_after,
+            "pause_on": self.pause_on,
+            "pause_by": self.pause_by if isinstance(self.pause_by, str) else getattr(self.pause_by, "__name__", None),
         }
+
+
+def _pause_by(who: str, by: object, handler: RowHandler) -> PauseBy | None:
+    if by is None or callable(by):
+        return by
+    if not isinstance(by, str):
+        raise ConfigError(f"{who}: pause_by={by!r}: a column, or a function of the row that gives a key, is needed")
+    columns = handler.shape.columns
+    if columns is not None and by not in columns:
+        raise ConfigError(f"{who}: pause_by={by!r}: its handler's rows have no such column; add it, or give a function")
+    return by
 
 
 def lane(name: str) -> str:

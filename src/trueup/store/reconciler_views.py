@@ -23,7 +23,18 @@ class ReconcilerViews:
     async def reconcilers(self, within_s: float, name: str | None = None) -> list[Record]:
         """Those the database knows, or one: its state, counts of rows, and `outcomes` of the sweeps of the last seconds."""
         columns = (
-            *("name", "place", "declared", "declared_at", "state", "note", "paused_until", "pauses", "last_swept_at"),
+            *(
+                "name",
+                "place",
+                "declared",
+                "declared_at",
+                "state",
+                "note",
+                "paused_until",
+                "pauses",
+                "paused_keys",
+                "last_swept_at",
+            ),
             *("last_error", "last_failed_at", "failures", "next_due_at", "held", "resting", "quarantined", "discarded"),
         )
         rows = await self._fetch("reconcilers", name=name, within=within_s)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
 
 from trueup.clock import Clock
+from trueup.reconcile.breaker import MAX_KEYS
 from trueup.reconcile.counts import Counts
 from trueup.store.jobs import Database
 from trueup.store.load import Statements
@@ -29,6 +30,12 @@ class Gate:
     @property
     def closed(self) -> bool:
         return self.paused or (self.rests_for is not None and self.rests_for > 0)
+
+
+class Pause(NamedTuple):
+    key: str
+    rests_for: float
+    pauses: int
 
 
 class Reconcilers:
@@ -70,9 +77,22 @@ class Reconcilers:
             lateness=lateness.counts,
         )
 
-    async def rest(self, name: str, pause: timedelta, note: str) -> bool:
-        """The breaker opens. False when it was open."""
-        return bool(await self._fetch("rest", name=name, seconds=pause.total_seconds(), note=note))
+    async def rest(self, name: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
+        """The breaker opens; `extend`: for longer, if it was open. False when nothing changed."""
+        return bool(await self._fetch("rest", name=name, seconds=pause.total_seconds(), note=note, extend=extend))
+
+    async def pauses(self, name: str) -> list[Pause]:
+        """The keys whose breaker is open, or not yet found working."""
+        return [Pause(*row) for row in await self._fetch("pauses", name=name)]
+
+    async def rest_key(self, name: str, key: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
+        """The breaker of one key opens. False when it was open, or too many are."""
+        params = {"seconds": pause.total_seconds(), "note": note, "extend": extend, "max_keys": MAX_KEYS}
+        return bool(await self._fetch("rest_key", name=name, key=key, **params))
+
+    async def work_key(self, name: str, key: str) -> bool:
+        """The breaker of one key closes. False when it was closed."""
+        return bool(await self._fetch("work_key", name=name, key=key))
 
     async def work(self, name: str) -> bool:
         """The breaker closes. False when it was closed."""

@@ -17,6 +17,7 @@ import orjson
 from psycopg import AsyncConnection
 
 from trueup.clock import Clock
+from trueup.errors import ConfigError
 from trueup.jobs.failure import MOST_ERRORS
 from trueup.jobs.job import Draft
 from trueup.jobs.limits import grant
@@ -102,8 +103,14 @@ class Rows:
         selection, live = reconciler.selection, reconciler.mode == "live"
         if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
             selection = replace(selection, claimed_as=None)
-        self.composer = Composer(statements, found, selection, self.columns, marks=live)
-        self._unmarked = Composer(statements, found, selection, self.columns, marks=False)
+        by = reconciler.pause_by if isinstance(reconciler.pause_by, str) else None
+        self.composer = Composer(statements, found, selection, self.columns, marks=live, pause_by=by)
+        self._unmarked = Composer(statements, found, selection, self.columns, marks=False, pause_by=by)
+        self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
+        if isinstance(reconciler.pause_by, str) and reconciler.pause_by not in found.columns:
+            raise ConfigError(
+                f"reconciler {reconciler.name!r}: pause_by={reconciler.pause_by!r}: {found.spec} has no such column"
+            )
         self._steer = steering(statements, timeout)
         self._change = cache(self.composer.change)
         self._claim_fresh = cache(self.composer.claim_fresh)
@@ -194,6 +201,7 @@ class Rows:
             "owner": self._owner,
             "lease_for": reconciler.lease_for.total_seconds(),
             "max_attempts": reconciler.retry.max_attempts,
+            "paused": list(self.paused),
         }
 
     def _window(self, most: int) -> int:

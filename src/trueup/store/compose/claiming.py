@@ -91,7 +91,7 @@ class Claiming(Pieces):
             about=self.about,
             columns=self.asked_for,
             t_is_f=self.same_key("f"),
-            free=self.free,
+            free=AND.join([self.free, *self.unpaused]),
             lock=self.lock_for(name for name, _ in self.marked),
             long_key=SQL("k.trueup_long_key"),
             left_behind=left_behind,
@@ -105,6 +105,13 @@ class Claiming(Pieces):
             handed=self.handed,
             **more,
         )
+
+    @property
+    def unpaused(self) -> list[Composable]:
+        """Rows whose breaker is open are not claimed."""
+        if self.pause_by is None:
+            return []
+        return [SQL("({}::text = any(%(paused)s::text[])) is not true").format(self.column(self.pause_by))]
 
     @property
     def marked(self) -> list[Assignment]:
@@ -158,7 +165,7 @@ class Claiming(Pieces):
     def _branch(self, conditions: Iterable[Composable], place: Place, *, with_value: bool) -> Composable:
         order, keys = self.selection.order, [self.column(key) for key in self.keys]
         value = [self.column(order.column)] if order.column is not None and with_value else []
-        conditions = [*conditions, *self.where, *self.unleased]
+        conditions = [*conditions, *self.where, *self.unleased, *self.unpaused]
         if place == ("with" if with_value else "without"):
             conditions.append(self._after(value, keys))
         typed = [SQL("{} as {}").format(key, SQL(f"trueup_t{n}")) for n, key in enumerate(keys, 1)]

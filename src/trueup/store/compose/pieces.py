@@ -40,6 +40,7 @@ class Pieces:
     columns: tuple[str, ...]
     nulls_are_stale: bool = True
     marks: bool = True  # whether claims may write to the user's row
+    pause_by: str | None = None  # a column: rows with certain values of it are not claimed
 
     @property
     def table(self) -> Composable:

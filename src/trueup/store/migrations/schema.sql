@@ -215,6 +215,15 @@ create table {schema}.migrations (
   constraint migrations_step_check CHECK ((step = ANY (ARRAY['only'::text, 'pre'::text, 'post'::text])))
 );
 
+create table {schema}.reconciler_pauses (
+  reconciler           text not null,
+  key                  text not null,
+  paused_until         timestamptz not null,
+  pauses               integer not null default 1,
+  note                 text,
+  constraint reconciler_pauses_pkey PRIMARY KEY (reconciler, key)
+) with (fillfactor=70);
+
 create table {schema}.reconcilers (
   name                 text not null,
   place                text not null,

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
 from trueup.jobs.failure import describe, type_name
-from trueup.reconcile.decide import Change, GiveBack, Lost, Remove, Rest, Verdict, Written, shown
+from trueup.reconcile.decide import SOONEST, Change, GiveBack, Lost, Remove, Rest, Verdict, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows import Batch, Rows
 from trueup.worker.rows.handled import Handled
@@ -39,12 +40,14 @@ class Crew:
         events: Events,
         *,
         judge: Callable[[Held, Handled], Verdict],
+        held_up: Callable[[Held], timedelta | None],
     ) -> None:
         self._rows = rows
         self._handling = handling
         self._settler = settler
         self._events = events
         self._judge = judge
+        self._held_up = held_up
         self._waiting: deque[Held] = deque()
         self._held: dict[tuple[str, int], Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,6 +151,9 @@ class Crew:
             if not self._enough_lease(held):
                 self._settle(held, GiveBack())
                 continue
+            if (delay := self._held_up(held)) is not None:
+                self._settle(held, Rest(max(delay, SOONEST), succeeded=False))
+                continue
             self._begin(held)
 
     def _begin(self, held: Held) -> None:
@@ -163,6 +169,8 @@ class Crew:
         held = self._waiting[0]
         if held.row.spent or held.not_before > elapsed() or not self._enough_lease(held):
             return None
+        if self._rows.reconciler.pause_by is not None:
+            return None  # whether its breaker lets it is asked when it is begun
         held.opening = asyncio.get_running_loop().create_future()
         self._begin(self._waiting.popleft())
         return held

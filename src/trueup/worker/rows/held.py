@@ -46,6 +46,7 @@ class Held:
     sweep: Sweep = field(default_factory=Sweep)  # the one that it was claimed in
     settled: bool = False  # and counted
     noted: bool = False  # the database knows that its handler has begun
+    pause_key: str | None = None  # of its breaker, with `pause_by=`
     renewing: bool = False
     writing: bool = False
 

@@ -38,10 +38,11 @@ from trueup.events import (
 )
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.jobs.outcome import GiveUp
-from trueup.reconcile.breaker import Breaker
+from trueup.reconcile.breaker import MAX_EVERYBODY, MAX_KEYS, Breaker
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.decide import BackOff, Change, GiveBack, SetAside, Verdict, decide
+from trueup.reconcile.outcome import Again
 from trueup.store.connect import RETRYABLE, is_away
 from trueup.store.pool import Few
 from trueup.store.reconcilers import Gate, Reconcilers
@@ -52,6 +53,7 @@ from trueup.worker.rows.crew import Crew
 from trueup.worker.rows.handled import Handled
 from trueup.worker.rows.handling import Handling, check_outcome
 from trueup.worker.rows.held import Held
+from trueup.worker.rows.keyed import Keyed, breaker_of
 from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
 from trueup.worker.rows.refusals import MAX_REPEATS
 from trueup.worker.rows.settler import Count, Settler, Settling
@@ -83,12 +85,9 @@ class Sweeper(Service):
         self._random = random.Random()  # noqa: S311 - jitter
         self.settler = Settler(rows, events, self._random, gather_for=gather_for, on_settled=self._settled)
         handling = Handling(rows, connections, caller, self._random)
-        self.crew = Crew(rows, handling, self.settler, events, judge=self._judge)
-        self._breaker = Breaker(self.reconciler.pause_after, self.reconciler.pause_for)
-        self._opened_at = 0.0
-        self._streak: list[ClaimedRow] = []
-        self._resting: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._keyed = None if rows.reconciler.pause_by is None else Keyed(rows)
+        self.crew = Crew(rows, handling, self.settler, events, judge=self._judge, held_up=self._held_up)
+        self._breaker = breaker_of(self.reconciler)
         self._claims = Claims(rows)
         self._unspent: Counter[str] = (
             Counter()
@@ -192,7 +191,7 @@ class Sweeper(Service):
     async def _sweep(self, sweep: Sweep, gate: Gate) -> None:
         """Claim all that there is for it now. What came of it is settled beside whatever comes next."""
         self._cut_short = gate.closed
-        self._heed(gate)
+        await self._heed(gate)
         self.settler.start()
         self._looked = elapsed()
         self._sweeps.add(sweep)
@@ -216,9 +215,8 @@ class Sweeper(Service):
         await self.crew.until(lambda: self.crew.idle)
         self.settler.hurry()
         await self.crew.until(lambda: self.crew.idle and not self._sweeps)
-        aside = {*self._aside, *(task for task in (self._resting, self._closing) if task is not None)}
-        if aside:
-            await asyncio.wait(aside)
+        if self._aside:
+            await asyncio.wait(set(self._aside))
         return suspects.result() if suspects is not None else None
 
     def _conclude_if_over(self, sweep: Sweep) -> None:
@@ -312,6 +310,8 @@ class Sweeper(Service):
         gate = await self._log.gate(self.reconciler.name)
         self._looked = elapsed()
         self._cut_short = self._cut_short or gate.closed
+        if self._keyed is not None:
+            self._keyed.heed(await self._log.pauses(self.reconciler.name))
         return gate
 
     async def _next(self, sweep: Sweep, walk: Walk) -> Claimed:
@@ -384,8 +384,10 @@ class Sweeper(Service):
 
     # -- the breaker --------------------------------------------------------------------------------------------------
 
-    def _heed(self, gate: Gate) -> None:
+    async def _heed(self, gate: Gate) -> None:
         """What the fleet knows: it has rested and nobody has found it working yet, or somebody has."""
+        if self._keyed is not None:
+            self._keyed.heed(await self._log.pauses(self.reconciler.name))
         if gate.pauses > 0:
             self._breaker.probing = True
         elif self._breaker.probing:
@@ -394,31 +396,54 @@ class Sweeper(Service):
     def _judge(self, held: Held, handled: Handled) -> Verdict:
         """After a handler's run: what becomes of its row, and may the reconciler go on?"""
         row, error = held.row, handled.ended
+        breaker = self._breaker if self._keyed is None else self._keyed.of(held)
         if not isinstance(error, BaseException):
             self._unspent.pop(row.key, None)
-            self._worked(held)
+            if isinstance(error, Again) and error.everybody:
+                self._open(held, breaker, "was asked to wait by a handler", min(error.after, MAX_EVERYBODY))
+            else:
+                self._worked(held, breaker)
             return self._decide(held, handled)
         if handled.unspent and self._unspent[row.key] < MAX_REPEATS:
             self._unspent[row.key] += 1
             return BackOff(self.reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False)
         self._unspent.pop(row.key, None)
-        own = isinstance(error, GiveUp | LostClaim) or row.spent or not self.reconciler.retry.worth_retrying(error)
-        if own or not self._breaker.counts(row.key):
+        if isinstance(error, LostClaim) or row.spent or not breaker.counts(row.key):
             return self._decide(held, handled)
         kind = type_name(error)
-        if not self._breaker.failed(row.key, kind):
-            if self._breaker.streak < PATIENT_FROM:
-                self._streak.clear()
-            self._streak.append(row)
-            return self._decide(held, handled, patient=self._breaker.streak >= PATIENT_FROM and self._breaker.others)
-        if self._resting is None:
-            streak, self._streak = self._streak, []
-            self._breaker.open()
-            self._opened_at = elapsed()
+        if isinstance(error, GiveUp) or not self.reconciler.retry.worth_retrying(error):
+            if breaker.refused(row.key):
+                self._open(
+                    held, breaker, f"had row after row refused, the last one with {kind}: {describe(error):.200}"
+                )
+            return self._decide(held, handled)
+        if not breaker.failed(row.key, kind):
+            if breaker.streak < PATIENT_FROM:
+                breaker.spent.clear()
+            breaker.spent.append(row)
+            return self._decide(held, handled, patient=breaker.streak >= PATIENT_FROM and breaker.others)
+        self._open(held, breaker, f"failed over and over with {kind}: {describe(error):.200}")
+        return BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+
+    def _held_up(self, held: Held) -> timedelta | None:
+        return None if self._keyed is None else self._keyed.held_up(held)
+
+    def _open(self, held: Held, breaker: Breaker, why: str, exactly: timedelta | None = None) -> None:
+        """Stop trying for a while: everything, or with `pause_by=` rows of this key."""
+        if breaker.opening and exactly is None:
+            return
+        spent, breaker.spent = breaker.spent, []
+        breaker.open(elapsed())
+        breaker.opening = True
+        if self._keyed is None:
             self._cut_short = True
             self.crew.give_back()
-            self._resting = asyncio.create_task(self._rest(kind, describe(error), streak), name="trueup breaker")
-        return BackOff(self._breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+            work = self._rest(breaker, why, spent, exactly)
+        else:
+            key = self._keyed.key(held)
+            self._keyed.opened(key, exactly or breaker.pause(0))
+            work = self._rest_key(key, breaker, why, spent, exactly)
+        self._beside(work)
 
     def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Verdict:
         row, running_for = held.row, timedelta(seconds=self.rows.clock.elapsed() - held.claimed)
@@ -442,29 +467,53 @@ class Sweeper(Service):
                 )
         return verdict
 
-    def _worked(self, held: Held) -> None:
-        if self._breaker.probing and (held.started or 0.0) < self._opened_at:
+    def _worked(self, held: Held, breaker: Breaker) -> None:
+        if breaker.probing and (held.started or 0.0) < breaker.opened_at:
             return  # begun before the others failed: that says nothing about now
-        self._streak.clear()
-        if self._breaker.worked(held.row.key) and self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name="trueup breaker")
+        breaker.spent.clear()
+        if breaker.worked(held.row.key):
+            self._beside(self._close() if self._keyed is None else self._close_key(self._keyed.key(held)))
 
-    async def _rest(self, kind: str, message: str, streak: list[ClaimedRow]) -> None:
-        """Stop trying for a while: what failed is not the rows' fault."""
+    async def _rest(self, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None) -> None:
+        """What failed is not the rows' fault: their attempts come back."""
         name = self.reconciler.name
         try:
-            pause = self._breaker.pause((await self._log.gate(name)).pauses)
-            note = f"failed over and over with {kind}: {message:.200}"
-            if await self._log.rest(name, pause, note):
-                self.events.emit(ReconcilerPaused(name, note, pause.total_seconds()))
-            await self.crew.until(lambda: not self.settler.backlog)
-            if streak:
-                await self.rows.refund(streak)
+            pause = exactly or breaker.pause((await self._log.gate(name)).pauses)
+            if await self._log.rest(name, pause, why, extend=exactly is not None):
+                self.events.emit(ReconcilerPaused(name, why, pause.total_seconds()))
+            await self._refund(spent)
         except (*RETRYABLE, DatabaseUnavailable):
             return  # the sweep is over all the same, and the next one begins by asking the database
         finally:
-            self._resting = None
+            breaker.opening = False
             self.crew.note()
+
+    async def _rest_key(
+        self, key: str, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None
+    ) -> None:
+        assert self._keyed is not None
+        name = self.reconciler.name
+        try:
+            known = {each.key: each.pauses for each in await self._log.pauses(name)}
+            pause = exactly or breaker.pause(known.get(key, 0))
+            self._keyed.opened(key, pause)
+            if await self._log.rest_key(name, key, pause, why, extend=exactly is not None):
+                self.events.emit(ReconcilerPaused(name, why, pause.total_seconds(), key))
+            elif key not in known and len(known) >= MAX_KEYS and await self._log.rest(name, pause, why):
+                self._cut_short = True
+                self.events.emit(ReconcilerPaused(name, why, pause.total_seconds()))
+            asyncio.get_running_loop().call_later(pause.total_seconds(), self._sweep_soon)
+            await self._refund(spent)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return
+        finally:
+            breaker.opening = False
+            self.crew.note()
+
+    async def _refund(self, spent: list[ClaimedRow]) -> None:
+        if spent:
+            await self.crew.until(lambda: not self.settler.backlog)
+            await self.rows.refund(spent)
 
     async def _close(self) -> None:
         """A row has worked again."""
@@ -473,8 +522,22 @@ class Sweeper(Service):
                 self.events.emit(ReconcilerResumed(self.reconciler.name))
         except (*RETRYABLE, DatabaseUnavailable):
             return  # then it is tried by one row once more
-        finally:
-            self._closing = None
+
+    async def _close_key(self, key: str) -> None:
+        assert self._keyed is not None
+        self._keyed.closed(key)
+        self._sweep_soon()
+        try:
+            if await self._log.work_key(self.reconciler.name, key):
+                self.events.emit(ReconcilerResumed(self.reconciler.name, key))
+        except (*RETRYABLE, DatabaseUnavailable):
+            return
+
+    def _sweep_soon(self) -> None:
+        """Rows that waited for their key are looked for at once, not when the next sweep is due."""
+        if self._due is not None and not self._stop.is_set():
+            self._due = min(self._due, elapsed())
+            self.wake()
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
@@ -500,7 +563,7 @@ class Sweeper(Service):
             await asyncio.wait(self._aside)
 
     async def kill(self) -> None:
-        aside = [*self._aside, *(task for task in (self._resting, self._closing) if task is not None)]
+        aside = list(self._aside)
         for task in aside:
             task.cancel()
         await self.crew.abandon()
