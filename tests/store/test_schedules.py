@@ -183,11 +183,12 @@ async def test_a_row_of_skipped_ticks_says_which_it_stands_for(desk: Desk, store
     await down_for_a_day(store, clock)
     assert await ledger(desk) == [
         ("2026-11-14T03:00", 1, "fired", None),
-        ("2026-11-14T03:05", 262, "skipped", "coalesced"),
+        ("2026-11-14T03:05", 251, "skipped", "coalesced"),
+        ("2026-11-15T00:00", 11, "skipped", "coalesced"),
         ("2026-11-15T00:55", 1, "fired", None),
     ]
-    last = "select last_due_at from trueup.ticks where count = 262"
-    assert await desk.scalar(last) == utc("2026-11-15T00:50")
+    last = "select array_agg(last_due_at order by due_at) from trueup.ticks where outcome = 'skipped'"
+    assert await desk.scalar(last) == [utc("2026-11-14T23:55"), utc("2026-11-15T00:50")]
 
 
 @pytest.mark.parametrize(
@@ -695,6 +696,31 @@ async def test_the_ledger_is_kept_for_its_time_and_then_dropped_by_the_day(
     assert "ticks_20260601" in (await store.history.prune(KEPT)).dropped
     assert await ledger(desk) == []
     assert (await store.schedules.get("nightly")).decided_until == NOON + MINUTE
+
+
+@pytest.mark.parametrize("where", ["in their days", "in the catch-all"])
+async def test_the_audit_finds_no_gap_at_the_edge_of_what_is_kept(
+    desk: Desk, store: Store, clock: ManualClock, where: str
+) -> None:
+    """Ticks that were skipped in a row go with the rest of their day, not with the first of them."""
+    await store.schedules.put(entry(spec=Cron("0 * * * *")))
+    clock.advance(days=4, hours=5)
+    if where == "in their days":
+        for day in range(5):
+            made = (NOON + day * DAY).date()
+            await desk.scalar(
+                f"create table trueup.ticks_{made:%Y%m%d} partition of trueup.ticks for values from ('{made} 00:00Z')"
+                f" to ('{made + DAY} 00:00Z')"
+            )
+    while (await store.schedules.plan()).more:
+        pass
+    for _ in range(8):
+        clock.advance(hours=26)
+        while (await store.schedules.plan()).more:
+            pass
+        await store.history.prune(KEPT)
+        assert (await audit(store.schedules, 30 * DAY, KEPT.ticks)).clean
+    assert await desk.scalar("select min(due_at) > %s from trueup.ticks", NOON + DAY)
 
 
 # -- versions ------------------------------------------------------------------------------------------------------------------

@@ -81,7 +81,10 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """`count` ticks in a row, the first due at `first` and the last at `last`, skipped for one reason."""
+    """`count` ticks in a row, the first due at `first` and the last at `last`, skipped for one reason.
+
+    All of one day in UTC: the ledger is kept in days, and a row that stood for ticks of the next day would take their verdict along.
+    """
 
     first: datetime
     last: datetime
@@ -166,7 +169,7 @@ def _pause_over(tick: datetime, pauses: Sequence[Pause]) -> Pause | None:
 
 def _add_skip(verdicts: list[Fire | Skip], tick: datetime, reason: Reason) -> None:
     last = verdicts[-1] if verdicts else None
-    if isinstance(last, Skip) and last.reason is reason:
+    if isinstance(last, Skip) and last.reason is reason and last.first.date() == tick.date():
         verdicts[-1] = Skip(last.first, tick, last.count + 1, reason)
     else:
         verdicts.append(Skip(tick, tick, 1, reason))

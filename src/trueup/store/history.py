@@ -246,8 +246,9 @@ class History:
     async def _expire(self, kept: Kept, now: datetime) -> None:
         """Rows outside any day, unique windows, sweeps and versions of schedules go by age: in batches, until none is left."""
         for parent, keep in kept.by_parent().items():
+            column = "last_due_at" if parent == "ticks" else column_of(parent)
             statement = self._statements.compose(
-                "history/expire_rest", rest=sql.Identifier(f"{parent}_rest"), column=sql.Identifier(column_of(parent))
+                "history/expire_rest", rest=sql.Identifier(f"{parent}_rest"), column=sql.Identifier(column)
             )
             while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
                 pass
