@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 group = typer.Typer(help="Look at dead jobs, revive or discard them.", no_args_is_help=True)
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs, or those of --kind.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept with the job.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="A reason, stored with the job.")]
 
 
 @group.command("list")

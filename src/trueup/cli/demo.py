@@ -11,7 +11,7 @@ def demo(
     workers: Annotated[int, typer.Option("--workers", min=3, max=6, help="Worker processes.")] = 3,
     users: Annotated[int, typer.Option("--users", min=500, max=100_000, help="Users with a message due.")] = 2000,
     rate: Annotated[int, typer.Option("--rate", min=20, max=200, help="Messages a second, at most.")] = 60,
-    keep: Annotated[bool, typer.Option("--keep", help="Let everything run on afterwards, until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running afterwards, until Ctrl-C.")] = False,
     plain: Annotated[
         bool | None, typer.Option("--plain/--live", help="Lines of text instead of a live picture.", show_default=False)
     ] = None,

@@ -22,9 +22,7 @@ Document = Annotated[
 ]
 Items = Annotated[
     list[str] | None,
-    typer.Option(
-        "--arg", "-a", metavar="NAME=VALUE", help="An argument as text, or as JSON with :=. May be given again."
-    ),
+    typer.Option("--arg", "-a", metavar="NAME=VALUE", help="An argument as text, or as JSON with :=. May be repeated."),
 ]
 
 
@@ -34,15 +32,21 @@ def enqueue(
     kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False, help="The job's name.")],
     arguments: Document = None,
     arg: Items = None,
-    delay: Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Not before, such as 10m.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", metavar="N", help="Larger is sooner.")] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="Delay before the job may run, such as 10m.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="Higher priorities run sooner.")
+    ] = None,
     unique: Annotated[
         str | None, typer.Option("--unique", metavar="KEY", help="Only if no live job has this key.")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Another queue.")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", metavar="NAME", help="Use this queue instead of the job's own.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job and print its result.")] = False,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="With --wait: how long at most.")
+        str | None, typer.Option("--timeout", metavar="DURATION", help="With --wait: maximum time to wait.")
     ] = None,
 ) -> None:
     """Enqueue a job of your App."""

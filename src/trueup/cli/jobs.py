@@ -28,7 +28,7 @@ group.command("enqueue")(enqueue)
 def list_all(
     session: Session,
     state: Annotated[
-        list[JobState] | None, typer.Option("--state", "-s", help="Only jobs in this state. May be given again.")
+        list[JobState] | None, typer.Option("--state", "-s", help="Only jobs in this state. May be repeated.")
     ] = None,
     kind: KindOption = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only jobs of this queue.")] = None,
@@ -105,7 +105,7 @@ def cancel(
     session: Session,
     ids: JobIds = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Kept with the job.")
+        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored with the job.")
     ] = "cancelled by a person",
 ) -> None:
     """Cancel jobs.

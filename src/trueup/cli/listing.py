@@ -12,7 +12,7 @@ from trueup.cli.ages import ago
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=10_000, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=10_000, help="Maximum number to show.")]
 
 COLUMNS = (
     Column("id", right=True),

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 MissedOption = Annotated[
-    str | None, typer.Option("--missed", metavar="POLICY", help="What was missed: latest, all or skip.")
+    str | None, typer.Option("--missed", metavar="POLICY", help="What to do with missed ticks: latest, all or skip.")
 ]
 CatchUpOption = Annotated[
     str | None, typer.Option("--catch-up", metavar="DURATION", help="With --missed all: how far back.")
 ]
-GraceOption = Annotated[str | None, typer.Option("--grace", metavar="DURATION", help="Later than this is missed.")]
+GraceOption = Annotated[
+    str | None, typer.Option("--grace", metavar="DURATION", help="A tick that is later than this counts as missed.")
+]
 OverlapOption = Annotated[
     str | None,
     typer.Option(
@@ -33,10 +35,11 @@ OverlapOption = Annotated[
     ),
 ]
 JitterOption = Annotated[
-    str | None, typer.Option("--jitter", metavar="DURATION", help="Spread the runs over so much time.")
+    str | None, typer.Option("--jitter", metavar="DURATION", help="Spread the runs over this duration (jitter).")
 ]
 PauseAfterOption = Annotated[
-    int | None, typer.Option("--pause-after", metavar="N", min=1, help="Pause after so many dead runs in a row.")
+    int | None,
+    typer.Option("--pause-after", metavar="N", min=1, help="Pause the schedule after this many dead runs in a row."),
 ]
 
 
@@ -77,7 +80,7 @@ def edit(
     session: Session,
     name: Name,
     kind: Annotated[
-        str | None, typer.Option("--job", metavar="KIND", help="Another job, with the arguments of --arg.")
+        str | None, typer.Option("--job", metavar="KIND", help="Run this job instead, with the arguments of --arg.")
     ] = None,
     arg: Items = None,
     cron: specs.CronOption = None,

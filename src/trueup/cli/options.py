@@ -32,9 +32,9 @@ SchemaOption = Annotated[
     str | None,
     typer.Option("--schema", metavar="NAME", help="The schema of trueup's tables.", rich_help_panel=_PANEL),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _HIGHEST_ID = 2**63 - 1
 JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_HIGHEST_ID, show_default=False)]

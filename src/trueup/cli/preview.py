@@ -28,7 +28,7 @@ def preview(
     every: specs.EveryOption = None,
     at: specs.AtOption = None,
     year: Annotated[
-        int | None, typer.Option("--year", metavar="YEAR", help="Which year of UTC; this one if not given.")
+        int | None, typer.Option("--year", metavar="YEAR", help="The year (UTC). Default: this year.")
     ] = None,
 ) -> None:
     """Show a schedule in a year: its first ticks, and each time that clocks skip or repeat with what was chosen.

@@ -41,7 +41,7 @@ MoveAll = Callable[["App", Callable[[int], None]], Awaitable[int]]
 def list_rows(
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False)] = None,
-    discarded: Annotated[bool, typer.Option("--discarded", help="Those that people discarded, instead.")] = False,
+    discarded: Annotated[bool, typer.Option("--discarded", help="List discarded rows instead.")] = False,
     limit: Limit = 50,
 ) -> None:
     """List rows in quarantine, latest first."""

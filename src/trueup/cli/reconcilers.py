@@ -100,9 +100,7 @@ def outcomes_text(outcomes: Mapping[str, int]) -> str:
 def show(
     session: Session,
     name: Name,
-    sweeps: Annotated[
-        int, typer.Option("--sweeps", metavar="N", min=1, max=10_000, help="So many of the latest.")
-    ] = 10,
+    sweeps: Annotated[int, typer.Option("--sweeps", metavar="N", min=1, max=10_000, help="Show the last N.")] = 10,
 ) -> None:
     """Show everything about a reconciler or scan.
 
@@ -257,7 +255,9 @@ group.command("discard", hidden=True)(quarantine.discard)
 def pause(
     session: Session,
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a note.")] = "paused by a person",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
+    ] = "paused by a person",
 ) -> None:
     """Let nobody sweep for a reconciler until it is resumed.
 

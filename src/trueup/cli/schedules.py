@@ -70,7 +70,7 @@ def _last(schedule: dict[str, Any]) -> str:
 def show(
     session: Session,
     name: Name,
-    ticks: Annotated[int, typer.Option("--ticks", metavar="N", min=1, max=10_000, help="So many of the latest.")] = 20,
+    ticks: Annotated[int, typer.Option("--ticks", metavar="N", min=1, max=10_000, help="Show the last N.")] = 20,
 ) -> None:
     """Show everything about a schedule, and its latest ticks with what became of their runs."""
     schedule = session.run(lambda app: app.schedules.show(name, ticks))
@@ -140,7 +140,9 @@ group.command("edit")(edit)
 def pause(
     session: Session,
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a note.")] = "paused by a person",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
+    ] = "paused by a person",
 ) -> None:
     """Fire no ticks of a schedule until it is resumed."""
     _move(session, name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
@@ -158,7 +160,9 @@ def resume(session: Session, name: Name) -> None:
 def retire(
     session: Session,
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a note.")] = "retired by a person",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
+    ] = "retired by a person",
 ) -> None:
     """End a schedule that was declared in code and that no running worker declares.
 
@@ -207,7 +211,7 @@ def backfill(
     name: Name,
     start: Annotated[str, typer.Option("--start", metavar="MOMENT", help="The first, such as 2031-01-01T00:00Z.")],
     end: Annotated[str, typer.Option("--end", metavar="MOMENT", help="The last; it must be past.")],
-    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="At most so fast, such as 10/s.")] = "100/s",
+    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Maximum rate, such as 10/s.")] = "100/s",
     yes: YesOption = False,
 ) -> None:
     """Fire the past ticks of a range that were not fired.

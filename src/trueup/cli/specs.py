@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 CronOption = Annotated[
     str | None, typer.Option("--cron", metavar="EXPR", help='At the times of an expression, such as "30 2 * * *".')
 ]
-TzOption = Annotated[
-    str | None, typer.Option("--tz", metavar="ZONE", help="With --cron: whose clocks; UTC if not given.")
-]
+TzOption = Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="With --cron: the time zone. Default: UTC.")]
 DstOption = Annotated[
     str | None,
-    typer.Option("--dst", metavar="RULE", help="With --cron: debian (skipped times are made up for) or literal."),
+    typer.Option(
+        "--dst",
+        metavar="RULE",
+        help="With --cron: the daylight-saving rule. debian runs skipped times late; literal does not.",
+    ),
 ]
-EveryOption = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At even distances, such as 5m.")]
+EveryOption = Annotated[
+    str | None, typer.Option("--every", metavar="DURATION", help="Run at a fixed interval, such as 5m.")
+]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="MOMENT", help="Once, at a moment such as 2031-01-01T09:00Z.")
 ]

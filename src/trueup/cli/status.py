@@ -29,8 +29,8 @@ SCHEDULE_STATES = ("active", "paused", "retired", "finished")
 @with_session
 def status(
     session: Session,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often to look.")] = "2s",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="Refresh interval.")] = "2s",
 ) -> None:
     """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers.
 

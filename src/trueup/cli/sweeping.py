@@ -44,11 +44,9 @@ class Interrupted(Exception):
 def run(
     session: Session,
     name: Name,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the rows there are for it; claim nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the rows that are due; claim nothing.")] = False,
     shadow: Annotated[
-        bool, typer.Option("--shadow", help="Call handlers, and write nothing that they return. Also with --dry-run.")
+        bool, typer.Option("--shadow", help="Call the handlers and discard their outcomes. Works with --dry-run too.")
     ] = False,
     limit: Annotated[
         int | None,
@@ -56,9 +54,11 @@ def run(
             "--limit", "-n", metavar="N", min=1, max=2**31, help=f"At most so many rows; with --dry-run {LISTED}."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also while it is paused, or rests after failures.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run even while it is paused or its circuit breaker is open.")
+    ] = False,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Show how far it is, on standard error.")
+        bool | None, typer.Option("--progress/--no-progress", help="Show progress on standard error.")
     ] = None,
 ) -> None:
     """Make one sweep now, in this process, or one scan.

@@ -34,14 +34,13 @@ def worker(
     session: Session,
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue", "-q", metavar="NAME[=N]", help="Serve this queue, N jobs at a time. May be given again."
-        ),
+        typer.Option("--queue", "-q", metavar="NAME[=N]", help="Serve this queue, N jobs at a time. May be repeated."),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", metavar="N", min=1, max=10_000, help="Jobs at a time.")
+        int | None,
+        typer.Option("--concurrency", "-c", metavar="N", min=1, max=10_000, help="Maximum number of jobs at a time."),
     ] = None,
-    migrate: Annotated[bool, typer.Option("--migrate", help="Bring the database up to date first.")] = False,
+    migrate: Annotated[bool, typer.Option("--migrate", help="Apply pending migrations first.")] = False,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C.
 
