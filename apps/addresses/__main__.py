@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         if options.command == "worker":
             return asyncio.run(_work(service))
-        return asyncio.run(_monitor(service, options.chain, options.addresses))
+        return asyncio.run(_monitor(service, options.chain, options.addresses, options.from_block))
     except ConfigError as error:
         print(f"addresses: {error}", file=sys.stderr)
         return 2
@@ -57,6 +58,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     monitor = commands.add_parser("monitor", help="add addresses to the monitored ones")
     monitor.add_argument("chain")
     monitor.add_argument("addresses", nargs="+")
+    monitor.add_argument("--from-block", type=_block, help="where their history begins; else a little before the tip")
     demo = commands.add_parser("demo", help="a chain, a fleet, a reorganisation and a crash; and a proof at the end")
     demo.add_argument("--seconds", type=float, default=60.0, help="how long there is traffic")
     return parser.parse_args(arguments)
@@ -91,16 +93,23 @@ async def _work(service: Service) -> int:
     return 0
 
 
-async def _monitor(service: Service, chain: str, addresses: list[str]) -> int:
+def _block(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a block")
+    return int(text)
+
+
+async def _monitor(service: Service, chain: str, addresses: list[str], first_block: int | None) -> int:
     wrong = [address for address in addresses if not well_formed(chain, address)]
     if wrong:
         raise ConfigError(f"not an address of {chain}: {', '.join(wrong)}")
     await service.prepare()
     async with service.app.transaction() as tx:
         cursor = await tx.execute(
-            "insert into addresses (address, chain) select unnest(%s::text[]), %s"
-            " on conflict (chain, canonical) do update set is_monitored = true",
-            [list({canonical(address): address for address in addresses}.values()), chain],
+            "insert into addresses as a (address, chain, first_block) select unnest(%s::text[]), %s, %s"
+            " on conflict (chain, canonical)"
+            " do update set is_monitored = true, first_block = coalesce(excluded.first_block, a.first_block)",
+            [list({canonical(address): address for address in addresses}.values()), chain, first_block],
         )
     await service.close()
     print(f"{cursor.rowcount} addresses of {chain} are monitored")

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from apps.schema import apply_schema
 
-from .compare import Differences, Local, Transaction
+from .compare import Differences, Key, Local, Transaction
 
 Tx = AsyncConnection[Any]
 
@@ -25,13 +25,17 @@ with given as (
   select t.*, r.row -> 'after' as after
     from jsonb_array_elements(%(rows)s) as r (row), jsonb_populate_record(null::transactions, r.row -> 'after') as t
 ), added as (
-  insert into transactions (chain, hash, block_number, from_address, to_address, value, fee, succeeded, seen_by_job)
-  select %(chain)s, hash, block_number, from_address, to_address, value, fee, succeeded, %(job)s from given order by hash
-      on conflict (chain, hash) do nothing
-  returning hash
+  insert into transactions
+         (chain, hash, transfer, token, block_number, from_address, to_address, value, fee, succeeded, seen_by_job)
+  select %(chain)s, hash, coalesce(transfer, ''), token, block_number, from_address, to_address, value, fee, succeeded, %(job)s
+    from given order by hash, transfer
+      on conflict (chain, hash, transfer) do nothing
+  returning hash, transfer
 )
 insert into reconciliation_audit_log (job, transaction, action, after)
-select %(job)s, hash, 'added', after from given join added using (hash) order by block_number, hash
+select %(job)s, given.hash, 'added', after
+  from given join added on added.hash = given.hash and added.transfer = coalesce(given.transfer, '')
+ order by block_number, given.hash, added.transfer
 """
 
 _CHANGE = """
@@ -43,24 +47,34 @@ with given as (
      set block_number = g.block_number, from_address = g.from_address, to_address = g.to_address, value = g.value, fee = g.fee,
          succeeded = g.succeeded, deleted_at = null, deletion_reason = null
     from given as g
-   where t.chain = %(chain)s and t.hash = g.hash
-  returning t.hash
+   where t.chain = %(chain)s and t.hash = g.hash and t.transfer = coalesce(g.transfer, '')
+  returning t.hash, t.transfer
 )
 insert into reconciliation_audit_log (job, transaction, action, before, after)
-select %(job)s, hash, action, before, after from given join changed using (hash) order by block_number, hash
+select %(job)s, given.hash, action, before, after
+  from given join changed on changed.hash = given.hash and changed.transfer = coalesce(given.transfer, '')
+ order by block_number, given.hash, changed.transfer
 """
 
 _SEEN = """
-update transactions set seen_by_job = %(job)s
- where chain = %(chain)s and hash = any(%(hashes)s) and coalesce(seen_by_job, 0) < %(job)s
+update transactions as t set seen_by_job = %(job)s
+  from unnest(%(hashes)s::text[], %(transfers)s::text[]) as found (hash, transfer)
+ where t.chain = %(chain)s and t.hash = found.hash and t.transfer = found.transfer and coalesce(t.seen_by_job, 0) < %(job)s
 """
 
-_DELETE_UNSEEN = """
+_UNSEEN = """
+select id, hash, transfer from transactions
+ where chain = %(chain)s and (from_address = %(address)s or to_address = %(address)s)
+   and block_number between %(first)s and %(last)s and deleted_at is null and coalesce(seen_by_job, 0) < %(job)s
+   and id > %(after)s
+ order by id limit %(most)s
+"""
+
+_DELETE = """
 with unseen as (
   select id from transactions
-   where chain = %(chain)s and (from_address = %(address)s or to_address = %(address)s)
-     and block_number between %(first)s and %(last)s and deleted_at is null and coalesce(seen_by_job, 0) < %(job)s
-   order by id limit %(most)s for update
+   where id = any(%(ids)s) and deleted_at is null and coalesce(seen_by_job, 0) < %(job)s
+   order by id for update
 ), gone as (
   update transactions as t set deleted_at = now(), deletion_reason = %(reason)s
     from unseen
@@ -70,7 +84,8 @@ with unseen as (
 insert into reconciliation_audit_log (job, transaction, action, before, after)
 select %(job)s, hash, 'soft_deleted',
        jsonb_build_object('hash', hash, 'block_number', block_number, 'from_address', from_address, 'to_address', to_address,
-                          'value', value::text, 'fee', fee::text, 'succeeded', succeeded),
+                          'value', value::text, 'fee', fee::text, 'succeeded', succeeded)
+         || case when transfer = '' then '{}' else jsonb_build_object('token', token, 'transfer', transfer) end,
        jsonb_build_object('deletion_reason', deletion_reason)
   from gone order by block_number, hash
 """
@@ -88,15 +103,26 @@ async def make_tables(tx: Tx) -> None:
     await apply_schema(tx, SCHEMA, marked="reconciliation_jobs")
 
 
-async def local(tx: Tx, chain: str, hashes: Sequence[str]) -> dict[str, Local]:
+async def addresses(tx: Tx, chain: str) -> frozenset[str]:
+    """All that there are of this chain."""
+    cursor = await tx.execute("select canonical from addresses where chain = %s", [chain])
+    return frozenset(row[0] for row in await cursor.fetchall())
+
+
+async def local(tx: Tx, chain: str, keys: Sequence[Key]) -> dict[Key, Local]:
     """What we have of these, locked, because other jobs may be at the same transactions; in one order, so that none waits in a ring."""
     async with tx.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
-            "select * from transactions where chain = %s and hash = any(%s) order by id for update",
-            [chain, list(hashes)],
+            "select t.* from transactions as t join unnest(%s::text[], %s::text[]) as found (hash, transfer)"
+            " on t.hash = found.hash and t.transfer = found.transfer where t.chain = %s order by t.id for update of t",
+            [*_columns(keys), chain],
         )
         rows = await cursor.fetchall()
-    return {row["hash"]: Local(_transaction(row), row["deleted_at"] is not None) for row in rows}
+    return {(row["hash"], row["transfer"]): Local(_transaction(row), row["deleted_at"] is not None) for row in rows}
+
+
+def _columns(keys: Sequence[Key]) -> list[list[str]]:
+    return [[tx_hash for tx_hash, _ in keys], [transfer for _, transfer in keys]]
 
 
 def _transaction(row: dict[str, Any]) -> Transaction:
@@ -119,7 +145,8 @@ async def write(tx: Tx, job: int, chain: str, found: Sequence[Transaction], diff
     if back or corrected:
         await tx.execute(_CHANGE, {**facts, "rows": Jsonb(back + corrected)})
     if found:
-        await tx.execute(_SEEN, {**facts, "hashes": [transaction.hash for transaction in found]})
+        hashes, transfers = _columns([transaction.key for transaction in found])
+        await tx.execute(_SEEN, {**facts, "hashes": hashes, "transfers": transfers})
     return Counts(checked=len(found), added=added, discrepancies=len(corrected))
 
 
@@ -128,14 +155,30 @@ def _changed(action: str, before: Transaction, after: Transaction) -> dict[str, 
     return {"action": action, "before": {**before.facts(), **gone}, "after": after.facts()}
 
 
-async def delete_unseen(tx: Tx, job: int, chain: str, address: str, first: int, last: int, *, most: int) -> int:
-    """Soft-delete what is only here, in these blocks; at most so many. Returns how many.
+@dataclass(frozen=True)
+class Unseen:
+    """A local row that no job as new as this one has found on the chain."""
+
+    id: int
+    hash: str
+    transfer: str
+
+
+async def unseen(
+    tx: Tx, job: int, chain: str, address: str, first: int, last: int, *, after: int, most: int
+) -> list[Unseen]:
+    """What is only here, in these blocks, with higher ids than `after`; at most so many.
 
     Only when all of these blocks have been read: whatever is on the chain has then been marked as seen, by this job or a newer one.
     """
-    block = {"first": first, "last": last}
-    params = {"job": job, "chain": chain, "address": address, **block, "most": most, "reason": GONE}
-    return (await tx.execute(_DELETE_UNSEEN, params)).rowcount
+    block = {"first": first, "last": last, "after": after, "most": most}
+    cursor = await tx.execute(_UNSEEN, {"job": job, "chain": chain, "address": address, **block})
+    return [Unseen(*row) for row in await cursor.fetchall()]
+
+
+async def delete(tx: Tx, job: int, ids: Sequence[int]) -> int:
+    """Soft-delete these, unless somebody has seen them meanwhile. Returns how many."""
+    return (await tx.execute(_DELETE, {"job": job, "ids": list(ids), "reason": GONE})).rowcount
 
 
 async def note_error(tx: Tx, job: int, error: str) -> None:

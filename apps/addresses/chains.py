@@ -66,12 +66,17 @@ class Window:
     to_block: int
 
 
-def window(mode: Mode, checkpoint: int | None, reorg_depth: int, height: int) -> Window:
-    """The blocks to compare. A partial job without a checkpoint has to read all. Raises NodeBehind."""
+def window(mode: Mode, checkpoint: int | None, reorg_depth: int, height: int, first_block: int | None = None) -> Window:
+    """The blocks to compare. Raises NodeBehind.
+
+    A partial job without a checkpoint reads all from `first_block` on; without that, from a little before the height: the
+    history of an address is read only if somebody asks for it, by a full job.
+    """
     if mode == "full" or checkpoint is None:
-        if checkpoint is not None and height < checkpoint - reorg_depth:
-            raise NodeBehind(f"the node is at block {height}, and we have been at {checkpoint}")
-        return Window("full", 0, height)
+        if height < max((checkpoint or 0) - reorg_depth, first_block or 0):
+            raise NodeBehind(f"the node is at block {height}, and we have been at {checkpoint or first_block}")
+        begin = max(0, height - reorg_depth) if mode == "partial" else 0
+        return Window("full", begin if first_block is None else first_block, height)
     from_block = max(0, checkpoint - reorg_depth)
     if height < from_block:
         raise NodeBehind(f"the node is at block {height}, and we have been at {checkpoint}")

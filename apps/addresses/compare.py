@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+Key = tuple[str, str]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Transaction:
-    """As the chain has it. Amounts are in the chain's smallest unit."""
+    """As the chain has it. Amounts are in the chain's smallest unit, or in that of the token.
+
+    A transfer of a token inside a transaction has its `token`, and `transfer` tells it apart from others of that transaction; its
+    fee is that of the transaction, which whoever sent it has as a row of its own.
+    """
 
     hash: str
     block_number: int
@@ -18,10 +24,20 @@ class Transaction:
     value: int
     fee: int
     succeeded: bool
+    token: str | None = None
+    transfer: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.hash, self.transfer
+
+    def concerns(self, address: str) -> bool:
+        return address in (self.from_address, self.to_address)
 
     def facts(self) -> dict[str, Any]:
         """For the audit log: amounts as text, because JSON readers round such numbers."""
-        return {**asdict(self), "value": str(self.value), "fee": str(self.fee)}
+        facts = {**asdict(self), "value": str(self.value), "fee": str(self.fee)}
+        return facts if self.transfer else {name: facts[name] for name in facts if name not in ("token", "transfer")}
 
 
 @dataclass(frozen=True)
@@ -41,13 +57,13 @@ class Differences:
     differing: Sequence[tuple[Transaction, Transaction]]
 
 
-def compare(chain: Sequence[Transaction], local: Mapping[str, Local]) -> Differences:
-    """`local` has every local row with one of these hashes, in whatever block it is thought to be."""
+def compare(chain: Sequence[Transaction], local: Mapping[Key, Local]) -> Differences:
+    """`local` has every local row with one of these keys, in whatever block it is thought to be."""
     missing = []
     gone_before = []
     differing = []
     for transaction in chain:
-        here = local.get(transaction.hash)
+        here = local.get(transaction.key)
         if here is None:
             missing.append(transaction)
         elif here.deleted:

@@ -25,6 +25,7 @@ class Config:
     provider_rate: Rate
     provider_timeout: timedelta
     page_blocks: int
+    tip_fresh_for: timedelta
     concurrency: int
     lease_for: timedelta
     pause_for: timedelta
@@ -45,7 +46,8 @@ class Config:
             providers=read.providers("RECONCILIATION_PROVIDERS"),
             provider_rate=read.rate("RECONCILIATION_PROVIDER_RATE", "1/s"),
             provider_timeout=read.duration("RECONCILIATION_PROVIDER_TIMEOUT", "10s", "10ms"),
-            page_blocks=read.whole("RECONCILIATION_PAGE_BLOCKS", "100", 1, 1000),
+            page_blocks=read.whole("RECONCILIATION_PAGE_BLOCKS", "25", 1, 1000),
+            tip_fresh_for=read.duration("RECONCILIATION_TIP_FRESH_FOR", "10s", "0s"),
             concurrency=read.whole("RECONCILIATION_CONCURRENCY", "5", 1, 200),
             lease_for=read.duration("RECONCILIATION_LEASE_FOR", "30s", "1s"),
             pause_for=read.duration("RECONCILIATION_PAUSE_FOR", "30s", "1s"),

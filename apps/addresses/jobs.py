@@ -168,17 +168,17 @@ async def _fenced(tx: Tx, job: Job, assignments: str, params: dict[str, Any]) ->
         raise LostClaim(f"reconciliation job {job.id}: somebody else has it; nothing was changed")
 
 
-async def checkpoint(tx: Tx, job: Job) -> int | None:
-    """The height up to which the address is reconciled; None when it never was. Raises NotMonitored when it was removed."""
+async def known_blocks(tx: Tx, job: Job) -> tuple[int | None, int | None]:
+    """The height up to which the address is reconciled, None when it never was; and the block that its history begins with,
+    None when nobody has said. Raises NotMonitored when it was removed."""
     cursor = await tx.execute(
-        "select last_reconciled_block from addresses where chain = %s and canonical = %s",
+        "select last_reconciled_block, first_block from addresses where chain = %s and canonical = %s",
         [job.chain, job.address],
     )
     row = await cursor.fetchone()
     if row is None:
         raise NotMonitored(f"{job.address} is not an address of {job.chain} any more")
-    block: int | None = row[0]
-    return block
+    return row[0], row[1]
 
 
 async def reach(tx: Tx, job: Job, height: int) -> None:

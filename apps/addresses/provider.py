@@ -1,23 +1,25 @@
-"""What an EVM node says about an address, page by page. A page is complete, or it is an error: never taken for "nothing there".
+"""What an EVM node says about addresses, stretch by stretch. A stretch is complete, or it is an error: never taken for "nothing there".
 
-One page is one request: a batch that asks for every block of it and for the receipts, which have the fees. Blocks must be the ones
-asked for, each the parent of the next, also from page to page: what was read is one chain, not halves of two.
+Each block is read once for all addresses of its chain (apps/chain/reader.py, which also says what is believed); of a block, the
+transactions of our addresses are kept. So a day's blocks are read by the first job, and the other jobs find them here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from apps.chain.rpc import Call, ChainUnavailable, Rpc, number, quantity
+from apps.chain.blocks import Block, Place
+from apps.chain.kept import Fresh, KeptBlocks
+from apps.chain.reader import Reader, Whereabouts
 
-from .chains import canonical, known
+from .chains import canonical
 from .compare import Transaction
 
-LARGEST = 2**256 - 1
-HIGHEST = 2**63 - 1
+MAX_KEPT = 100_000  # blocks: two days of a quick chain
+MAX_ENDS = 16
+
+Addresses = frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -30,106 +32,107 @@ class Page:
     transactions: Sequence[Transaction]
 
 
-class WrongChain(ChainUnavailable):
-    """The node is one of another chain, so it knows nothing about ours."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The transactions that concern any of these addresses."""
 
-
-class Reorganised(ChainUnavailable):
-    """Blocks were replaced while they were read: what was read is of two chains."""
+    addresses: Addresses
+    transactions: Sequence[Transaction]
 
 
 class Provider:
-    """`turn` is waited for before each request."""
+    """`addresses` gives those of this chain. For `fresh_for` seconds one look at the tip of the chain serves every job."""
 
-    def __init__(self, chain: str, rpc: Rpc, turn: Callable[[], Awaitable[None]], *, page_blocks: int = 100) -> None:
-        self._chain = chain
-        self._rpc = rpc
-        self._turn = turn
-        self._page_blocks = page_blocks
+    def __init__(
+        self,
+        reader: Reader,
+        addresses: Callable[[], Awaitable[Addresses]],
+        *,
+        fresh_for: float,
+        elapsed: Callable[[], float],
+    ) -> None:
+        self._reader = reader
+        self._load = addresses
+        self._addresses: Addresses = frozenset()
+        self._fresh_for = fresh_for
+        self._elapsed = elapsed
+        self._tip = Fresh(self._look, fresh_for, elapsed)
+        self._ends: dict[int, Fresh[Place]] = {}
+        self._blocks = KeptBlocks(reader, self._keep, max_kept=MAX_KEPT)
 
     async def aclose(self) -> None:
-        await self._rpc.aclose()
+        await self._reader.aclose()
 
     async def height(self) -> int:
         """The newest block. Raises ChainError."""
-        await self._turn()
-        chain_id, height = map(number, await self._rpc.batch([("eth_chainId", []), ("eth_blockNumber", [])]))
-        expected = known(self._chain).chain_id
-        if expected is not None and chain_id != expected:
-            raise WrongChain(f"the node for {self._chain} is one of chain {chain_id}, not {expected}")
-        return _at_most(height, HIGHEST)
+        return (await self._tip.get()).number
 
     async def pages(
         self, address: str, first: int, last: int, *, parent: str | None = None
     ) -> AsyncGenerator[Page, None]:
-        """All blocks from `first` to `last`, in order, the first of them following `parent`. Raises ChainError."""
-        for start in range(first, last + 1, self._page_blocks):
-            end = min(start + self._page_blocks - 1, last)
-            blocks = await self._blocks(start, end)
-            for block, _ in blocks:
-                if parent is not None and block.get("parentHash") != parent:
-                    raise Reorganised(f"the chain was reorganised at block {number(block['number'])} meanwhile")
-                parent = block["hash"]
-            found = [
-                transaction
-                for block, receipts in blocks
-                for transaction in _transactions(block, receipts)
-                if canonical(address) in (transaction.from_address, transaction.to_address)
+        """All blocks from `first` to `last`, in order, the first of them following `parent`. Raises ChainError.
+
+        What was read is one chain, not parts of two: in the end the node must still have the last block.
+        """
+        address = canonical(address)
+        if address not in self._addresses:
+            self._addresses |= {address}
+        while first <= last:
+            stretch = await self._blocks.stretch(
+                first,
+                last,
+                parent=parent,
+                end=lambda: self._hash_of(last),
+                wanted=lambda content: address in content.addresses,
+            )
+            end = stretch[-1].place
+            found = [each for block in stretch for each in block.content.transactions if each.concerns(address)]
+            yield Page(first, end.number, end.hash, found)
+            first, parent = end.number + 1, end.hash
+
+    async def _look(self) -> Place:
+        self._addresses = await self._load()  # those that were added meanwhile, before the next blocks are read
+        return await self._reader.tip()
+
+    def forget(self) -> None:
+        """What was read turned out to be wrong."""
+        self._blocks.clear()
+
+    async def find(self, hashes: Sequence[str]) -> list[Whereabouts | None]:
+        """Where the node has these transactions. Raises ChainError."""
+        return await self._reader.find(hashes)
+
+    async def _hash_of(self, number: int) -> str:
+        """As the node has it now, or a moment ago: jobs that began together end at the same block."""
+        tip = await self._tip.get()
+        if tip.number == number:
+            return tip.hash
+        if number not in self._ends:
+            self._ends[number] = Fresh(lambda: self._reader.header(number), self._fresh_for, self._elapsed)
+            while len(self._ends) > MAX_ENDS:
+                del self._ends[next(iter(self._ends))]
+        return (await self._ends[number].get()).hash
+
+    def _keep(self, block: Block) -> Content:
+        ours = self._addresses
+        found = []
+        for each in block.transactions:
+            facts = Transaction(
+                each.hash, block.place.number, each.sender, each.to, each.value, each.fee, each.succeeded
+            )
+            moved = [
+                Transaction(
+                    each.hash,
+                    block.place.number,
+                    sent.sender,
+                    sent.receiver,
+                    sent.amount,
+                    0,
+                    True,
+                    token=sent.token,
+                    transfer=f"{sent.token}:{sent.receiver}:{sent.index}",
+                )
+                for sent in each.transfers
             ]
-            yield Page(start, end, blocks[-1][0]["hash"], found)
-
-    async def _blocks(self, first: int, last: int) -> list[tuple[dict[str, Any], list[Any]]]:
-        numbers = range(first, last + 1)
-        calls: list[Call] = [("eth_getBlockByNumber", [quantity(each), True]) for each in numbers]
-        calls += [("eth_getBlockReceipts", [quantity(each)]) for each in numbers]
-        await self._turn()
-        answers = await self._rpc.batch(calls)
-        blocks, receipts = answers[: len(numbers)], answers[len(numbers) :]
-        for expected, block, of_block in zip(numbers, blocks, receipts, strict=True):
-            if not isinstance(block, dict) or not isinstance(of_block, list):
-                raise ChainUnavailable(f"the node says nothing about block {expected}")
-            if number(block.get("number")) != expected or not isinstance(block.get("transactions"), list):
-                raise ChainUnavailable(f"the node answered something else than block {expected}")
-            _hash(block.get("hash"))
-        return list(zip(blocks, receipts, strict=True))
-
-
-def _transactions(block: dict[str, Any], receipts: list[Any]) -> list[Transaction]:
-    by_hash = {each.get("transactionHash"): each for each in receipts if isinstance(each, dict)}
-    if len(by_hash) != len(receipts) or len(receipts) != len(block["transactions"]):
-        raise ChainUnavailable(f"the receipts of block {number(block['number'])} are not those of its transactions")
-    return [_transaction(block, each, by_hash) for each in block["transactions"]]
-
-
-def _transaction(block: dict[str, Any], said: Any, receipts: dict[Any, Any]) -> Transaction:
-    receipt = receipts.get(said.get("hash")) if isinstance(said, dict) else None
-    if receipt is None or receipt.get("blockHash") != block["hash"]:
-        raise ChainUnavailable(f"the receipts of block {number(block['number'])} are not those of its transactions")
-    to = said.get("to")
-    return Transaction(
-        hash=_hash(said["hash"]),
-        block_number=number(block["number"]),
-        from_address=_address(said.get("from")),
-        to_address=None if to is None else _address(to),  # it makes a contract
-        value=_at_most(number(said.get("value")), LARGEST),
-        fee=_at_most(number(receipt.get("gasUsed")) * number(receipt.get("effectiveGasPrice")), LARGEST),
-        succeeded=number(receipt.get("status")) == 1,
-    )
-
-
-def _hash(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch("0x[0-9a-f]{64}", value):
-        raise ChainUnavailable(f"the node said {str(value)[:40]!r} where a hash belongs")
-    return value
-
-
-def _address(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch("0x[0-9a-fA-F]{40}", value):
-        raise ChainUnavailable(f"the node said {str(value)[:60]!r} where an address belongs")
-    return canonical(value)
-
-
-def _at_most(value: int, most: int) -> int:
-    if value > most:
-        raise ChainUnavailable(f"the node said {hex(value)[:40]} where a smaller number belongs")
-    return value
+            found += [one for one in (facts, *moved) if one.from_address in ours or one.to_address in ours]
+        return Content(ours, tuple(found))

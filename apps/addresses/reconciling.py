@@ -11,30 +11,38 @@ Every transaction ends with an update of the job's row that names the version of
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
+from apps.chain.blocks import Inconsistent
+from apps.chain.kept import Reorganised
 from trueup import Again, App, Context, LostClaim, To
 
 from . import books, jobs
-from .books import Counts
+from .books import Counts, Unseen
 from .bounded import bounded
 from .chains import NodeBehind, Window, known, window
 from .compare import compare
 from .jobs import Job
-from .provider import Page, Provider, Reorganised
+from .provider import Page, Provider
 
 log = logging.getLogger("addresses")
 
 BATCH = 100  # transactions between two times that progress is saved
-MOST_TEXT = 2000
+ALL = 2**62  # blocks
+MAX_TEXT = 2000
 
 
 def printable(text: str) -> str:
     """What a node may have said, so that it can be stored."""
-    return "".join(each if each.isprintable() else "�" for each in text[:MOST_TEXT])
+    return "".join(each if each.isprintable() else "�" for each in text[:MAX_TEXT])
+
+
+class Contradiction(Inconsistent):
+    """What was read cannot be right: the node has transactions in blocks that it has shown without them."""
 
 
 class NoProvider(Exception):
@@ -57,9 +65,10 @@ class Reconciliation:
             return await self._run(job, ctx)
         except LostClaim:
             raise
-        except Reorganised as error:
+        except (Reorganised, Contradiction) as error:
+            blocks = known(job.chain).reorg_depth if isinstance(error, Reorganised) else ALL
             async with bounded(self._app, self._silence) as tx:
-                await jobs.go_back(tx, job, known(job.chain).reorg_depth)
+                await jobs.go_back(tx, job, blocks)
             await self._note(job, error)
             raise
         except Exception as error:
@@ -81,7 +90,7 @@ class Reconciliation:
                 await self._agree(job, page)
                 if page.last < window.to_block and self._app.clock.elapsed() - started > self._turn_for:
                     return Again(timedelta())
-        await self._delete(job, window)
+        await self._delete(job, window, provider)
         async with ctx.transaction(
             To("completed", final_block=window.to_block, attempts=ctx.attempt, error=None)
         ) as tx:
@@ -92,7 +101,8 @@ class Reconciliation:
 
     async def _begin(self, job: Job, height: int) -> Window:
         async with bounded(self._app, self._silence) as tx:
-            decided = window(job.mode, await jobs.checkpoint(tx, job), known(job.chain).reorg_depth, height)
+            checkpoint, first_block = await jobs.known_blocks(tx, job)
+            decided = window(job.mode, checkpoint, known(job.chain).reorg_depth, height, first_block)
             await jobs.begin(tx, job, decided)
         return decided
 
@@ -102,17 +112,43 @@ class Reconciliation:
         for start in range(0, max(len(found), 1), BATCH):
             part, whole = found[start : start + BATCH], start + BATCH >= len(found)
             async with bounded(self._app, self._silence) as tx:
-                here = await books.local(tx, job.chain, [transaction.hash for transaction in part])
+                here = await books.local(tx, job.chain, [transaction.key for transaction in part])
                 counts = await books.write(tx, job.id, job.chain, part, compare(part, here))
                 await jobs.advance(tx, job, counts, *((page.last + 1, page.last_hash) if whole else ()))
 
-    async def _delete(self, job: Job, window: Window) -> None:
-        deleted = BATCH
-        while deleted == BATCH:
+    async def _delete(self, job: Job, window: Window, provider: Provider) -> None:
+        first, last, after = window.from_block, window.to_block, 0
+        while True:
             async with bounded(self._app, self._silence) as tx:
-                first, last = window.from_block, window.to_block
-                deleted = await books.delete_unseen(tx, job.id, job.chain, job.address, first, last, most=BATCH)
+                unseen = await books.unseen(tx, job.id, job.chain, job.address, first, last, after=after, most=BATCH)
+            if not unseen:
+                return
+            gone = await self._gone(unseen, window, provider)
+            async with bounded(self._app, self._silence) as tx:
+                deleted = await books.delete(tx, job.id, gone)
                 await jobs.advance(tx, job, Counts(soft_deleted=deleted))
+            after = unseen[-1].id
+
+    async def _gone(self, unseen: Sequence[Unseen], window: Window, provider: Provider) -> list[int]:
+        """Of rows that were not found, those that are gone: the node is asked by name before.
+
+        One that it has in a block beyond the window has moved there, and a later job corrects it.
+        """
+        names = sorted({each.hash for each in unseen if re.fullmatch("0x[0-9a-f]{64}", each.hash)})
+        where = dict(zip(names, await provider.find(names), strict=True))
+        gone = []
+        for each in unseen:
+            there = where.get(each.hash)
+            if there is None or there.block is None:
+                gone.append(each.id)
+            elif window.from_block <= there.block <= window.to_block:
+                if not each.transfer:
+                    provider.forget()
+                    raise Contradiction(
+                        f"the node has transaction {each.hash} in block {there.block}, and shows that block without it"
+                    )
+                gone.append(each.id)  # the transaction is there, mined again, and moves no such token any more
+        return gone
 
     async def _note(self, job: Job, error: Exception) -> None:
         said = printable(f"{type(error).__name__}: {error}")

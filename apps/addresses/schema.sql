@@ -12,6 +12,9 @@ create table if not exists addresses (
   unique (chain, canonical)
 );
 
+-- Where its history begins for us; null: a little before the block at which it is first looked at.
+alter table addresses add column if not exists first_block bigint constraint addresses_first_block check (first_block >= 0);
+
 -- One row per transaction of the chain, whichever of our addresses it concerns. `seen_by_job` is the newest job that has found it
 -- on the chain: what no job as new as this one has seen is not there any more.
 create table if not exists transactions (
@@ -30,6 +33,12 @@ create table if not exists transactions (
   created_at       timestamptz not null default now(),
   unique (chain, hash)
 );
+
+-- A transfer of a token inside a transaction is a row of its own: `transfer` tells it apart, and is empty for the transaction itself.
+alter table transactions add column if not exists token text;
+alter table transactions add column if not exists transfer text not null default '';
+create unique index if not exists transactions_key on transactions (chain, hash, transfer);
+alter table transactions drop constraint if exists transactions_chain_hash_key;
 
 create index if not exists transactions_from on transactions (chain, from_address, block_number);
 create index if not exists transactions_to on transactions (chain, to_address, block_number);

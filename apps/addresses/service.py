@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from apps.chain.reader import Reader
 from apps.chain.rpc import Rpc
 from trueup import Again, App, Context, Failed, Retry, Tick, To, Worker
 from trueup.events import Event, JobRescued
 
 from . import books
+from .chains import known
 from .config import Config
 from .jobs import Job, NotMonitored
 from .pace import Turns
@@ -64,7 +66,7 @@ def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
     app = app or App()
     turns = Turns(app, config.provider_rate)
-    service = Service(app, config, {chain: _provider(chain, config, turns) for chain in config.providers})
+    service = Service(app, config, {chain: _provider(app, chain, config, turns) for chain in config.providers})
     if config.scheduler_enabled:
         _register_schedule(app, config)
     if config.worker_enabled:
@@ -74,11 +76,18 @@ def build(config: Config, app: App | None = None) -> Service:
     return service
 
 
-def _provider(chain: str, config: Config, turns: Turns) -> Provider:
+def _provider(app: App, chain: str, config: Config, turns: Turns) -> Provider:
     url = config.providers[chain]
     host = urlsplit(url).netloc.rpartition("@")[2]  # chains that share a provider share its limit
     rpc = Rpc(url, timeout=config.provider_timeout)
-    return Provider(chain, rpc, lambda: turns.wait(host), page_blocks=config.page_blocks)
+    reader = Reader(rpc, known(chain).chain_id, name=chain, turn=lambda: turns.wait(host), page=config.page_blocks)
+
+    async def addresses() -> frozenset[str]:
+        async with app.transaction() as tx:
+            return await books.addresses(tx, chain)
+
+    fresh_for = config.tip_fresh_for.total_seconds()
+    return Provider(reader, addresses, fresh_for=fresh_for, elapsed=app.clock.elapsed)
 
 
 # -- the schedule -----------------------------------------------------------------------------------------------------

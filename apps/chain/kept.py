@@ -79,14 +79,26 @@ class KeptBlocks(Generic[T]):
             self._drop(mine, [n for n in stale if n not in fresh])
 
     async def stretch(
-        self, first: int, last: int, *, parent: str | None = None, wanted: Callable[[T], bool] = any_content
+        self,
+        first: int,
+        last: int,
+        *,
+        parent: str | None = None,
+        end: Callable[[], Awaitable[str]] | None = None,
+        wanted: Callable[[T], bool] = any_content,
     ) -> list[Kept[T]]:
-        """The blocks from `first` on that are kept, at most up to `last`; a page is read if the first is not."""
-        page = [] if self._has(first, wanted) else await self._read(first, last, wanted)
-        reached = page[-1].place.number if page else first
+        """The blocks from `first` on that are kept, and a page that is read after them; at most up to `last`.
+
+        `end` is asked for the hash of the last one when it is reached. So what was kept is linked to what the node has now.
+        """
+        reached = first - 1
         while reached < last and self._has(reached + 1, wanted):
             reached += 1
-        return await self.run(first, reached, parent=parent, wanted=wanted)
+        if reached < last:
+            page = await self._read(reached + 1, last, wanted)
+            reached = page[-1].place.number if page else reached + 1
+        expected = await end() if end is not None and reached == last else None
+        return await self.run(first, reached, parent=parent, end=expected, wanted=wanted)
 
     async def _fill(
         self, mine: dict[int, Kept[T]], fresh: set[int], first: int, last: int, wanted: Callable[[T], bool]

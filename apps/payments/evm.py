@@ -183,8 +183,14 @@ class EvmObserver:
             elif there.block is None or there.block > part.last:
                 waiting[each.key] = each
             else:
-                _check_shown(each.tx_hash, there.block, part)
+                self._check_shown(each.tx_hash, there.block, part)
         return [each for each in waiting.values() if each.tx_hash not in mined]
+
+    def _check_shown(self, tx_hash: str, n: int, part: Part) -> None:
+        """A transaction that the node has in a block which we have read is in that block, or the node contradicts itself."""
+        if part.start <= n <= part.last and tx_hash not in part.blocks[n - part.start].content.hashes:
+            self._blocks.clear()
+            raise Inconsistent(f"the node has transaction {tx_hash} in block {n}, and shows block {n} without it")
 
     async def _first_block(self, subject: Subject, tip: Place) -> int:
         """Some blocks before the request was made: those may yet be replaced by others, with the payment in them."""
@@ -243,12 +249,6 @@ def _found(subject: Subject, blocks: Sequence[Kept[Content]]) -> list[Transfer]:
         if block.place.at >= subject.since - CLOCKS
         for sent in block.content.received.get(account, ())
     ]
-
-
-def _check_shown(tx_hash: str, n: int, part: Part) -> None:
-    """A transaction that the node has in a block which we have read is in that block, or the node contradicts itself."""
-    if part.start <= n <= part.last and tx_hash not in part.blocks[n - part.start].content.hashes:
-        raise Inconsistent(f"the node has transaction {tx_hash} in block {n}, and shows block {n} without it")
 
 
 def _check_not_behind(tip: Place, subject: Subject) -> None:

@@ -34,7 +34,8 @@ class Node(Anvil):
 
 class Desk:
     def __init__(self, app: App, clock: ManualClock, **variables: str) -> None:
-        environment = {**ENABLED, "RECONCILIATION_PROVIDER_RATE": "10000/s", **variables}
+        environment = {**ENABLED, "RECONCILIATION_PROVIDER_RATE": "10000/s"}
+        environment |= {"RECONCILIATION_TIP_FRESH_FOR": "0s", **variables}
         self.app, self.clock = app, clock
         self.service: Service = build(Config.from_environment(environment), app)
         self.worker = ManualWorker(app)
@@ -55,6 +56,11 @@ class Desk:
                 "insert into addresses (address, chain, last_reconciled_block) values (%s, %s, %s)",
                 [address, chain, checkpoint],
             )
+
+    def forget(self) -> None:
+        """What is kept of the chain, as a restart does."""
+        for provider in self.service.providers.values():
+            provider._blocks.clear()
 
     async def tick(self) -> Any:
         """The schedule fires now; what its run gave."""

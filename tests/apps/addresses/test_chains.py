@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,8 @@ def test_each_chain_has_its_depth(chain: str, depth: int) -> None:
     [
         ("partial", 1000, 32, 1100, Window("partial", 968, 1100)),
         ("partial", 10, 32, 1100, Window("partial", 0, 1100)),
-        ("partial", None, 32, 1100, Window("full", 0, 1100)),
+        ("partial", None, 32, 1100, Window("full", 1068, 1100)),
+        ("partial", None, 32, 20, Window("full", 0, 20)),
         ("full", 1000, 32, 1100, Window("full", 0, 1100)),
         ("full", None, 32, 0, Window("full", 0, 0)),
         ("partial", 1000, 32, 968, Window("partial", 968, 968)),  # a little behind: as far as it is
@@ -42,6 +45,13 @@ def test_the_window_is_what_may_have_changed(
     mode: str, checkpoint: int | None, depth: int, height: int, expected: Window
 ) -> None:
     assert window(mode, checkpoint, depth, height) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["partial", "full"])
+def test_a_history_that_begins_somewhere_is_read_from_there(mode: Literal["partial", "full"]) -> None:
+    assert window(mode, None, 32, 1100, first_block=700) == Window("full", 700, 1100)
+    with pytest.raises(NodeBehind):
+        window(mode, None, 32, 699, first_block=700)
 
 
 @pytest.mark.parametrize("mode", ["partial", "full"])

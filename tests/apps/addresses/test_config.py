@@ -18,7 +18,7 @@ def test_nothing_needs_to_be_said() -> None:
     config = Config.from_environment({})
     assert (config.scheduler_enabled, config.worker_enabled, config.cron) == (False, False, "0 2 * * *")
     assert config.polling_interval == timedelta(seconds=5)
-    assert (config.provider_rate, config.page_blocks, config.providers) == (Rate.parse("1/s"), 100, {})
+    assert (config.provider_rate, config.page_blocks, config.providers) == (Rate.parse("1/s"), 25, {})
 
 
 def test_everything_can_be_said() -> None:
@@ -105,7 +105,7 @@ def test_the_example_names_every_variable_and_can_be_read() -> None:
     source = (folder / "config.py").read_text("utf-8")
     names = {word.strip('"') for word in source.replace("(", " ").replace(",", " ").replace(")", " ").split()}
     ours = {name for name in names if name.startswith("RECONCILIATION_")}
-    assert len(ours) == 12
+    assert len(ours) == 13
     given = dict(line.lstrip("# ").split("=", 1) for line in example.splitlines() if "=" in line)
     assert ours <= given.keys()
     Config.from_environment({name: shlex.split(given[name])[0] for name in ours})

@@ -10,7 +10,9 @@ import pytest
 import pytest_asyncio
 
 from apps.addresses.compare import Transaction
-from apps.addresses.provider import Page, Provider, Reorganised, WrongChain
+from apps.addresses.provider import Page, Provider
+from apps.chain.kept import Reorganised
+from apps.chain.reader import Reader
 from apps.chain.rpc import ChainError, Rpc
 from tests.apps.addresses.desk import FEE, Node
 from tests.apps.addresses.meddler import Meddler
@@ -36,14 +38,25 @@ def turn() -> Turn:
     return Turn()
 
 
+def provider_of(meddler: Meddler, turn: Turn, chain_id: int) -> Provider:
+    """Nothing that it has read stays fresh."""
+
+    async def nobody() -> frozenset[str]:
+        return frozenset()
+
+    reader = Reader(Rpc(meddler.url), chain_id, turn=turn, page=3)
+    return Provider(reader, nobody, fresh_for=0, elapsed=lambda: 0)
+
+
 @pytest_asyncio.fixture
 async def provider(meddler: Meddler, turn: Turn) -> AsyncIterator[Provider]:
-    provider = Provider("ethereum", Rpc(meddler.url), turn, page_blocks=3)
+    provider = provider_of(meddler, turn, 1)
     yield provider
     await provider.aclose()
 
 
 async def read(provider: Provider, address: str, first: int, last: int) -> list[Page]:
+    provider._blocks.clear()
     return [page async for page in provider.pages(address, first, last)]
 
 
@@ -61,7 +74,9 @@ async def test_pages_have_all_blocks_in_order_and_one_request_each(
     assert [(page.first, page.last) for page in pages] == [(1, 3), (4, 6), (7, 8)]
     assert pages[0].transactions == [Transaction(sent, 3, ada, bob, 5, FEE, True)]
     assert pages[1].transactions == [Transaction(back, 4, bob, ada, 7, FEE, True)]
-    assert turn.taken == len(meddler.asked_at) == 3, "each request has waited for its turn"
+    assert turn.taken == len(meddler.asked_at) == 3 + 1, (
+        "each request has waited for its turn, that for the tip as well"
+    )
 
 
 async def test_a_contract_that_is_made_has_no_receiver_and_a_failed_transaction_its_fee(
@@ -92,8 +107,8 @@ async def test_the_height_is_the_nodes(provider: Provider, node: Node, meddler: 
 
 
 async def test_a_node_of_another_chain_is_refused(meddler: Meddler, turn: Turn) -> None:
-    polygon = Provider("polygon", Rpc(meddler.url), turn)
-    with pytest.raises(WrongChain, match="chain 1, not 137"):
+    polygon = provider_of(meddler, turn, 137)
+    with pytest.raises(ChainError, match="chain 1, not 137"):
         await polygon.height()
     await polygon.aclose()
 
@@ -103,11 +118,11 @@ def nothing(_: Any, answers: Any) -> Any:
 
 
 def no_block(_: Any, answers: Any) -> Any:
-    return set_in(answers, 1, None)
+    return set_in(answers, 2, None)
 
 
 def no_receipts(_: Any, answers: Any) -> Any:
-    return set_in(answers, 4, None)
+    return set_in(answers, 5, None)
 
 
 def fewer(_: Any, answers: Any) -> Any:
@@ -115,23 +130,23 @@ def fewer(_: Any, answers: Any) -> Any:
 
 
 def without_transactions(_: Any, answers: Any) -> Any:
-    return change(answers, 1, transactions=[])
+    return change(answers, 2, transactions=[])
 
 
 def without_their_receipts(_: Any, answers: Any) -> Any:
-    return set_in(answers, 4, [])
+    return set_in(answers, 5, [])
 
 
 def another_block(_: Any, answers: Any) -> Any:
-    return change(answers, 1, number="0x9")
+    return change(answers, 2, number="0x9")
 
 
 def another_fork(_: Any, answers: Any) -> Any:
-    return change(answers, 1, hash="0x" + "ab" * 32)
+    return change(answers, 2, hash="0x" + "ab" * 32)
 
 
 def nonsense_transactions(_: Any, answers: Any) -> Any:
-    return change(answers, 1, transactions=["0x12"])
+    return change(answers, 2, transactions=["0x12"])
 
 
 def nonsense_value(_: Any, answers: Any) -> Any:
@@ -147,7 +162,7 @@ def nonsense_sender(_: Any, answers: Any) -> Any:
 
 
 def nonsense_hash(_: Any, answers: Any) -> Any:
-    return change(answers, 0, hash="0x12")
+    return change(answers, 1, hash="0x12")
 
 
 def text(_: Any, answers: Any) -> Any:
@@ -175,19 +190,25 @@ def null(_: Any, answers: Any) -> Any:
 
 
 def set_in(answers: Any, place: int, value: Any) -> Any:
-    """The answers are in the order of the calls: blocks 1, 2, 3, then their receipts."""
+    """The answers are in the order of the calls: the chain, blocks 1, 2, 3, then their receipts. Later requests are smaller."""
     altered = copy.deepcopy(answers)
+    if len(altered) != 7:
+        return altered
     altered[place]["result"] = value
     return altered
 
 
 def change(answers: Any, place: int, **fields: Any) -> Any:
+    if len(answers) != 7:
+        return answers
     return set_in(answers, place, {**answers[place]["result"], **fields})
 
 
 def change_transaction(answers: Any, **fields: Any) -> Any:
-    (transaction,) = answers[1]["result"]["transactions"]
-    return change(answers, 1, transactions=[{**transaction, **fields}])
+    if len(answers) != 7:
+        return answers
+    (transaction,) = answers[2]["result"]["transactions"]
+    return change(answers, 2, transactions=[{**transaction, **fields}])
 
 
 ALTERATIONS = [
@@ -247,8 +268,28 @@ async def test_a_reorganisation_since_the_last_page_of_an_earlier_attempt_is_not
         [page async for page in provider.pages(ada, 4, 6, parent=first.last_hash)]
 
 
+async def test_blocks_that_were_kept_from_before_a_reorganisation_are_not_taken_for_the_chain(
+    provider: Provider, node: Node
+) -> None:
+    """Also when the job ends at a block that is not the tip any more."""
+    ada, bob = node.accounts()[:2]
+    node.mine(3)
+    node.pay(ada, bob, 5)
+    node.mine(3)
+    assert sum(len(page.transactions) for page in await read(provider, ada, 0, 6)) == 1
+    node.call("anvil_reorg", 4, [])
+    node.mine(2)
+    assert [page.transactions async for page in provider.pages(ada, 0, 6)] == [[]]
+
+
 async def test_a_height_that_is_none_is_an_error(provider: Provider, meddler: Meddler) -> None:
     for said in (None, "0x", "7", 7, "0x8000000000000000", [], "0x-1"):
-        meddler.alter = lambda _, answers, said=said: set_in(answers, 1, said)
+
+        def alter(_: Any, answers: Any, said: Any = said) -> Any:
+            altered = copy.deepcopy(answers)
+            altered[1]["result"]["number"] = said
+            return altered
+
+        meddler.alter = alter
         with pytest.raises(ChainError):
             pytest.fail(f"{said} was taken for {await provider.height()}")

@@ -328,7 +328,7 @@ async def test_progress_is_saved_every_hundred_transactions(
 
     monkeypatch.setattr(jobs, "advance", advance)
     job = await desk.reconcile(ada)
-    assert saved == [(100, None), (100, None), (50, 2), (0, None)]
+    assert saved == [(100, None), (100, None), (50, 2)]
     assert counters(job) == ((250, 250, 0, 0), "completed")
 
 
@@ -396,6 +396,7 @@ async def test_a_transaction_that_moved_to_where_a_job_has_read_already_is_not_d
         return await original(*arguments)
 
     monkeypatch.setattr(books, "write", write)
+    desk.forget()
     job = await desk.reconcile(ada)
     assert job["status"] == "pending"
     while (await desk.show(job["id"]))["status"] == "pending":
@@ -420,7 +421,9 @@ async def test_a_node_that_was_exchanged_for_one_of_another_chain_in_the_middle_
         other.mine(8)
         await desk.monitor(ada)
         await desk.reconcile(ada)
-        meddler.alter = lambda _, answers: answers if len(meddler.asked_at) % 3 else 503
+        desk.forget()
+        asked = len(meddler.asked_at)
+        meddler.alter = lambda _, answers: answers if len(meddler.asked_at) < asked + 3 else 503
         job = await desk.reconcile(ada)
         assert job["next_block"] > 0
         meddler.alter = lambda _, answers: answers

@@ -105,6 +105,12 @@ async def test_a_known_payment_that_a_node_shows_nowhere_is_asked_for_by_name_be
     errors = [str(getattr(record, "error", "")) for record in caplog.records]
     assert any("in block 1, and shows block 1 without it" in each for each in errors)
     assert [each.gone for each in await desk.settlements(request)] == [False]
+    hostile.mode = None
+    errors_before = len(errors)
+    assert await desk.seen(request) == "confirmed"
+    assert len([record for record in caplog.records if hasattr(record, "error")]) <= errors_before, (
+        "and it is seen again"
+    )
 
 
 @pytest.mark.parametrize("mode", ["batch limit", "slow"])
