@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from apps.chain.blocks import Block, Place
-from apps.chain.kept import Fresh, KeptBlocks
+from apps.chain.kept import Fresh, Kept, KeptBlocks, Reorganised
 from apps.chain.reader import Reader, Whereabouts
 
 from .chains import canonical
@@ -78,13 +78,12 @@ class Provider:
         if address not in self._addresses:
             self._addresses |= {address}
         while first <= last:
-            stretch = await self._blocks.stretch(
-                first,
-                last,
-                parent=parent,
-                end=lambda: self._hash_of(last),
-                wanted=lambda content: address in content.addresses,
-            )
+            try:
+                stretch = await self._stretch(address, first, last, parent)
+            except Reorganised:  # perhaps only since the last look at the tip
+                self._tip.expire()
+                self._ends.clear()
+                stretch = await self._stretch(address, first, last, parent)
             end = stretch[-1].place
             found = [each for block in stretch for each in block.content.transactions if each.concerns(address)]
             yield Page(first, end.number, end.hash, found)
@@ -101,6 +100,15 @@ class Provider:
     async def find(self, hashes: Sequence[str]) -> list[Whereabouts | None]:
         """Where the node has these transactions. Raises ChainError."""
         return await self._reader.find(hashes)
+
+    async def _stretch(self, address: str, first: int, last: int, parent: str | None) -> list[Kept[Content]]:
+        return await self._blocks.stretch(
+            first,
+            last,
+            parent=parent,
+            end=lambda: self._hash_of(last),
+            wanted=lambda content: address in content.addresses,
+        )
 
     async def _hash_of(self, number: int) -> str:
         """As the node has it now, or a moment ago: jobs that began together end at the same block."""

@@ -165,6 +165,10 @@ class Fresh(Generic[T]):
         self._looked = float("-inf")
         self._looking = asyncio.Lock()
 
+    def expire(self) -> None:
+        """The next one who asks looks again."""
+        self._looked = float("-inf")
+
     async def get(self) -> T:
         async with self._looking:
             if self._elapsed() - self._looked >= self._fresh_for:

@@ -81,6 +81,7 @@ class EvmObserver:
         self._view = Fresh(self._look, pace.fresh_for.total_seconds(), pace.elapsed)
         self._times: dict[int, datetime] = {}
         self._highest: Place | None = None
+        self._rewritten: str | None = None  # the tip at which that was noticed
         self._timeout = pace.timeout
 
     async def aclose(self) -> None:
@@ -146,7 +147,10 @@ class EvmObserver:
         part = await self._read(first, start, tip)
         if start > first and subject.scanned is not None and part.blocks[0].place.hash != subject.scanned[1]:
             # The chain has been rewritten further back than we read each time: also where the request's time begins.
-            self._times.clear()
+            if self._rewritten != tip.hash:  # once for all requests: what is kept from before may be of the other chain
+                self._rewritten = tip.hash
+                self._times.clear()
+                self._blocks.clear()
             first = min(first, await self._first_block(subject, tip))
             part = await self._read(first, first, tip)
         return part

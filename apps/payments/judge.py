@@ -115,7 +115,7 @@ def judge(asked: Asked, known: Collection[Settlement], seen: Observation, now: d
         # What we have not read to the end may still hold it.
         after[missing] = _gone(before[missing]) if seen.complete else before[missing]
     there = [each for each in after.values() if not each.gone]
-    status = _status(asked, there, seen, now, rules)
+    status = _status(asked, before, there, seen, now, rules)
     mined = [each for each in there if each.place is not None]
     received, late = _sum(mined), _sum(each for each in mined if each.late)
     excess = 0 if asked.expected is None else max(0, received - asked.expected)
@@ -157,7 +157,14 @@ def _clock(seen: Observation, now: datetime) -> datetime:
     return min(now, seen.tip.at)
 
 
-def _status(asked: Asked, there: Collection[Settlement], seen: Observation, now: datetime, rules: Rules) -> Status:
+def _status(
+    asked: Asked,
+    before: Mapping[tuple[str, int], Settlement],
+    there: Collection[Settlement],
+    seen: Observation,
+    now: datetime,
+    rules: Rules,
+) -> Status:
     if not seen.complete:  # what follows may take back what was read, or bring what is missing
         return asked.status
     in_time = [each for each in there if not each.late]
@@ -171,10 +178,28 @@ def _status(asked: Asked, there: Collection[Settlement], seen: Observation, now:
         case Status.PENDING | Status.DETECTED:
             waits = _sum(in_time) >= enough  # enough of it, although too little to be noticed by the rules
             return Status.EXPIRED if _clock(seen, now) > asked.expires_at and not waits else Status.PENDING
+        case Status.CONFIRMED if _nothing_lost(before, in_time, rules):
+            return Status.CONFIRMED  # also by stricter rules than those that it was confirmed by
         case Status.CONFIRMED | Status.REORGED:
             return Status.CONFIRMED if final >= enough else Status.REORGED
         case _:
             return asked.status
+
+
+def _nothing_lost(before: Mapping[tuple[str, int], Settlement], in_time: Collection[Settlement], rules: Rules) -> bool:
+    """Whether the chain still has all that it ever had: where it was, or elsewhere with enough confirmations."""
+    had = _sum(each for each in before.values() if not each.gone and not each.late and each.first_mined_at is not None)
+    has = _sum(
+        each
+        for each in in_time
+        if each.place is not None
+        and (each.confirmations >= rules.confirmations or _place(before.get(each.key)) == each.place)
+    )
+    return has >= had > 0
+
+
+def _place(settlement: Settlement | None) -> Place | None:
+    return None if settlement is None else settlement.place
 
 
 def _look_again(asked: Asked, status: Status, now: datetime, rules: Rules) -> bool:

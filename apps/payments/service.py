@@ -32,6 +32,8 @@ FRESH_FOR = timedelta(seconds=1)  # one look at the tip of a chain serves every 
 # Rows are looked for twice in an interval, and each rests for a little more than half of it: so every second time, once in an
 # interval. Resting for all of it would mean missing the next time by a moment, and coming round in two.
 LOOKS, REST = 2, 0.6
+# What is confirmed or expired changes ever more rarely: it rests for a tenth of the time since, at most for so long.
+CALM, MAX_REST = 10, timedelta(minutes=10)
 CATCHING_UP = timedelta(seconds=1)  # until the next look at a request whose chain is not read to its end
 
 
@@ -138,7 +140,11 @@ def _columns(
     request: Request, verdict: Verdict, seen: Observation, ctx: Context, poll_interval: timedelta
 ) -> dict[str, Any]:
     """The same ones each time, so that the rows of a batch are written together."""
-    wait = poll_interval * REST if seen.complete else min(poll_interval, CATCHING_UP)
+    wait = min(poll_interval, CATCHING_UP)
+    if seen.complete:
+        wait = poll_interval * REST
+        if verdict.status == request.status and verdict.status in (Status.CONFIRMED, Status.EXPIRED):
+            wait = max(wait, min((ctx.now - request.status_changed_at) / CALM, MAX_REST))
     scanned_block, scanned_hash = seen.scanned or (None, None)
     return {
         "next_observation_at": ctx.now + wait if verdict.look_again else None,

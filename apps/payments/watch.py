@@ -15,6 +15,8 @@ from .requests import Request
 
 log = logging.getLogger("payments")
 
+TELL_AGAIN = 60  # seconds
+
 
 class Watch:
     """Counts what this process does, cycle by cycle."""
@@ -25,7 +27,8 @@ class Watch:
         self._scanned = 0
         self._errors = 0
         self._moved: Counter[str] = Counter()
-        self._told: set[tuple[str, str]] = set()
+        self._elapsed = app.clock.elapsed
+        self._told: dict[tuple[str, str], float] = {}
         app.events.subscribe(self._if_ours(self._changed), RowChanged)
         app.events.subscribe(self._if_ours(self._completed), SweepCompleted)
 
@@ -37,10 +40,12 @@ class Watch:
         self._scanned += 1
 
     def failed(self, request: Request, error: Exception) -> None:
-        """It could not be seen. When a node is away this comes for every request: each reason is told once a cycle."""
+        """It could not be seen. When a node is away this comes for every request: each reason is told once a minute."""
         self._errors += 1
+        now = self._elapsed()
+        self._told = {reason: told for reason, told in self._told.items() if now - told < TELL_AGAIN}
         if (request.chain_id, str(error)) not in self._told:
-            self._told.add((request.chain_id, str(error)))
+            self._told[request.chain_id, str(error)] = now
             facts = {"request_id": str(request.id), "chain_id": request.chain_id, "error": str(error)}
             log.warning("Observation failed", extra={"worker_id": self._worker_id, **facts})
 
@@ -60,7 +65,7 @@ class Watch:
 
     def _completed(self, event: SweepCompleted) -> None:
         scanned, errors, moved = self._scanned, self._errors, self._moved
-        self._scanned, self._errors, self._moved, self._told = 0, 0, Counter(), set()
+        self._scanned, self._errors, self._moved = 0, 0, Counter()
         log.info(
             "Reconciliation cycle",
             extra={

@@ -38,7 +38,6 @@ def test_everything_can_be_said() -> None:
         "WORKER_ID": "blue-3",
         "DETECTED_THRESHOLD_BPS": "9000",
         "CONFIRMED_THRESHOLD_BPS": "9500",
-        "BTC_MIN_CONFIRMATIONS": "6",
         "EVM_MIN_CONFIRMATIONS": "12",
         "REORG_OBSERVE_WINDOW_SECONDS": "0",
         "EXPIRY_GRACE_SECONDS": "60",
@@ -52,7 +51,6 @@ def test_everything_can_be_said() -> None:
     assert list(config.nodes) == ["eip155:1", "eip155:31337"]
     assert (config.enabled, config.batch_size, config.worker_id, config.concurrency) == (True, 7, "blue-3", 3)
     assert config.rules("eip155:1").confirmations == 12
-    assert config.rules("bip122:000000000019d6689c085ae165831e93").confirmations == 6
     assert config.rules("eip155:1").window == timedelta(0)
 
 
@@ -66,7 +64,6 @@ def test_everything_can_be_said() -> None:
         "WORKER_ID": ["", " ", "a b", "a\nb", "x" * 201],
         "DETECTED_THRESHOLD_BPS": ["0", "10001", "99.5", "-1"],
         "CONFIRMED_THRESHOLD_BPS": ["0", "10001", ""],
-        "BTC_MIN_CONFIRMATIONS": ["0", "x"],
         "EVM_MIN_CONFIRMATIONS": ["0", "-1", "1000000"],
         "REORG_OBSERVE_WINDOW_SECONDS": ["-1", "day"],
         "EXPIRY_GRACE_SECONDS": ["-1", ""],
@@ -136,7 +133,6 @@ NAMES = [
     "WORKER_ID",
     "DETECTED_THRESHOLD_BPS",
     "CONFIRMED_THRESHOLD_BPS",
-    "BTC_MIN_CONFIRMATIONS",
     "EVM_MIN_CONFIRMATIONS",
     "REORG_OBSERVE_WINDOW_SECONDS",
     "EXPIRY_GRACE_SECONDS",

@@ -106,6 +106,20 @@ def test_status(status: Status, known: list[Settlement], observation: Observatio
     assert judge(asked(Status(status)), known, observation, now, RULES).status == then
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [replace(RULES, confirmations=50), replace(RULES, confirmed_bps=10_000, detected_bps=10_000)],
+    ids=["confirmations", "threshold"],
+)
+def test_stricter_rules_take_nothing_back_that_was_confirmed(rules: Rules) -> None:
+    before = [kept(paid(950, 90), confirmations=3)]
+    verdict = judge(asked(Status.CONFIRMED), before, seen(paid(950, 90)), NOON, rules)
+    assert (verdict.status, verdict.alerts) == ("confirmed", [])
+    assert judge(asked(Status.CONFIRMED), before, seen(), NOON, rules).status == "reorged", "the chain still does"
+    moved = judge(asked(Status.CONFIRMED), before, seen(paid(950, 99)), NOON, rules)
+    assert moved.status == "reorged", "mined again, and not final by today's rules"
+
+
 def test_a_part_that_was_paid_and_is_enough_does_not_expire_although_the_rules_do_not_notice_it() -> None:
     rules = replace(RULES, detected_bps=10_000, confirmed_bps=9_000)
     verdict = judge(asked(), [], seen(paid(950, 99), at=LATER), LATER, rules)
@@ -193,7 +207,8 @@ def test_what_always_holds(
     if request.status is not verdict.status:
         assert observation.complete
     if verdict.status is Status.CONFIRMED and observation.complete:
-        assert sum(each.amount for each in final) >= enough
+        stayed = request.status is Status.CONFIRMED and any(each.place is not None for each in in_time)
+        assert stayed or sum(each.amount for each in final) >= enough
     if verdict.status is Status.EXPIRED and request.status is not Status.EXPIRED:
         assert min(now, observation.tip.at) > request.expires_at
         mined = [

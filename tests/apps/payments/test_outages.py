@@ -195,6 +195,20 @@ async def test_a_chain_without_a_node_is_an_error_and_the_row_stays(
 
 
 @pytest.mark.asyncio
+async def test_an_outage_is_told_every_minute_for_as_long_as_it_lasts(
+    open_desk: OpenDesk, relay: Relay, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = await open_desk(relay.url)
+    for _ in range(3):
+        await desk.ask(1000)
+    relay.raw = b"<html>busy</html>"
+    for _ in range(20):
+        await desk.look()
+    told = [record for record in caplog.records if record.message == "Observation failed"]
+    assert len(told) == 5, "in five minutes, for three requests"
+
+
+@pytest.mark.asyncio
 async def test_ten_requests_cost_no_more_questions_than_one(open_desk: OpenDesk, relay: Relay) -> None:
     desk = await open_desk(relay.url)
     requests = [await desk.ask(1000) for _ in range(10)]

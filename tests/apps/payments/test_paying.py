@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
@@ -38,6 +39,32 @@ async def test_it_is_confirmed_at_the_nth_confirmation_and_not_before(open_desk:
         found.append((await desk.seen(request), (await desk.settlements(request))[0].confirmations))
     assert found == [("detected", 1), ("detected", 2), ("confirmed", 3)]
     assert (await desk.row(request))["received_amount"] == 1000
+
+
+@pytest.mark.parametrize(("seconds", "then"), [(10, "confirmed"), (20, "pending")])
+async def test_money_that_came_before_the_request_does_not_count(desk: Desk, seconds: int, then: str) -> None:
+    """A block may be dated a slot too early, and no more than that."""
+    desk.mine()
+    request = await desk.ask(1000)
+    await desk.pay(request, 1000)
+    desk.mine()
+    created = desk.clock.now() + timedelta(seconds=seconds)
+    await desk.do("update app.payment_requests set created_at = %s", [created])
+    desk.clock.advance(minutes=1)
+    assert await desk.seen(request) == then
+
+
+async def test_a_confirmed_request_is_looked_at_ever_more_rarely(desk: Desk) -> None:
+    confirmed, open_ = await desk.ask(1000, minutes=9999), await desk.ask(1000, minutes=9999)
+    await desk.pay(confirmed, 1000)
+    desk.mine()
+    assert await desk.seen(confirmed) == "confirmed"
+    for hours, looks in [(0, 10), (1, 1), (20, 1)]:
+        desk.clock.advance(hours=hours)
+        desk.mine()
+        claimed = [(await desk.look()).claimed for _ in range(10)]
+        assert sum(claimed) == 10 + looks, "the one that is open each time"
+    assert await desk.status(open_) == "pending"
 
 
 async def test_a_token_is_seen_by_its_logs(desk: Desk) -> None:
