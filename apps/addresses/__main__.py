@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import re
 import signal
 import sys
@@ -11,11 +12,13 @@ from contextlib import suppress
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
-from trueup.web.guard import Guard, Rules, check_bind, rules_for
+from trueup.web.guard import Rules, check_bind
 
-from .chains import canonical, well_formed
+from .chains import canonical, mistyped, unknown, well_formed
 from .config import Config
 from .service import Service, build
+
+log = logging.getLogger("addresses")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,15 +68,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 async def _serve(service: Service, host: str, port: int) -> int:
-    import uvicorn
+    from apps.serving import serve
 
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
-    guarded = Guard(make_api(service), rules_for(host))
-    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
-    await server.serve()
-    return 0 if server.started else 1
+    return await serve(make_api(service), host, port, log)
 
 
 async def _work(service: Service) -> int:
@@ -100,7 +100,9 @@ def _block(text: str) -> int:
 
 
 async def _monitor(service: Service, chain: str, addresses: list[str], first_block: int | None) -> int:
-    wrong = [address for address in addresses if not well_formed(chain, address)]
+    if why := unknown(chain):
+        raise ConfigError(why)
+    wrong = [address for address in addresses if not well_formed(chain, address) or mistyped(address)]
     if wrong:
         raise ConfigError(f"not an address of {chain}: {', '.join(wrong)}")
     await service.prepare()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from apps.plain_api import plain_api
 
 from . import books, jobs
-from .chains import Mode, well_formed
+from .chains import Mode, mistyped, unknown, well_formed
 from .service import Service
 
 TRIES = 3  # when somebody else makes a job for the same address in the same moment
@@ -77,13 +77,17 @@ def make_api(service: Service) -> FastAPI:
         finally:
             await service.close()
 
-    api = plain_api("Addresses", lifespan, version="2", invalid=400)
     app = service.app
+    api = plain_api("Addresses", lifespan, version="2", invalid=400, app=app)
 
     @api.post("/v2/addresses/{address}/chains/{chain}/reconcile", status_code=202, response_model=JobOut)
     async def reconcile(address: Address, chain: ChainName, wish: Wish | None = None) -> dict[str, Any]:
+        if why := unknown(chain):
+            raise HTTPException(400, why)
         if not well_formed(chain, address):
             raise HTTPException(400, f"this is not an address of {chain}")
+        if mistyped(address):
+            raise HTTPException(400, "the address is mistyped: its upper and lower case do not fit its digits")
         return await _request(service, address, chain, (wish or Wish()).mode)
 
     @api.get("/v2/reconciliation-jobs/{job_id}", response_model=JobOut)

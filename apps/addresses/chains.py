@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
+
+from apps.chain.keccak import has_checksum, is_checksum_right
 
 Mode = Literal["full", "partial"]
 
@@ -24,6 +27,7 @@ class Chain:
 
 
 UNKNOWN = Chain()
+OTHER_EVM = "eip155-([1-9][0-9]{0,17})"  # an EVM chain that has no name here, by its chain id
 CHAINS = {
     "ethereum": Chain(32, HEXADECIMAL, 1),
     "optimism": Chain(32, HEXADECIMAL, 10),
@@ -43,7 +47,18 @@ CHAINS = {
 
 def known(chain: str) -> Chain:
     """Chains that nobody has told us about have the usual depth."""
+    if other := re.fullmatch(OTHER_EVM, chain):
+        return Chain(32, HEXADECIMAL, int(other[1]))
     return CHAINS.get(chain, UNKNOWN)
+
+
+def unknown(chain: str) -> str | None:
+    """What is wrong with the name of a chain; None for one that there is."""
+    if chain in CHAINS or known(chain).chain_id is not None:
+        return None
+    meant = get_close_matches(chain, CHAINS, 1)
+    hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(CHAINS)}, and eip155-<chain id>"
+    return f"{chain!r} is not a chain that is known here; {hint}"
 
 
 def canonical(address: str) -> str:
@@ -53,6 +68,11 @@ def canonical(address: str) -> str:
 
 def well_formed(chain: str, address: str) -> bool:
     return re.fullmatch(known(chain).addresses, address) is not None
+
+
+def mistyped(address: str) -> bool:
+    """Whether the upper and lower case of a hexadecimal address are a checksum (EIP-55) that does not fit its digits."""
+    return re.fullmatch(HEXADECIMAL, address) is not None and has_checksum(address) and not is_checksum_right(address)
 
 
 class NodeBehind(Exception):

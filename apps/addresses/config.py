@@ -12,6 +12,8 @@ from trueup import ConfigError, Rate
 from trueup.durations import parse_duration
 from trueup.schedules import Cron
 
+from .chains import CHAINS, known
+
 DAILY_AT_TWO = "0 2 * * *"
 
 
@@ -30,6 +32,8 @@ class Config:
     lease_for: timedelta
     pause_for: timedelta
     turn_for: timedelta
+    keep_jobs_for: timedelta
+    keep_audit_for: timedelta
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Config:
@@ -52,6 +56,8 @@ class Config:
             lease_for=read.duration("RECONCILIATION_LEASE_FOR", "30s", "1s"),
             pause_for=read.duration("RECONCILIATION_PAUSE_FOR", "30s", "1s"),
             turn_for=read.duration("RECONCILIATION_TURN_FOR", "4m", "1s"),
+            keep_jobs_for=read.duration("RECONCILIATION_KEEP_JOBS_FOR", "90d", "1d"),
+            keep_audit_for=read.duration("RECONCILIATION_KEEP_AUDIT_FOR", "400d", "1d"),
         )
 
     def __repr__(self) -> str:
@@ -79,6 +85,9 @@ class _Reader:
             # Without what was given: it may have a key in it.
             if not re.fullmatch("[a-z0-9-]{1,32}", chain) or not re.fullmatch(r"https?://[^\s/]+(/\S*)?", url):
                 raise ConfigError(f"{name}: part {number} is not a chain and its node, such as ethereum=https://host/")
+            if known(chain).chain_id is None:
+                names = ", ".join(each for each in CHAINS if known(each).chain_id is not None)
+                raise ConfigError(f"{name}: part {number} names no EVM chain: there are {names}, and eip155-<chain id>")
             if chain in providers:
                 raise ConfigError(f"{name}: {chain} is there twice")
             providers[chain] = url

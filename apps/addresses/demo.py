@@ -36,6 +36,7 @@ SETTINGS = {
     "RECONCILIATION_CRON_SCHEDULE": TICKS,
     "RECONCILIATION_POLLING_INTERVAL_MS": "500",
     "RECONCILIATION_PROVIDER_RATE": "30/s",  # usually one; the node is ours
+    "RECONCILIATION_TIP_FRESH_FOR": "200ms",  # usually ten seconds: blocks come quicker here
     "RECONCILIATION_LEASE_FOR": "2s",
     "TRUEUP_LEASE_FOR": "2s",
     "TRUEUP_RESCUE_EVERY": "500ms",
@@ -126,7 +127,8 @@ class Story:
             raise ConfigError("TRUEUP_DATABASE_URL: there are addresses already, and the demo is not about those")
         async with self._app.transaction() as tx:
             await tx.execute(
-                "insert into addresses (address, chain) select unnest(%s::text[]), 'ethereum'", [self._watched]
+                "insert into addresses (address, chain, first_block) select unnest(%s::text[]), 'ethereum', 0",
+                [self._watched],
             )
         for number in range(WORKERS):
             self._start(number)

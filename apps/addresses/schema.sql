@@ -82,6 +82,10 @@ create unique index if not exists reconciliation_jobs_tick
 create index if not exists reconciliation_jobs_due on reconciliation_jobs (status, created_at, id);
 create index if not exists reconciliation_jobs_address on reconciliation_jobs (address, chain, id);
 
+-- What the purges walk.
+create index if not exists reconciliation_jobs_over
+    on reconciliation_jobs (completed_at) where status in ('completed', 'failed');
+
 -- The times are set by the statement that changes the status, whoever sends it: so a claim has them, too.
 create or replace function reconciliation_job_times() returns trigger language plpgsql as $$
 begin
@@ -109,6 +113,7 @@ create table if not exists reconciliation_audit_log (
 );
 
 create index if not exists reconciliation_audit_log_job on reconciliation_audit_log (job, id);
+create index if not exists reconciliation_audit_log_created on reconciliation_audit_log (created_at);
 create index if not exists reconciliation_audit_log_transaction on reconciliation_audit_log (transaction);
 
 -- When the next request to a provider may be sent, by any instance.

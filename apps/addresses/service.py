@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from apps.chain.reader import Reader
 from apps.chain.rpc import Rpc
+from apps.serving import own_app
 from trueup import Again, App, Context, Failed, Retry, Tick, To, Worker
 from trueup.events import Event, JobRescued
 
@@ -32,6 +33,7 @@ RECONCILER = "reconcile_address"
 QUEUE = "reconciliation-scheduler"
 SCHEDULING = Retry(max_attempts=4, first="1s", factor=2, cap="30s")
 RECONCILING = Retry(max_attempts=5, first="5s", factor=3, cap="10m", give_up_on=(NoProvider, NotMonitored))
+PURGE_JOBS, PURGE_AUDIT, PURGE_EVERY = "purge_reconciliation_jobs", "purge_reconciliation_audit", "1h"
 SLACK = timedelta(minutes=1)  # a page that was begun just before the turn is over, and its deletions
 
 
@@ -64,7 +66,7 @@ class Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    app = app or App()
+    app = app or own_app("addresses")
     turns = Turns(app, config.provider_rate)
     service = Service(app, config, {chain: _provider(app, chain, config, turns) for chain in config.providers})
     if config.scheduler_enabled:
@@ -73,6 +75,7 @@ def build(config: Config, app: App | None = None) -> Service:
         silence, turn_for = config.lease_for, config.turn_for
         reconciliation = Reconciliation(app, service.providers, turn_for=turn_for, silence=silence)
         _register_reconciler(app, config, reconciliation)
+        _register_purges(app, config)
     return service
 
 
@@ -194,3 +197,11 @@ def _register_reconciler(app: App, config: Config, reconciliation: Reconciliatio
     )
     async def reconcile_address(job: Job, *, ctx: Context) -> Again | None:
         return await reconciliation.run(job, ctx)
+
+
+def _register_purges(app: App, config: Config) -> None:
+    """What is long over goes. What it did to the local copy stays longer, in the audit log."""
+    over = app.table("reconciliation_jobs", key="id", state="status", changed_at="completed_at")
+    over.delete("completed", "failed", stale_for=config.keep_jobs_for, every=PURGE_EVERY, name=PURGE_JOBS)
+    audit = app.table("reconciliation_audit_log", key="id", changed_at="created_at")
+    audit.delete(stale_for=config.keep_audit_for, every=PURGE_EVERY, name=PURGE_AUDIT)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 from contextlib import suppress
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
-from trueup.web.guard import Guard, Rules, check_bind, rules_for
+from trueup.web.guard import Rules, check_bind
 
 from . import migrate
 from .config import Config
 from .service import Service, build
+
+log = logging.getLogger("payments")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,16 +60,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 async def _serve(service: Service, host: str, port: int) -> int:
-    import uvicorn
+    from apps.serving import serve
 
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
-    api = make_api(service, embedded_worker=service.config.enabled)
-    guarded = Guard(api, rules_for(host))
-    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
-    await server.serve()
-    return 0 if server.started else 1
+    return await serve(make_api(service, embedded_worker=service.config.enabled), host, port, log)
 
 
 async def _migrate(service: Service, to: int) -> int:

@@ -84,8 +84,8 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
         finally:
             await service.close()
 
-    api = plain_api("Payment requests", lifespan)
     app = service.app
+    api = plain_api("Payment requests", lifespan, app=app)
 
     @api.exception_handler(ObserverError)
     async def unseen(_: Request, error: ObserverError) -> JSONResponse:

@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 CHAIN = "eip155:31337"
 REPLICAS = 3
 REORG_DEPTH = 4
+PROGRESS_EVERY = 10  # seconds
 SETTLED_WITHIN = 45  # seconds after the last payment: a lease, a few looks, and a machine that may be busy
 KINDS = ("exact", "token", "any amount", "two parts", "overpaid", "underpaid", "unpaid", "late")
 SETTINGS = {
@@ -96,6 +97,7 @@ class Demo:
                 await migrate.migrate(tx)
             asked = await self.ask()
             self.say(f"{len(asked)} payment requests of {len(KINDS)} kinds, {REPLICAS} replicas, one block a second")
+            self.say(f"payments come for {self.seconds} s; how the requests stand, every {PROGRESS_EVERY} s:")
             for number in range(REPLICAS):
                 self.start(number)
             try:
@@ -143,7 +145,9 @@ class Demo:
         begun = asyncio.get_running_loop().time()
         plan = [(at, self.payment(each, amount)) for each in asked for at, amount in self.payments(each)]
         plan += [(self.seconds * 0.4, self.kill), (self.seconds * 0.6, self.reorganise)]
-        plan += [(second, self.progress(asked)) for second in range(2, self.seconds, 2)]
+        plan += [
+            (second, self.progress(asked, second)) for second in range(PROGRESS_EVERY, self.seconds, PROGRESS_EVERY)
+        ]
         for at, act in sorted(plan, key=lambda each: each[0]):
             await asyncio.sleep(max(0.0, begun + at - asyncio.get_running_loop().time()))
             await act()
@@ -205,9 +209,9 @@ class Demo:
     async def statuses(self, asked: list[Asked]) -> Counter[str]:
         return Counter(row["status"] for row in await self.rows(asked))
 
-    def progress(self, asked: list[Asked]) -> Callable[[], Awaitable[None]]:
+    def progress(self, asked: list[Asked], second: int) -> Callable[[], Awaitable[None]]:
         async def tell() -> None:
-            self.say(_counted(await self.statuses(asked)))
+            self.say(f"{second:4} s  {_counted(await self.statuses(asked))}")
 
         return tell
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from apps.serving import own_app
 from trueup import Again, App, Context, Retry, Stay, To
 
 from . import migrate, requests
@@ -71,7 +72,7 @@ class Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    app = app or App(worker_name=config.worker_id)
+    app = app or own_app("payments", worker_name=config.worker_id)
     pace = Pace(config.observer_timeout, min(FRESH_FOR, config.poll_interval), app.clock.elapsed)
     observers = make_observers(config.nodes, pace)
     watch = Watch(app, RECONCILER, config.worker_id)

@@ -56,6 +56,13 @@ async def test_an_address_in_capitals_is_the_same(client: httpx.AsyncClient) -> 
     assert (answer.status_code, answer.json()["address"]) == (202, ADA)
 
 
+async def test_typing_errors_in_an_address_or_a_chain_are_refused(client: httpx.AsyncClient) -> None:
+    mistyped = await client.post(RECONCILE.replace(ADA, "0x" + "aB" * 20))
+    assert (mistyped.status_code, "mistyped" in mistyped.json()["detail"]) == (400, True)
+    elsewhere = await client.post(RECONCILE.replace("ethereum", "etherium"))
+    assert (elsewhere.status_code, elsewhere.json()["detail"].rpartition("; ")[2]) == (400, "did you mean ethereum?")
+
+
 async def test_a_waiting_job_is_replaced(client: httpx.AsyncClient, desk: Desk) -> None:
     first = (await client.post(RECONCILE)).json()
     second = (await client.post(RECONCILE, json={"mode": "full"})).json()
@@ -130,7 +137,7 @@ async def test_what_cannot_be_reconciled_is_told_so(client: httpx.AsyncClient) -
     for path, status in [
         (f"/v2/addresses/0x{'cd' * 20}/chains/ethereum/reconcile", 404),
         (f"/v2/addresses/{ADA}/chains/polygon/reconcile", 404),
-        (f"/v2/addresses/{ADA}/chains/nobody-knows/reconcile", 404),
+        (f"/v2/addresses/{ADA}/chains/nobody-knows/reconcile", 400),
         ("/v2/addresses/nonsense/chains/ethereum/reconcile", 400),
         (f"/v2/addresses/{ADA}%00/chains/ethereum/reconcile", 400),
         (f"/v2/addresses/{ADA}%0a/chains/ethereum/reconcile", 400),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.addresses.chains import NodeBehind, Window, canonical, known, well_formed, window
+from apps.addresses.chains import NodeBehind, Window, canonical, known, mistyped, unknown, well_formed, window
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,28 @@ def test_a_window_never_reaches_beyond_the_chain_and_covers_the_depth(
 )
 def test_addresses_are_looked_at_as_their_chain_writes_them(chain: str, address: str, right: bool) -> None:
     assert well_formed(chain, address) is right
+
+
+@pytest.mark.parametrize(
+    ("address", "wrong"),
+    [
+        ("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", False),
+        ("0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359", False),
+        ("0x5aAEb6053F3E94C9b9A09f33669435E7Ef1BeAed", True),
+        ("0x" + "5a" * 20, False),
+        ("0x" + "5A" * 20, False),
+        ("rN7n7otQDd6FczFgLdSqtcsAUxDkw6fzRH", False),
+    ],
+)
+def test_mixed_case_is_a_checksum(address: str, wrong: bool) -> None:
+    assert mistyped(address) is wrong
+
+
+def test_chains_are_known_by_name_or_by_chain_id() -> None:
+    assert unknown("ethereum") is unknown("bitcoin") is unknown("eip155-5") is None
+    assert known("eip155-5").chain_id == 5
+    assert "did you mean polygon?" in (unknown("poligon") or "")
+    assert "eip155-<chain id>" in (unknown("x") or "")
 
 
 def test_only_hexadecimal_addresses_may_be_spelt_in_capitals() -> None:

@@ -63,6 +63,8 @@ def test_only_true_is_true(name: str, word: str) -> None:
         ("RECONCILIATION_PROVIDERS", "https://node.example/hunter2"),
         ("RECONCILIATION_PROVIDERS", "ethereum=hunter2"),
         ("RECONCILIATION_PROVIDERS", "ethereum=ftp://node.example/hunter2"),
+        ("RECONCILIATION_PROVIDERS", "etherum=https://node.example/hunter2"),
+        ("RECONCILIATION_PROVIDERS", "bitcoin=https://node.example/hunter2"),
         ("RECONCILIATION_PROVIDERS", "ETHEREUM=https://node.example/hunter2"),
         ("RECONCILIATION_PROVIDERS", "ethereum=https://a.example/,ethereum=https://b.example/hunter2"),
         ("RECONCILIATION_PROVIDER_RATE", "0/s"),
@@ -105,7 +107,7 @@ def test_the_example_names_every_variable_and_can_be_read() -> None:
     source = (folder / "config.py").read_text("utf-8")
     names = {word.strip('"') for word in source.replace("(", " ").replace(",", " ").replace(")", " ").split()}
     ours = {name for name in names if name.startswith("RECONCILIATION_")}
-    assert len(ours) == 13
+    assert len(ours) == 15
     given = dict(line.lstrip("# ").split("=", 1) for line in example.splitlines() if "=" in line)
     assert ours <= given.keys()
     Config.from_environment({name: shlex.split(given[name])[0] for name in ours})

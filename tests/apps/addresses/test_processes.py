@@ -397,7 +397,9 @@ def test_the_api_serves_with_everything_inside_and_stops_in_order(place: Town, d
     wait_until(lambda: ask(job)["status"] == "completed", "it is done", timeout=SOON)
     assert (ask(job)["added"], ask(job)["effective_mode"]) == (2, "full")
     assert {line["transaction"] for line in ask(f"{job}/audit")} == set(sent)
-    assert process.stop() in (0, -signal.SIGTERM)  # uvicorn stops in order, and then dies of the signal all the same
+    assert ask(f"{base}/healthz") == ask(f"{base}/readyz") == {"status": "ok"}
+    assert [line["url"] for line in process.lines("Listening")] == [base]
+    assert process.stop() == 0
     assert "Traceback" not in process.said
     assert count(database, "select count(*) from trueup.workers") == 0
 
@@ -448,9 +450,14 @@ def test_a_key_in_a_providers_url_appears_in_no_log(place: Town, database: Datab
 
 
 def test_addresses_are_monitored_from_the_command_line(place: Town, database: Database) -> None:
-    checksummed = "0x" + "aB" * 20
+    checksummed = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
     assert place.start("monitor", "ethereum", checksummed, checksummed.lower(), ADDRESSES[0]).ended() == 0
     refused = place.start("monitor", "ethereum", "0xnonsense")
     assert refused.ended() == 2
     assert "not an address of ethereum: 0xnonsense" in refused.said
+    mistyped = place.start("monitor", "ethereum", checksummed.replace("5aAeb", "5aAEb"))
+    assert mistyped.ended() == 2
+    elsewhere = place.start("monitor", "etherum", checksummed)
+    assert elsewhere.ended() == 2
+    assert "did you mean ethereum?" in elsewhere.said
     assert count(database, "select count(*) from addresses") == 2

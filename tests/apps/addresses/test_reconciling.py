@@ -10,6 +10,7 @@ import pytest
 
 from apps.addresses import books, jobs, reconciling
 from apps.addresses.jobs import Job
+from apps.addresses.service import PURGE_AUDIT, PURGE_JOBS
 from apps.chain.anvil import Anvil
 from tests.apps.addresses.desk import FEE, Desk, Node, counters
 from tests.apps.addresses.meddler import Meddler
@@ -499,6 +500,19 @@ async def test_whoever_has_lost_its_claim_writes_nothing(desk: Desk, node: Node)
             await jobs.advance(tx, old, books.Counts(added=1))
     assert await desk.audit(job) == []
     assert (await desk.show(job))["added"] == 0
+
+
+async def test_jobs_that_are_over_and_their_audit_are_kept_for_a_time(desk: Desk, node: Node) -> None:
+    ada = await set_up(desk, node)
+    waiting = await desk.job(ada)
+    await desk.do("update reconciliation_jobs set completed_at = %s where status = 'completed'", [desk.clock.now()])
+    await desk.do("update reconciliation_audit_log set created_at = %s", [desk.clock.now()])
+    for days, jobs_left, audit_left in [(89, 2, 1), (2, 1, 1), (310, 1, 0)]:
+        desk.clock.advance(hours=24 * days)
+        for name in (PURGE_JOBS, PURGE_AUDIT):
+            await desk.worker.sweep(name)
+        assert (len(await desk.jobs()), len(await desk.audit())) == (jobs_left, audit_left)
+    assert [job["id"] for job in await desk.jobs()] == [waiting]
 
 
 async def test_what_a_node_says_is_stored_whatever_it_is(desk: Desk, node: Node) -> None:

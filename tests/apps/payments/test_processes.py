@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -94,6 +93,7 @@ def test_a_replica_whose_clock_is_wrong_judges_by_the_database_s(
     wait_until(lambda: statuses(database)["confirmed"], "the paid one is confirmed", timeout=SOON)
     wait_until(lambda: seen_after_payment(database, unpaid), "the other one was looked at, too", timeout=SOON)
     assert statuses(database) == {"confirmed": 1, "pending": 1}
+    wait_until(lambda: replica.lines("Payment request moved"), "it has told of it", timeout=SOON)
     assert replica.lines("Payment request moved")[0]["time"] > (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     assert replica.stop() == 0
     remove_leftovers()
@@ -166,7 +166,9 @@ def test_the_api_reconciles_itself_only_when_it_is_told_to(
     wait_until(
         lambda: ask(f"{base}/payment-requests/{made['id']}")["status"] == "confirmed", "it is paid", timeout=SOON
     )
-    assert process.stop() in (0, -signal.SIGTERM)  # uvicorn stops in order, and then dies of the signal all the same
+    assert ask(f"{base}/healthz") == ask(f"{base}/readyz") == {"status": "ok"}
+    assert len(process.lines("Listening")) == 1
+    assert process.stop() == 0
     assert process.lines("Reconciler stopped")
     assert "Traceback" not in process.said
     assert not api.started[0].lines("Reconciler started")
