@@ -1,4 +1,4 @@
-"""The HTTP API: how projects are, what was made for people, what has run, and a run by hand."""
+"""The HTTP API: what people enter (`entering.py`), how projects are, what was made for people, what has run, and a run by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from apps.plain_api import plain_api
 from trueup import ConfigError, NotFound
 
 from . import briefings, projects, reminders, reports, runs
+from .entering import entering
 from .health import Level
 from .plan import JOBS
 from .service import Service
@@ -42,6 +43,7 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
 
     api = plain_api("Pulse", lifespan)
     app = service.app
+    api.include_router(entering(app))
 
     @api.get("/projects")
     async def list_projects(level: Level | None = None, after: After = 0, most: Most = 100) -> list[dict[str, Any]]:

@@ -19,13 +19,14 @@ from .health import Health, judge
 from .plan import HEALTH_CHECK, last_start
 from .projects import Project
 from .retrying import retrying, told
+from .sending import Sender
 
 log = logging.getLogger("pulse")
 
 RECONCILER = "check-project"
 
 
-def declare(app: App, config: Config) -> None:
+def declare(app: App, config: Config, sender: Sender) -> None:
     table = app.table("projects", key="id", state="status", changed_at="last_health_check")
 
     @table.reconcile(
@@ -42,10 +43,13 @@ def declare(app: App, config: Config) -> None:
     )
     async def check_project(project: Project, *, ctx: Context) -> Again | None:
         run = runs.current.get()
-        if run.lost is not None:
+        if run.is_over:
             return runs.LEFT
         try:
-            began_at, health = await retrying(f"Health check of project {project.id}", lambda: look(app, project))
+            async with run.until_its_end():
+                began_at, health = await retrying(f"Health check of project {project.id}", lambda: look(app, project))
+        except runs.RunIsOver:
+            return runs.LEFT
         except Exception as error:
             facts = {**run.facts, "project_id": project.id, "error": told(error)}
             log.error("Health check failed", extra=facts)
@@ -58,7 +62,7 @@ def declare(app: App, config: Config) -> None:
             health_error=None,
             health_failures=0,
         )
-        return await run.write(ctx, checked, lambda tx: projects.record(tx, project, health, run, began_at))
+        return await run.write(ctx, checked, lambda tx: projects.record(tx, project, health, run, began_at, sender))
 
     @runs.cron(app, config, HEALTH_CHECK)
     async def health_check(tick: Tick, lease: Lease, ctx: Context) -> None:
@@ -71,7 +75,7 @@ def declare(app: App, config: Config) -> None:
             found = await left()
             facts = {**run.facts, "projects": found}
             log.info("Found %d active projects needing health checks", found, extra=facts)
-            await run.sweep(RECONCILER, config.schedules[HEALTH_CHECK.name], left)
+            await run.sweep(RECONCILER, left)
 
 
 async def look(app: App, project: Project) -> tuple[datetime, Health]:

@@ -25,6 +25,9 @@ class Config:
     without_redis: str
     lock_ttl: timedelta
     schedules: Mapping[str, str]
+    webhook_url: str | None = field(repr=False)
+    webhook_secret: str | None = field(repr=False)
+    webhook_allow: tuple[str, ...]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Config:
@@ -33,6 +36,9 @@ class Config:
             redis_url=_redis_url(environment, "PULSE_REDIS_URL"),
             without_redis=_one_of(environment, "PULSE_WITHOUT_REDIS", *WITHOUT_REDIS),
             lock_ttl=_duration(environment, "PULSE_LOCK_TTL", LOCK_TTL, timedelta(seconds=1), timedelta(minutes=10)),
+            webhook_url=_webhook_url(environment, "PULSE_WEBHOOK_URL"),
+            webhook_secret=environment.get("PULSE_WEBHOOK_SECRET") or None,
+            webhook_allow=tuple(filter(None, map(str.strip, environment.get("PULSE_WEBHOOK_ALLOW", "").split(",")))),
             schedules={job.name: _schedule(environment, job) for job in JOBS},
         )
 
@@ -58,6 +64,13 @@ def _redis_url(environment: Mapping[str, str], name: str) -> str:
         except ConfigError:
             raise ConfigError(f"{name}: that is no URL of a Redis, such as redis://localhost:6379/0") from None
     return url
+
+
+def _webhook_url(environment: Mapping[str, str], name: str) -> str | None:
+    url = environment.get(name, "")
+    if url and not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url):
+        raise ConfigError(f"{name}: where reminders and alerts go is needed, such as https://example.com/hook")
+    return url or None
 
 
 def _one_of(environment: Mapping[str, str], name: str, default: str, *others: str) -> str:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from trueup import App, Context, Lease, Tick
 
 from . import briefings, cleanup, database, reminders, runs
 from .config import Config
 from .constants import BRIEFING_BATCH_SIZE, CLEANUP_BATCH_SIZE, MESSAGES_KEPT_DAYS
+from .database import Tx
 from .dates import clocks
 from .plan import BRIEFING_GENERATION, CHECKPOINT_REMINDER, CONVERSATION_CLEANUP
 from .retrying import retrying
+from .sending import Sender
 
 log = logging.getLogger("pulse")
 
 
-def declare(app: App, config: Config) -> None:
+def declare(app: App, config: Config, sender: Sender) -> None:
     @runs.cron(app, config, CHECKPOINT_REMINDER)
     async def checkpoint_reminder(tick: Tick, lease: Lease, ctx: Context) -> None:
         async with runs.recorded(app, config, CHECKPOINT_REMINDER, tick, lease, ctx, "checkpoint reminders") as run:
 
             async def remind() -> int:
                 async with run.transaction() as tx:
-                    return await reminders.remind(tx, (await database.time_of(app, tx)).date())
+                    made = await reminders.remind(tx, (await database.time_of(app, tx)).date())
+                    await sender.remind(tx, made)
+                return len(made)
 
             run.succeeded = await retrying("Checkpoint reminders", remind)
+            log.info("Found %d checkpoints to remind of", run.succeeded, extra={**run.facts, "found": run.succeeded})
 
     @runs.cron(app, config, BRIEFING_GENERATION)
     async def briefing_generation(tick: Tick, lease: Lease, ctx: Context) -> None:
@@ -40,19 +45,27 @@ def declare(app: App, config: Config) -> None:
                         log.error("Unknown time zones", extra={**run.facts, "timezones": unknown[:10]})
                     return await briefings.make_some(tx, shown, BRIEFING_BATCH_SIZE)
 
-            made = BRIEFING_BATCH_SIZE
-            while made == BRIEFING_BATCH_SIZE:
-                made = await retrying("Briefings", make_some)
-                run.succeeded += made
+            await run.in_batches("Briefings", make_some, least=BRIEFING_BATCH_SIZE)
+            log.info("Found %d users to brief", run.succeeded, extra={**run.facts, "found": run.succeeded})
 
     @runs.cron(app, config, CONVERSATION_CLEANUP)
     async def conversation_cleanup(tick: Tick, lease: Lease, ctx: Context) -> None:
         async with runs.recorded(app, config, CONVERSATION_CLEANUP, tick, lease, ctx, "conversation cleanup") as run:
 
-            async def delete_some() -> int:
-                async with run.transaction() as tx:
-                    before = await database.time_of(app, tx) - timedelta(days=MESSAGES_KEPT_DAYS)
-                    return await cleanup.delete_some(tx, before, CLEANUP_BATCH_SIZE)
+            async def before(tx: Tx) -> datetime:
+                return await database.time_of(app, tx) - timedelta(days=MESSAGES_KEPT_DAYS)
 
-            while deleted := await retrying("Conversation cleanup", delete_some):
-                run.succeeded += deleted
+            async def delete_messages() -> int:
+                async with run.transaction() as tx:
+                    return await cleanup.delete_some(tx, await before(tx), CLEANUP_BATCH_SIZE)
+
+            async def delete_conversations() -> int:
+                async with run.transaction() as tx:
+                    return await cleanup.delete_some_empty(tx, await before(tx), CLEANUP_BATCH_SIZE)
+
+            async with app.transaction() as tx:
+                messages, conversations = await cleanup.waiting(tx, await before(tx))
+            facts = {**run.facts, "messages": messages, "conversations": conversations}
+            log.info("Found %d old messages and %d empty conversations", messages, conversations, extra=facts)
+            await run.in_batches("Conversation cleanup", delete_messages)
+            await run.in_batches("Conversation cleanup", delete_conversations)

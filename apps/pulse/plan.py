@@ -61,4 +61,4 @@ def longest_run(schedule: str) -> timedelta:
 
 def last_start(schedule: str) -> timedelta:
     """For how long a run begins with further projects or reports, so that those it has begun end within it."""
-    return longest_run(schedule) * 0.9
+    return longest_run(schedule) * 0.8

@@ -12,6 +12,7 @@ from . import database
 from .database import Tx
 from .health import Facts, Health, Level, alerts
 from .runs import Run
+from .sending import Sender
 
 # Of the last four weeks: what was due then, or done then. A member's hours are those of all projects that are active.
 FACTS = """
@@ -61,8 +62,8 @@ async def facts(tx: Tx, project_id: int, now: datetime) -> Facts:
     return Facts(**{**found, "hours": tuple(found["hours"])})
 
 
-async def record(tx: Tx, project: Project, health: Health, run: Run, began_at: datetime) -> None:
-    """The check, and an alert when it got worse."""
+async def record(tx: Tx, project: Project, health: Health, run: Run, began_at: datetime, sender: Sender) -> None:
+    """The check, and an alert when it got worse, with its way to the webhook."""
     params = {
         "id": project.id,
         "tick": run.tick.due_at,
@@ -80,6 +81,8 @@ async def record(tx: Tx, project: Project, health: Health, run: Run, began_at: d
     if alerts(before, health.level):
         told = {"check": check["id"], "id": project.id, "before": before, "after": health.level}
         await tx.execute(ALERT, told)
+        alert = {"project_id": project.id, "name": project.name, "level_before": before, "level_after": health.level}
+        await sender.alert(tx, check["id"], {**alert, "score": health.score, "risks": list(health.risks)})
 
 
 async def waiting(tx: Tx, now: datetime, stale_minutes: int) -> int:

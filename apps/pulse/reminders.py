@@ -18,18 +18,19 @@ select c.id, c.due_on, k.kind, c.due_on - %(today)s
     on c.due_on - %(today)s between k.least and k.most
  where not c.done and c.due_on between %(today)s and %(today)s + 3
 on conflict (checkpoint_id, due_on, kind) do nothing
+returning checkpoint_id, due_on, kind, days_left, (select title from checkpoints where id = checkpoint_id) as title
 """
 
 
-async def remind(tx: Tx, today: date) -> int:
-    """Remind of what is due today, tomorrow, or within three days and was not yet reminded of. Returns how many that were."""
+async def remind(tx: Tx, today: date) -> list[dict[str, Any]]:
+    """Remind of what is due today, tomorrow, or within three days and was not yet reminded of. Returns these reminders."""
     params = {
         "today": today,
         "kinds": list(REMINDED),
         "least": [least for least, _ in REMINDED.values()],
         "most": [most for _, most in REMINDED.values()],
     }
-    return (await tx.execute(REMIND, params)).rowcount
+    return await database.rows(tx, REMIND, params)
 
 
 async def latest(tx: Tx, most: int) -> list[dict[str, Any]]:

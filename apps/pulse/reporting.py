@@ -46,11 +46,14 @@ def declare(app: App, config: Config) -> None:
     )
     async def make_report(schedule: ReportSchedule, *, ctx: Context) -> Again | None:
         run = runs.current.get()
-        if run.lost is not None:
+        if run.is_over:
             return runs.LEFT
         context = f"Report {schedule.id} of project {schedule.project_id}"
         try:
-            made = await retrying(context, lambda: make(app, schedule))
+            async with run.until_its_end():
+                made = await retrying(context, lambda: make(app, schedule))
+        except runs.RunIsOver:
+            return runs.LEFT
         except Exception as error:
             facts = {"report_schedule_id": schedule.id, "project_id": schedule.project_id, "error": told(error)}
             log.error("Report failed", extra={**run.facts, **facts})
@@ -74,7 +77,7 @@ def declare(app: App, config: Config) -> None:
 
             found = await left()
             log.info("Found %d reports due", found, extra={**run.facts, "reports": found})
-            await run.sweep(RECONCILER, config.schedules[SCHEDULED_REPORT.name], left)
+            await run.sweep(RECONCILER, left)
 
 
 async def make(app: App, schedule: ReportSchedule) -> Made:

@@ -18,19 +18,30 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from prometheus_client import Counter
+
 from trueup import Again, App, Context, Lease, LostLease, Retry, Stay, Tick
 
 from . import database
 from .config import Config
 from .database import Tx
 from .plan import Job, last_start, longest_run
+from .retrying import retrying
 
 log = logging.getLogger("pulse")
 
 RETRY = Retry(max_attempts=20, first="1s", factor=2, cap="1m")  # of a whole run: what it has done, it does not do again
 
+A_DAY = timedelta(days=1)
 LEFT = Again(timedelta())  # a row that is left to whoever runs now
+LAST_MOMENT = 0.9  # of the longest run: a check that has not ended by then is given back, and the run ends in order
 LOOK_AGAIN = 1.0  # seconds, when there are rows and none of them can be had
+
+ITEMS = Counter(
+    "pulse_items",
+    "What runs of a job have done: projects, reports, reminders, briefings, messages.",
+    ["job", "outcome"],
+)
 
 BEGIN = """
 insert into runs (job, tick, term, attempt, instance)
@@ -65,6 +76,10 @@ def row_lease(config: Config) -> timedelta:
     return max(config.lock_ttl / 2, timedelta(seconds=1))
 
 
+class RunIsOver(Exception):
+    """What was begun has not ended by the end of its run; nothing was written, and the next run begins it anew."""
+
+
 @dataclass
 class Run:
     app: App
@@ -72,6 +87,8 @@ class Run:
     tick: Tick
     lease: Lease
     bound: timedelta  # for how long a transaction may do nothing
+    begins_until: timedelta = A_DAY  # after its begin: nothing is begun later
+    ends_by: timedelta = A_DAY  # and what was begun is given back then
     succeeded: int = 0
     failed_keys: set[int | str] = field(default_factory=set)  # one that fails twice is one
     lost: LostLease | None = None  # somebody else runs: a write was refused
@@ -84,6 +101,22 @@ class Run:
     @property
     def done(self) -> int:
         return self.succeeded + self.failed
+
+    @property
+    def is_over(self) -> bool:
+        """Somebody else runs, or it is too late to begin with more: what has not begun is left to the next run."""
+        return self.lost is not None or time.monotonic() - self.began > self.begins_until.total_seconds()
+
+    @asynccontextmanager
+    async def until_its_end(self) -> AsyncIterator[None]:
+        """Raises RunIsOver instead of going on for longer than the run may."""
+        try:
+            async with asyncio.timeout(self.ends_by.total_seconds() - (time.monotonic() - self.began)) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RunIsOver from None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -132,15 +165,25 @@ class Run:
             self.failed_keys.add(failed)
         return None
 
-    async def sweep(self, reconciler: str, schedule: str, left: Callable[[], Awaitable[int]]) -> None:
+    async def in_batches(self, context: str, some: Callable[[], Awaitable[int]], *, least: int = 1) -> None:
+        """Call it until it has done fewer than `least`, or it is too late to begin with more: then the rest is for the next run."""
+        done = least
+        while done >= least:
+            if self.is_over:
+                log.warning("Left for the next run", extra=self.facts)
+                return
+            done = await retrying(context, some)
+            self.succeeded += done
+
+    async def sweep(self, reconciler: str, left: Callable[[], Awaitable[int]]) -> None:
         """Until none is `left`, or it is too late to begin with more; what is left then is for the next run.
 
         One sweep may leave some: rows go back whose lease runs out before it is their turn, because the database is slow, and
         rows that were in a process when it died can be had only when their lease has passed.
         """
-        until, progress_at = self.began + last_start(schedule).total_seconds(), time.monotonic()
+        progress_at = time.monotonic()
         while remaining := await left():
-            if time.monotonic() > min(until, progress_at + self.bound.total_seconds()):
+            if self.is_over or time.monotonic() > progress_at + self.bound.total_seconds():
                 log.warning("Left for the next run", extra={**self.facts, "left": remaining})
                 return
             done = self.done
@@ -186,7 +229,8 @@ async def recorded(
     app: App, config: Config, job: Job, tick: Tick, lease: Lease, ctx: Context, what: str
 ) -> AsyncIterator[Run]:
     """Logged as `Starting scheduled {what}` and `Scheduled {what} completed: …`, and kept in `runs`. Ends the job."""
-    run = Run(app, job, tick, lease, config.lock_ttl)
+    schedule = config.schedules[job.name]
+    run = Run(app, job, tick, lease, config.lock_ttl, last_start(schedule), longest_run(schedule) * LAST_MOMENT)
     log.info("[%s] Starting scheduled %s", job.title, what, extra=run.facts)
     await run.begin()
     token = current.set(run)
@@ -195,6 +239,8 @@ async def recorded(
     finally:
         current.reset(token)
     await run.end(ctx)
+    ITEMS.labels(job.name, "succeeded").inc(run.succeeded)
+    ITEMS.labels(job.name, "failed").inc(run.failed)
     duration_ms = round((time.monotonic() - run.began) * 1000)
     log.info(
         "Scheduled %s completed: %d succeeded, %d failed, duration=%dms",

@@ -128,6 +128,8 @@ create table if not exists conversations (
   created_at  timestamptz not null default now()
 );
 
+create index if not exists conversations_old on conversations (created_at);
+
 create table if not exists messages (
   id               bigint generated always as identity primary key,
   conversation_id  bigint not null references conversations on delete cascade,

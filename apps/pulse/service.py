@@ -17,6 +17,7 @@ from trueup.events import Event, RunHandledElsewhere
 
 from . import checking, database, notices, reporting
 from .config import Config
+from .sending import Sender
 
 log = logging.getLogger("pulse")
 
@@ -25,6 +26,7 @@ log = logging.getLogger("pulse")
 class Service:
     app: App
     config: Config
+    sender: Sender
 
     async def prepare(self) -> None:
         """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
@@ -34,6 +36,7 @@ class Service:
             await database.make_tables(tx)
 
     async def close(self) -> None:
+        await self.sender.aclose()
         await self.app.close()
 
 
@@ -41,9 +44,11 @@ def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
     app = app or App(**config.settings)
     app.events.subscribe(tell_of_another, RunHandledElsewhere)
-    for part in (checking, reporting, notices):
-        part.declare(app, config)
-    return Service(app, config)
+    sender = Sender(app, config)
+    checking.declare(app, config, sender)
+    reporting.declare(app, config)
+    notices.declare(app, config, sender)
+    return Service(app, config, sender)
 
 
 def tell_of_another(event: Event) -> None:

@@ -114,3 +114,64 @@ async def test_the_page_that_describes_it_loads_nothing_from_elsewhere(client: h
     page = (await client.get("/docs")).text
     assert "/jobs/{name}/run" in page
     assert "http" not in page
+
+
+# -- what people enter ------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_entered_over_the_api_is_worked_on(office: Office, client: httpx.AsyncClient) -> None:
+    async def entered(path: str, expected: int = 201, method: str = "POST", **body: Any) -> dict[str, Any]:
+        answer = await client.request(method, path, json=body or None)
+        assert answer.status_code == expected, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    now = office.clock.now()
+    ada = await entered("/users", name="Ada", timezone="Asia/Kathmandu", briefing_hour=0)
+    project = await entered("/projects", name="naïve 🎂")
+    where = f"/projects/{project['id']}"
+    await entered(f"{where}/members", 200, "PUT", user_id=ada["id"], weekly_hours=36)
+    await entered(f"{where}/tasks", title="ship it", status="BLOCKED", due_at=now.isoformat())
+    checkpoint = await entered(f"{where}/checkpoints", title="beta", due_on=str(now.date()))
+    wanted = await entered(f"{where}/report-schedules", frequency="MONTHLY", next_run=now.isoformat())
+    for job in JOBS:
+        await office.run(job)
+    assert (await got(client, where))["health_score"] is not None
+    assert len(await got(client, f"{where}/reports")) == 1
+    assert [each["title"] for each in await got(client, "/reminders")] == ["beta"]
+    assert len(await got(client, f"/users/{ada['id']}/briefings")) == 1
+    assert [each["name"] for each in await got(client, "/users")] == ["Ada"]
+    assert (await entered(f"/checkpoints/{checkpoint['id']}/done", 200))["done"] is True
+    assert (await entered(f"/report-schedules/{wanted['id']}", 200, "DELETE"))["active"] is False
+    assert (await entered(where, 200, "PATCH", status="PAUSED"))["status"] == "PAUSED"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/users", {"name": "Ada", "timezone": "Europe/Nowhere"}, 422),
+        ("POST", "/users", {"name": "  "}, 422),
+        ("POST", "/users", {"name": "A\x00"}, 422),
+        ("POST", "/users", {"name": "Ada", "briefing_hour": 24}, 422),
+        ("POST", "/projects", {"name": "p", "status": "GONE"}, 422),
+        ("PATCH", "/projects/999", {"status": "DONE"}, 404),
+        ("PUT", "/projects/999/members", {"user_id": 1}, 404),
+        ("PUT", "/projects/1/members", {"user_id": 999}, 404),
+        ("PUT", "/projects/1/members", {"user_id": 1, "weekly_hours": 169}, 422),
+        ("POST", "/projects/1/tasks", {"title": "t", "status": "DONE"}, 422),
+        ("POST", "/projects/1/tasks", {"title": "t", "due_at": "2026-01-01T00:00:00"}, 422),
+        ("POST", "/projects/1/tasks", {"title": "t", "due_at": "0001-01-01T00:00:00+14:00"}, 422),
+        ("POST", "/projects/1/checkpoints", {"title": "c", "due_on": "1999-12-31"}, 422),
+        ("POST", "/projects/1/report-schedules", {"frequency": "YEARLY", "next_run": "2026-01-01T00:00:00Z"}, 422),
+        ("POST", "/projects/999/report-schedules", {"frequency": "DAILY", "next_run": "2026-01-01T00:00:00Z"}, 404),
+        ("DELETE", "/report-schedules/999", None, 404),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_named(
+    office: Office, client: httpx.AsyncClient, method: str, path: str, body: Any, status: int
+) -> None:
+    await office.projects(1)
+    await office.do("insert into users (name) values ('Ada')")
+    answer = await client.request(method, path, json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["detail"]

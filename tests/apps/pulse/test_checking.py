@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from apps.pulse import runs
 from apps.pulse.checking import RECONCILER, given_up
 from apps.pulse.plan import HEALTH_CHECK
 from apps.pulse.projects import Project
@@ -225,3 +226,27 @@ async def test_the_facts_of_a_project_are_counted_as_they_are_said(office: Offic
     assert check["parts"] == pytest.approx({"on_time": 1 / 3, "blocked": 1 / 2, "capacity": 0.9, "velocity": 1.0})
     assert check["score"] == 65.0
     assert check["risks"] == ["DEADLINE_WARNING", "CAPACITY_OVERLOAD"]
+
+
+@pytest.mark.slow
+async def test_a_run_that_is_too_slow_ends_at_its_deadline_and_gives_back_what_has_not_ended(
+    office: Office, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no failure: no attempt is spent, no project is blamed, and the next run begins with the same projects."""
+    monkeypatch.setattr(runs, "last_start", lambda schedule: timedelta(seconds=1))  # of 14 minutes
+    monkeypatch.setattr(runs, "LAST_MOMENT", 1.5 / (14 * 60))
+    await office.projects(8)
+    async with await psycopg.AsyncConnection.connect(database_url) as blocker:
+        await blocker.execute("lock table tasks")
+        with caplog.at_level(logging.WARNING, "pulse"):
+            await asyncio.wait_for(office.run(HEALTH_CHECK), 60)
+    (run,) = await office.all("select attempt, succeeded, failed, ended_at - began_at as took from runs")
+    assert (run["attempt"], run["succeeded"], run["failed"]) == (1, 0, 0)
+    assert run["took"] > timedelta(seconds=1), "it has tried"
+    assert [record.message for record in caplog.records] == ["Left for the next run"]
+    untouched = {"health_error": None, "health_failures": 0, "last_health_check": None}
+    assert await office.all("select health_error, health_failures, last_health_check from projects") == [untouched] * 8
+    office.clock.advance(minutes=1)
+    monkeypatch.undo()
+    await office.run(HEALTH_CHECK)
+    assert len(await checked(office)) == 8

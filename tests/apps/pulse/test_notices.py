@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import datetime, timedelta
 
 import pytest
+from prometheus_client import REGISTRY
+from psycopg import AsyncConnection
 
 from apps.pulse.constants import DEFAULT_BRIEFING_HOUR
-from apps.pulse.plan import BRIEFING_GENERATION, CHECKPOINT_REMINDER, CONVERSATION_CLEANUP
+from apps.pulse.plan import BRIEFING_GENERATION, CHECKPOINT_REMINDER, CONVERSATION_CLEANUP, HEALTH_CHECK, JOBS
+from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
+from tests.integrations.sink import Sink, says
+from trueup.integrations.webhooks import verify
+from trueup.testing.clock import ManualClock
 
 pytestmark = pytest.mark.asyncio
+
+SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0"
 
 
 async def checkpoint(office: Office, days: int) -> None:
@@ -199,3 +208,111 @@ async def test_a_message_that_somebody_has_in_hand_is_left_for_the_next_time(off
         await tx.execute("select from messages order by id limit 1 for update")
         await office.run(CONVERSATION_CLEANUP)
     assert await office.one("select count(*)::int from messages") == 1
+
+
+async def test_old_conversations_without_messages_are_removed_and_others_stay(office: Office) -> None:
+    ada, now = await user(office, "UTC"), office.clock.now()
+
+    async def conversation(days: int, message_days: int | None = None) -> int:
+        made = await office.one(
+            "insert into conversations (user_id, created_at) values (%(u)s, %(at)s) returning id",
+            u=ada,
+            at=now - timedelta(days=days),
+        )
+        if message_days is not None:
+            await office.do(
+                "insert into messages (conversation_id, body, created_at) values (%(c)s, 'm', %(at)s)",
+                c=made,
+                at=now - timedelta(days=message_days),
+            )
+        return int(made)
+
+    await conversation(31)
+    await conversation(90, 40)
+    young, alive = await conversation(29), await conversation(90, 1)
+    await office.run(CONVERSATION_CLEANUP)
+    assert [row["id"] for row in await office.all("select id from conversations order by id")] == [young, alive]
+    assert await office.one("select succeeded from runs") == 3, "a message, and two conversations"
+
+
+async def test_a_conversation_that_is_just_being_written_to_is_not_removed(office: Office, database_url: str) -> None:
+    """The message is there before the conversation is locked, and cannot be seen when it was chosen."""
+    ada = await user(office, "UTC")
+    empty = await office.one(
+        "insert into conversations (user_id, created_at) values (%(u)s, '2020-01-01') returning id", u=ada
+    )
+    async with await AsyncConnection.connect(database_url) as writer:
+        await writer.execute("insert into messages (conversation_id, body) values (%s, 'at last')", [empty])
+        await office.run(CONVERSATION_CLEANUP)
+        await writer.commit()
+    await office.run(CONVERSATION_CLEANUP)
+    assert await office.one("select count(*)::int from messages") == 1
+
+
+# -- sent to people ---------------------------------------------------------------------------------------------------
+
+
+async def test_reminders_and_alerts_are_sent_signed_and_each_under_a_key_of_its_own(
+    database_url: str, clock: ManualClock, redis: Valkey
+) -> None:
+    async with Sink(says(500), says(200)) as sink:
+        webhook = {"PULSE_WEBHOOK_URL": sink.url, "PULSE_WEBHOOK_SECRET": SECRET, "PULSE_WEBHOOK_ALLOW": "127.0.0.1"}
+        office = Office(database_url, clock, redis, **webhook)
+        await office.begin()
+        await checkpoint(office, 1)
+        for _ in range(2):
+            await office.run(CHECKPOINT_REMINDER)
+            clock.advance(minutes=1)
+        await office.run(HEALTH_CHECK)
+        await office.do("update projects set health_level = 'EXCELLENT', last_health_check = null")
+        await office.run(HEALTH_CHECK)
+        await office.end()
+    first, again, alert = [(each.headers["idempotency-key"], json.loads(each.body)) for each in sink.received]
+    for each in sink.received:
+        verify(each.headers, each.body, SECRET, now=clock.now())
+    assert first == again, "the same after the receiver's error"
+    day = str(office.clock.now().date() + timedelta(days=1))
+    assert first[0] == f"reminder:1:{day}:ONE_DAY"
+    assert first[1] == {
+        "event": "checkpoint.reminder",
+        "checkpoint_id": 1,
+        "title": "c",
+        "due_on": day,
+        "kind": "ONE_DAY",
+        "days_left": 1,
+    }
+    assert (alert[1]["event"], alert[1]["level_before"], alert[1]["level_after"]) == (
+        "project.alert",
+        "EXCELLENT",
+        "GOOD",
+    )
+    assert alert[0] == "alert:2"
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_job_says_what_it_has_found_and_counts_what_it_has_done(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {job.name: counted(job.name) for job in JOBS}
+    await office.do("insert into users (name, briefing_hour) values ('Zoë', 0)")
+    await checkpoint(office, 1)
+    await office.report("DAILY", office.clock.now())
+    await office.do("insert into conversations (user_id, created_at) select id, '2020-01-01' from users")
+    with caplog.at_level(logging.INFO, "pulse"):
+        for job in JOBS:
+            await office.run(job)
+    found = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Found ")]
+    assert found == [
+        "Found 2 active projects needing health checks",
+        "Found 1 reports due",
+        "Found 1 checkpoints to remind of",
+        "Found 1 users to brief",
+        "Found 0 old messages and 1 empty conversations",
+    ]
+    assert [counted(job.name) - before[job.name] for job in JOBS] == [2, 1, 1, 1, 1]
+
+
+def counted(job: str) -> float:
+    return REGISTRY.get_sample_value("pulse_items_total", {"job": job, "outcome": "succeeded"}) or 0.0
