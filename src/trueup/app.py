@@ -385,8 +385,12 @@ class App:
     def reconcilers(self) -> ReconcileOperations:
         """What people do to reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
         declared, scans = self._reconcilers, self._scans
-        knows = bool(len(self.registry) or declared.names() or scans)
-        return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=knows)
+        return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=self.declares_work)
+
+    @property
+    def declares_work(self) -> bool:
+        """Whether there is anything for a worker to do: jobs, schedules, reconcilers or scans."""
+        return bool(len(self.registry) or self._reconcilers.names() or self._scans)
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
         """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""

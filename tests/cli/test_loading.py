@@ -76,3 +76,19 @@ def test_a_worker_for_an_app_without_jobs_does_not_start(cli: Cli, project: Path
     result = cli("worker", "--app", "bare:app")
     assert result.code == 2
     assert "bare:app declares no job" in result.err
+
+
+@pytest.mark.parametrize(
+    "declares",
+    [
+        '@app.table("things", key="id", state="state").reconcile("new")\nasync def fix(row): ...',
+        '@app.scan("items", every="1h")\nasync def items(cursor):\n    yield 1, 1',
+    ],
+    ids=["a reconciler", "a scan"],
+)
+def test_an_app_without_jobs_that_declares_something_else_is_one_for_a_worker(
+    cli: Cli, project: Path, declares: str
+) -> None:
+    (project / "other.py").write_text(f"from trueup import App\napp = App()\n{declares}\n")
+    result = cli("worker", "--app", "other:app", "--queue", "no such=0")
+    assert "declares no job" not in result.err

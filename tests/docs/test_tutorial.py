@@ -27,9 +27,9 @@ def first(terminal: Terminal) -> Terminal:
 
 def test_the_job_of_the_tutorial_survives_the_kill_of_its_worker(first: Terminal) -> None:
     worker = first.start("worker")
+    wait_until(lambda: str(worker.pid) in first.run("status"), "the worker is listed", timeout=30)
     assert first.run("jobs", "enqueue", "count", "--arg", "upto=10") == "enqueued job 1\n"
     wait_until(lambda: "attempt 1: 1 of 10" in first.output, "it counts", timeout=30)
-    assert str(worker.pid) in first.run("status")
     worker.kill()
     worker.wait()
     assert first.job(1)["state"] == "running"

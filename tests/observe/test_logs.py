@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -63,12 +65,18 @@ def test_no_field_of_an_event_hides_what_every_log_record_has(cls: type[Event]) 
     assert not of_every_record & {field.name for field in dataclasses.fields(cls)}
 
 
-def test_a_record_has_constant_text_and_the_facts_as_attributes(logger: logging.Logger, kept: Kept) -> None:
+def test_a_record_says_what_happened_to_what_and_has_the_facts_as_attributes(
+    logger: logging.Logger, kept: Kept
+) -> None:
     hub = Events()
     attach_logs(hub, logger)
     hub.emit(events.JobRetried(7, "send", "mail", 2, 20, 1000.0, "ValueError", "no mailbox"))
     (record,) = kept.records
-    assert (record.name, record.levelname, record.getMessage()) == ("trueup_under_test.job", "WARNING", "job retried")
+    assert (record.name, record.levelname) == ("trueup_under_test.job", "WARNING")
+    assert record.getMessage() == (
+        "job retried: job_id=7 kind=send queue=mail attempt=2 max_attempts=20 delay_ms=1000.0 error_type=ValueError "
+        "error='no mailbox'"
+    )
     assert (record.__dict__["event_name"], record.__dict__["job_id"], record.__dict__["error"]) == (
         "job.retried",
         7,
@@ -101,7 +109,7 @@ def test_a_level_set_after_attaching_counts_once_a_worker_starts(logger: logging
     logger.setLevel(logging.DEBUG)
     hub.emit(events.WorkerStarted("a", "host", 1, ("default",), 10, 3))
     hub.emit(completed())
-    assert [record.getMessage() for record in kept.records] == ["worker started", "job completed"]
+    assert [record.getMessage().partition(":")[0] for record in kept.records] == ["worker started", "job completed"]
 
 
 def test_a_level_set_after_the_app_was_made_counts_once_its_worker_is_made() -> None:
@@ -139,7 +147,7 @@ def test_detached_logs_hear_nothing_any_more(logger: logging.Logger, kept: Kept)
     assert not any(hub.wants(cls) for cls in EVENT_CLASSES)
 
 
-def test_the_library_is_silent_until_logging_is_configured(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_reaches_standard_error_when_nobody_has_configured_logging(capfd: pytest.CaptureFixture[str]) -> None:
     hub = Events()
     logs = attach_logs(hub)
     root_handlers, logging.getLogger().handlers = logging.getLogger().handlers, []
@@ -148,4 +156,29 @@ def test_the_library_is_silent_until_logging_is_configured(capfd: pytest.Capture
     finally:
         logging.getLogger().handlers = root_handlers
         logs.detach()
-    assert capfd.readouterr() == ("", "")
+    assert capfd.readouterr() == ("", "service failed: service=claimer error_type=ValueError error=boom times=1\n")
+
+
+def test_a_worker_in_a_program_that_configures_no_logging_is_not_silent(database_url: str) -> None:
+    """As under uvicorn, which configures its own loggers only."""
+    program = """
+import asyncio, sys
+from trueup import App, GiveUp
+app = App(sys.argv[1])
+@app.job
+async def send_mail(to: str) -> None:
+    raise GiveUp("bad address")
+async def main() -> None:
+    async with app, app.worker():
+        job = await send_mail.enqueue("ada")
+        try:
+            await job.result(timeout="20s")
+        except Exception:
+            pass
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program, database_url], capture_output=True, text=True, timeout=60)
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("job buried")]
+    assert "kind=send_mail" in said
+    assert "bad address" in said
+    assert "job_id=" in said

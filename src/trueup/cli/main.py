@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -65,6 +66,9 @@ def common(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 something is wrong, 2 usage or configuration, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    logging.getLogger("trueup").addHandler(
+        logging.NullHandler()
+    )  # commands report errors themselves; `worker` has lines
     try:
         check_text(given)
         if arguments is None:

@@ -45,13 +45,15 @@ class Session:
         return app
 
     def app_with_jobs(self) -> App:
-        """The App that is configured. Raises ConfigError when there is none or it declares no job."""
+        """The App that is configured. Raises ConfigError when there is none or it declares nothing to do."""
         app = self.app()
-        if len(app.registry):
+        if app.declares_work:
             return app
         if app.settings.app is None and self.app_place is None:
             raise ConfigError("this command needs your App: give --app module:attribute, or set TRUEUP_APP")
-        raise ConfigError(f"{self.app_place or app.settings.app} declares no job; decorate a function with @app.job")
+        raise ConfigError(
+            f"{self.app_place or app.settings.app} declares no job, reconciler or scan; decorate a function with @app.job"
+        )
 
     def run(self, work: Callable[[App], Awaitable[T]]) -> T:
         """Do the work on the App, connected, and close it."""

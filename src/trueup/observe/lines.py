@@ -16,7 +16,7 @@ import orjson
 
 from trueup.config import Settings
 from trueup.masking import MASK, is_secret_name
-from trueup.observe.logs import LOGGER
+from trueup.observe.logs import LOGGER, Message
 from trueup.observe.printable import printable, printable_json, printable_lines
 from trueup.texts import MAX_FACT, clean, clean_fact
 
@@ -160,6 +160,8 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 def _message(record: logging.LogRecord) -> str:
     """Its text; the template alone if the arguments do not fit it, or one bad call of a library would cost us the line."""
+    if isinstance(record.msg, Message):
+        return record.msg.constant
     try:
         return str(clean_fact(record.getMessage()))
     except Exception:

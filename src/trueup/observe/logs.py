@@ -1,11 +1,15 @@
-"""Events as log records: constant text, and the facts as fields.
+"""Events as log records: a text that says what happened, and the facts as fields.
 
 Each event becomes one record on the standard logger `trueup.<noun>` (`trueup.job`, `trueup.worker`, …). Its facts are plain
 attributes of the record, as `extra=` makes them: that is what JSON formatters for `logging` write out as fields of their
 own and what structlog's `ExtraAdder` copies, without being told anything about trueup, and what `%(job_id)s` finds. The
 event's own name is `event_name`, because structlog keeps the message under `event`.
 
-The library only ever writes to its own logger, and says nothing until the application configures logging.
+Formatters that know nothing of fields show the message alone, so that has the facts, too: `job buried: job_id=19 kind=send …`.
+trueup's own lines have them as fields, beside the constant text.
+
+The library only ever writes to its own logger. An application that does not configure logging sees warnings and errors on
+standard error, by `logging`'s handler of last resort: a worker that fails is never silent.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Any, NamedTuple
 
 from trueup import events
 from trueup.events import Event, Events
+from trueup.observe.printable import printable
 from trueup.texts import clean_fact
 
 LOGGER = "trueup"
@@ -107,7 +112,23 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
     }
 )
 
-logging.getLogger(LOGGER).addHandler(logging.NullHandler())
+
+class Message(str):
+    """The text of an event with its facts, for formatters that show nothing else; `constant` is the text without them."""
+
+    constant: str
+
+    @classmethod
+    def of(cls, constant: str, facts: Mapping[str, Any]) -> Message:
+        shown = " ".join(f"{name}={_shown(value)}" for name, value in facts.items() if name != "event_name")
+        message = cls(f"{constant}: {shown}" if shown else constant)
+        message.constant = constant
+        return message
+
+
+def _shown(value: object) -> str:
+    text = printable(str(value))
+    return text if text and " " not in text else repr(text)
 
 
 class Logs:
@@ -151,7 +172,8 @@ class Logs:
         level, message = ENTRIES[type(event)]
         logger = self._child(type(event))
         if logger.isEnabledFor(level):
-            logger.log(level, message, extra=facts(event))
+            extra = facts(event)
+            logger.log(level, Message.of(message, extra), extra=extra)
 
 
 def attach_logs(events: Events, logger: logging.Logger | None = None) -> Logs:
