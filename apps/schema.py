@@ -6,6 +6,15 @@ import hashlib
 from typing import Any
 
 from psycopg import AsyncConnection, sql
+from psycopg.errors import (
+    InvalidForeignKey,
+    InvalidTableDefinition,
+    UndefinedColumn,
+    UndefinedObject,
+    WrongObjectType,
+)
+
+from trueup import ConfigError
 
 
 async def apply_schema(tx: AsyncConnection[Any], schema: str, *, marked: str) -> None:
@@ -18,5 +27,11 @@ async def apply_schema(tx: AsyncConnection[Any], schema: str, *, marked: str) ->
     version = f"schema {hashlib.sha256(schema.encode()).hexdigest()}"
     cursor = await tx.execute("select obj_description(to_regclass(%s), 'pg_class')", [marked])
     if await cursor.fetchone() != (version,):
-        await tx.execute(schema.encode())
+        try:
+            await tx.execute(schema.encode())
+        except (UndefinedColumn, UndefinedObject, WrongObjectType, InvalidForeignKey, InvalidTableDefinition) as error:
+            raise ConfigError(
+                f"the tables of this application cannot be made here: {error.diag.message_primary}. A table of another"
+                " application may have the same name: give each a database of its own (TRUEUP_DATABASE_URL)"
+            ) from None
         await tx.execute(sql.SQL("comment on table {} is {}").format(sql.Identifier(marked), version))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
-from trueup.web.guard import Guard, Rules, check_bind, is_loopback, rules_for
+from trueup.web.guard import Rules, check_bind, is_loopback, rules_for
 
 from . import people
 from .config import Config
@@ -64,28 +64,32 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 async def _serve(service: Service, host: str, port: int, *, embedded_worker: bool) -> int:
-    import uvicorn
+    from trueup.web.serving import Server
 
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
     api = make_api(service, embedded_worker=embedded_worker)
-    guarded = Guard(api, rules_for(host))
-    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
-    await server.serve()
-    return 0 if server.started else 1
+    return await Server("birthdays", api, service.down, rules_for(host), host, port).run_until_stopped()
+
+
+async def nothing_down() -> dict[str, str]:
+    return {}
 
 
 def _serve_sink(host: str, port: int, secret: str | None) -> int:
-    import uvicorn
+    from trueup.web.serving import Server
 
     from .sink import Sink, make_sink
 
     if secret is None and not is_loopback(host):
         raise ConfigError(f"host {host}: other machines could reach the sink; give --secret, or serve on 127.0.0.1")
-    guarded = Guard(make_sink(Sink(secret)), Rules(hosts=[host]))
-    uvicorn.run(guarded, host=host, port=port, log_config=None, access_log=False)
-    return 0
+
+    async def serve() -> int:
+        server = Server("birthdays sink", make_sink(Sink(secret)), nothing_down, Rules(hosts=[host]), host, port)
+        return await server.run_until_stopped()
+
+    return asyncio.run(serve())
 
 
 async def _work(service: Service) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection, sql
+from psycopg.errors import InvalidForeignKey, UndefinedColumn, UndefinedObject, WrongObjectType
 from psycopg.rows import class_row, dict_row
 
 from trueup import ConfigError
@@ -44,7 +45,13 @@ async def make_tables(tx: Tx) -> None:
     await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.birthdays schema', 0))")
     cursor = await tx.execute("select obj_description(to_regclass('events'), 'pg_class')")
     if await cursor.fetchone() != (VERSION,):
-        await tx.execute(SCHEMA)
+        try:
+            await tx.execute(SCHEMA)
+        except (UndefinedColumn, UndefinedObject, WrongObjectType, InvalidForeignKey) as error:
+            raise ConfigError(
+                f"the tables of this application cannot be made here: {error.diag.message_primary}. A table of another"
+                " application may have the same name: give each a database of its own (TRUEUP_DATABASE_URL)"
+            ) from None
         await tx.execute(sql.SQL("comment on table events is {}").format(VERSION))
 
 

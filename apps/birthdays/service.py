@@ -61,6 +61,15 @@ class Service:
             async with self.app.transaction() as tx:
                 more = await people.plan_some_anew(tx, self.config.rules, now=self.app.clock.now())
 
+    async def down(self) -> dict[str, str]:
+        """What cannot be reached, and why."""
+        try:
+            async with self.app.transaction() as tx:
+                await tx.execute("select 1")
+        except Exception as error:
+            return {"database": type(error).__name__}
+        return {}
+
     @asynccontextmanager
     async def watching_for_late(self) -> AsyncIterator[None]:
         """Around sending. The first look is before the first message, so that nothing is made up for unnoticed."""
@@ -76,10 +85,17 @@ class Service:
         await self.app.close()
 
 
+def own_app() -> App:
+    """Its embedded PostgreSQL, if it has one, is this application's alone, unless a directory is configured."""
+    app = App()
+    shared = app.settings.data_dir
+    return App(data_dir=shared / "birthdays") if shared.name == ".trueup" else app
+
+
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
     hook = webhook(config)
-    app = app or App()
+    app = app or own_app()
     events = app.table("events", key="id", state="status", version="version")
 
     @app.job

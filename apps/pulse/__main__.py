@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
-from trueup.web.guard import Guard, Rules, check_bind, rules_for
+from trueup.web.guard import Rules, check_bind, rules_for
 
 from .config import Config
 from .seed import Size, fill
@@ -72,16 +72,13 @@ def _count(text: str) -> int:
 
 
 async def _serve(service: Service, host: str, port: int, *, embedded_worker: bool) -> int:
-    import uvicorn
+    from trueup.web.serving import Server
 
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
     api = make_api(service, embedded_worker=embedded_worker)
-    guarded = Guard(api, rules_for(host))
-    server = uvicorn.Server(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
-    await server.serve()
-    return 0 if server.started else 1
+    return await Server("pulse", api, service.down, rules_for(host), host, port).run_until_stopped()
 
 
 async def _work(service: Service) -> int:

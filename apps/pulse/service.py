@@ -12,6 +12,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from apps.serving import own_app
 from trueup import App
 from trueup.events import Event, RunHandledElsewhere
 
@@ -35,6 +36,15 @@ class Service:
         async with self.app.transaction() as tx:
             await database.make_tables(tx)
 
+    async def down(self) -> dict[str, str]:
+        """What cannot be reached, and why."""
+        try:
+            async with self.app.transaction() as tx:
+                await tx.execute("select 1")
+        except Exception as error:
+            return {"database": type(error).__name__}
+        return {}
+
     async def close(self) -> None:
         await self.sender.aclose()
         await self.app.close()
@@ -42,7 +52,7 @@ class Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    app = app or App(**config.settings)
+    app = app or own_app("pulse", **config.settings)
     app.events.subscribe(tell_of_another, RunHandledElsewhere)
     sender = Sender(app, config)
     checking.declare(app, config, sender)

@@ -63,7 +63,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     serve.add_argument("--port", type=int, default=8080)
     serve.add_argument("--no-reconciliation", action="store_true", help="the API alone; the sweeps run elsewhere")
     worker = commands.add_parser("worker", help="the sweeps, and the events on their way")
-    reconcile = commands.add_parser("reconcile", help="one cycle of sweeps now")
+    reconcile = commands.add_parser(
+        "reconcile", help="one cycle of sweeps now, and the events that it leaves; no worker is needed"
+    )
     orphans = commands.add_parser("orphans", help="delete objects that nobody needs, now")
     orphans.add_argument("--dry-run", action="store_true", help="list them instead")
     orphans.add_argument("--max-fraction", type=_fraction, help="refuse to delete more than this part (0.2)")
@@ -87,8 +89,7 @@ async def _serve(service: Service, options: argparse.Namespace) -> int:
     await service.prepare()  # what is wrong is told before anything is served
     rules = rules_for(options.host, streamed=UPLOAD)
     server = Server(service, rules, options.host, options.port, reconcile=not options.no_reconciliation)
-    await server.serve()
-    return 0 if server.started else 1
+    return await server.run_until_stopped()
 
 
 async def _work(service: Service, options: argparse.Namespace) -> int:
@@ -115,10 +116,11 @@ async def _reconcile(service: Service, options: argparse.Namespace) -> int:
     try:
         await service.prepare()
         outcomes = await service.reconciliation.run_reconciliation_now()
+        left = await service.reconciliation.drain_outbox()
     finally:
         await service.close()
-    print(json.dumps(outcomes))
-    return 1 if None in outcomes.values() else 0
+    print(json.dumps({**outcomes, "events left in the outbox": left}))
+    return 1 if None in outcomes.values() or left else 0
 
 
 async def _orphans(service: Service, options: argparse.Namespace) -> int:
@@ -135,12 +137,17 @@ async def _orphans(service: Service, options: argparse.Namespace) -> int:
 
 async def _list_orphans(service: Service) -> int:
     count = 0
-    async with aclosing(service.orphans.batches()) as batches:
+    async with aclosing(service.orphans.batches(check=False)) as batches:
         async for batch in batches:
             for each in batch.objects:
                 print(f"{each.key}\t{each.size}\t{each.modified_at.isoformat()}")
             count += len(batch.objects)
-    print(f"{count} objects would be deleted", file=sys.stderr)
+    try:
+        (await service.orphans.count()).check(service.config.max_fraction, service.config.few)
+    except TooManyOrphans as error:
+        print(f"{count} objects have no row that needs them; none would be deleted: {error}", file=sys.stderr)
+    else:
+        print(f"{count} objects would be deleted", file=sys.stderr)
     return 0
 
 

@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, HTTPException, Path, Request, Response
+from fastapi import FastAPI, HTTPException, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
@@ -36,6 +36,7 @@ def _storable(text: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_storable)]
+State = Literal["initiated", "uploading", "stored", "processing", "completed", "failed"]
 Id = Annotated[str, Path(pattern=f"^{PATTERN.pattern}$")]
 
 
@@ -101,7 +102,13 @@ def make_api(service: Service) -> FastAPI:
 
     @api.post("/wallpapers", status_code=201, response_model=WallpaperOut)
     async def create_intent(intent: Intent) -> Wallpaper:
+        config = service.config
         async with app.transaction() as tx:
+            has, intents = await rows.count_of_user(tx, intent.user_id)
+            if has >= config.max_wallpapers:
+                raise HTTPException(409, f"a user has at most {config.max_wallpapers:,} wallpapers")
+            if intents >= config.max_intents:
+                raise HTTPException(409, f"{intents:,} uploads of this user have not begun yet: begin with those")
             return await rows.create(tx, intent.user_id, intent.original_filename, now=app.clock.now())
 
     @api.put("/wallpapers/{wallpaper_id}/content", response_model=WallpaperOut)
@@ -116,6 +123,17 @@ def make_api(service: Service) -> FastAPI:
         except ClientDisconnect:
             raise HTTPException(400, "the picture broke off") from None
 
+    @api.get("/wallpapers", response_model=list[WallpaperOut])
+    async def list_of_user(
+        user_id: Annotated[str, Query(min_length=1, max_length=200), AfterValidator(_storable)],
+        state: State | None = None,
+        before: Annotated[str | None, Query(pattern=f"^{PATTERN.pattern}$")] = None,
+        most: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> list[Wallpaper]:
+        """The latest first; `before` is the last id of the page before."""
+        async with app.transaction() as tx:
+            return await rows.of_user(tx, user_id, state=state, before=before, most=most)
+
     @api.get("/wallpapers/{wallpaper_id}", response_model=WallpaperOut)
     async def read(wallpaper_id: Id) -> Wallpaper:
         async with app.transaction() as tx:
@@ -123,7 +141,9 @@ def make_api(service: Service) -> FastAPI:
 
     @api.get("/health")
     async def health(response: Response) -> dict[str, Any]:
-        return {"reconciling": service.reconciliation.running}
+        down = await service.down()
+        response.status_code = 503 if down else 200
+        return {"reconciling": service.reconciliation.running, "down": down}
 
     return api
 

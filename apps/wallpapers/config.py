@@ -30,6 +30,9 @@ class Config:
     processing_for: timedelta
     grace: timedelta
     max_fraction: float
+    few: int
+    max_wallpapers: int
+    max_intents: int
     lease_for: timedelta
     pause_for: timedelta
 
@@ -56,6 +59,9 @@ class Config:
             processing_for=read.duration("WALLPAPERS_PROCESSING_FOR", "1h", "1s"),
             grace=read.duration("WALLPAPERS_ORPHAN_GRACE", "24h", "1s"),
             max_fraction=read.fraction("WALLPAPERS_ORPHAN_MAX_FRACTION", "0.2"),
+            few=read.whole("WALLPAPERS_ORPHAN_FEW", 5, 0),
+            max_wallpapers=read.whole("WALLPAPERS_MAX_PER_USER", 10_000, 1),
+            max_intents=read.whole("WALLPAPERS_MAX_INTENTS_PER_USER", 100, 1),
             lease_for=read.duration("WALLPAPERS_LEASE_FOR", "30s", "1s"),
             pause_for=read.duration("WALLPAPERS_PAUSE_FOR", "30s", "1s"),
         )
@@ -106,6 +112,12 @@ class _Reader:
         if not re.fullmatch("[0-9]{1,12}", text) or not least <= int(text) <= A_YEAR_MS:
             raise ConfigError(f"{name}={text!r}: a whole number of milliseconds from {least} to {A_YEAR_MS} is needed")
         return timedelta(milliseconds=int(text))
+
+    def whole(self, name: str, default: int, least: int) -> int:
+        text = self._environment.get(name, str(default))
+        if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
+            raise ConfigError(f"{name}={text!r}: a whole number from {least} on is needed")
+        return int(text)
 
     def fraction(self, name: str, default: str) -> float:
         text = self._environment.get(name, default)

@@ -18,6 +18,7 @@ from .images import HEAD, MOST_IMAGE_BYTES, Picture, sniff
 from .publishing import Publisher
 from .recovering import key_of
 from .rows import Facts, Wallpaper
+from .watch import Watch
 
 DONE = ("stored", "processing", "completed")
 
@@ -31,10 +32,11 @@ class Refused(Exception):
 
 
 class Intake:
-    def __init__(self, app: App, gallery: Gallery, publisher: Publisher) -> None:
+    def __init__(self, app: App, gallery: Gallery, publisher: Publisher, watch: Watch) -> None:
         self._app = app
         self._gallery = gallery
         self._publisher = publisher
+        self._watch = watch
 
     async def take(self, wallpaper_id: str, chunks: AsyncIterable[bytes]) -> Wallpaper | None:
         """The row afterwards; None when there is none. The same picture twice is one picture, and no error.
@@ -64,6 +66,7 @@ class Intake:
         if row is None:  # a sweep was faster
             return await self._otherwise(wallpaper_id, facts)
         if row.upload_state == "failed":
+            self._watch.failed(wallpaper_id, row.processing_error)
             raise Refused(row, f"the upload has failed: {row.processing_error}")
         async with self._app.transaction() as tx:
             announced = await rows.process(tx, wallpaper_id, now=now)

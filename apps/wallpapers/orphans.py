@@ -44,12 +44,13 @@ class Counted:
     objects: int
     orphans: int
 
-    def check(self, max_fraction: float) -> None:
-        """Raises TooManyOrphans."""
-        if self.orphans > self.objects * max_fraction:
+    def check(self, max_fraction: float, few: int) -> None:
+        """Raises TooManyOrphans. A few may be more of a small bucket than that; but never all of it: that is another database."""
+        is_few = self.orphans <= few and self.orphans < self.objects
+        if self.orphans > self.objects * max_fraction and not is_few:
             raise TooManyOrphans(
                 f"{self.orphans} of {self.objects} objects have no row that needs them,"
-                f" and {max_fraction:.0%} is the most that is deleted"
+                f" and {max_fraction:.0%} is the most that is deleted; if they are right, give --max-fraction"
             )
 
 
@@ -59,10 +60,12 @@ class Orphans:
         self._storage = storage
         self._grace = config.grace
         self._max_fraction = config.max_fraction
+        self._few = config.few
 
-    async def batches(self, after: str = "") -> AsyncGenerator[Batch, None]:
-        """From after this key on, once all was counted. Raises TooManyOrphans before the first."""
-        (await self.count()).check(self._max_fraction)
+    async def batches(self, after: str = "", *, check: bool = True) -> AsyncGenerator[Batch, None]:
+        """From after this key on, once all was counted. Raises TooManyOrphans before the first, unless it only looks."""
+        if check:
+            (await self.count()).check(self._max_fraction, self._few)
         async with aclosing(self._pages(after)) as pages:
             async for batch, _ in pages:
                 if batch.objects:

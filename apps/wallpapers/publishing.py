@@ -24,6 +24,7 @@ log = logging.getLogger("wallpapers")
 
 # A quarter of an hour in all. A stream that cannot serve (ConfigError) does not become better meanwhile.
 RETRY = Retry(max_attempts=8, first="1s", factor=4, cap="5m", give_up_on=(ConfigError,))
+ANNOUNCE = "announce_upload"
 REMEMBERED_FOR = timedelta(hours=2)  # at least
 
 
@@ -39,7 +40,7 @@ class Publisher:
         self._app = app
         self._ensured = False
 
-        @app.job(name="announce_upload", retry=RETRY, exhausted=self._put_back)
+        @app.job(name=ANNOUNCE, retry=RETRY, exhausted=self._put_back)
         async def announce(wallpaper_id: str, event: dict[str, Any]) -> None:
             await self._announce(wallpaper_id, event)
 
@@ -51,6 +52,10 @@ class Publisher:
             await self._ensure()
         except NatsUnavailable as error:
             log.warning("NATS cannot be reached yet", extra={"error": str(error)})
+
+    async def check(self) -> None:
+        """Raises NatsUnavailable, or ConfigError, when nothing could be published now."""
+        await self.nats.ensure_stream()
 
     def event(self, upload: Upload, facts: Facts) -> Draft:
         """For `then=[…]` of the move to `processing`."""

@@ -7,12 +7,17 @@ import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+from psycopg import sql
+
 from trueup import App, Worker
 
+from .publishing import ANNOUNCE
 from .sweeps import CYCLE
 from .watch import Watch
 
 log = logging.getLogger("wallpapers")
+
+DRAIN_WITHIN = 60.0  # seconds
 
 Outcomes = Mapping[str, int]
 
@@ -59,6 +64,22 @@ class Reconciliation:
     async def run_reconciliation_now(self) -> dict[str, Outcomes | None]:
         """One whole cycle in this process, also while it is stopped. By sweep: rows by what became of them; None when it failed."""
         return {name: await self._sweep(name) for name in CYCLE}
+
+    async def drain_outbox(self, within: float = DRAIN_WITHIN) -> int:
+        """Publish in this process what waits to be published now; how many events are left, all of them to be tried again."""
+        until = asyncio.get_running_loop().time() + within
+        async with self._app.worker():
+            while asyncio.get_running_loop().time() < until and await self._waiting(due=True):  # noqa: ASYNC110 - rows
+                await asyncio.sleep(0.05)
+        return await self._waiting(due=False)
+
+    async def _waiting(self, *, due: bool) -> int:
+        jobs = sql.Identifier(self._app.settings.schema, "jobs")
+        statement = sql.SQL("select count(*)::int from {} where kind = %s and (run_at <= now() or not %s)").format(jobs)
+        async with self._app.transaction() as tx:
+            row = await (await tx.execute(statement, [ANNOUNCE, due])).fetchone()
+        assert row is not None
+        return int(row[0])
 
     async def _sweep(self, name: str) -> Outcomes | None:
         try:

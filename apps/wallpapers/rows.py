@@ -94,6 +94,30 @@ async def create(tx: Tx, user_id: str, filename: str | None, *, now: datetime | 
     return made
 
 
+async def of_user(tx: Tx, user_id: str, *, state: str | None, before: str | None, most: int) -> list[Wallpaper]:
+    """The latest first, from before this id on."""
+    async with tx.cursor(row_factory=class_row(Wallpaper)) as cursor:
+        await cursor.execute(
+            f"select {COLUMNS} from wallpapers where user_id = %(user)s and (%(before)s::text is null or id < %(before)s)"  # noqa: S608 - our names
+            " and (%(state)s::text is null or upload_state = %(state)s) order by id desc limit %(most)s",
+            {"user": user_id, "before": before, "state": state, "most": most},
+        )
+        return await cursor.fetchall()
+
+
+async def count_of_user(tx: Tx, user_id: str) -> tuple[int, int]:
+    """How many wallpapers the user has, failed ones left out, and how many of those are intents; nobody adds one meanwhile."""
+    await tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"wallpapers of {user_id}"])
+    cursor = await tx.execute(
+        "select count(*)::int, count(*) filter (where upload_state = 'initiated')::int from wallpapers"
+        " where user_id = %s and upload_state <> 'failed'",
+        [user_id],
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
 async def get(tx: Tx, wallpaper_id: str) -> Wallpaper | None:
     async with tx.cursor(row_factory=class_row(Wallpaper)) as cursor:
         await cursor.execute(f"select {COLUMNS} from wallpapers where id = %s", [wallpaper_id])  # noqa: S608 - our names

@@ -32,6 +32,9 @@ create table if not exists wallpapers (
 create unique index if not exists wallpapers_content on wallpapers (user_id, content_hash)
  where upload_state in ('stored', 'processing', 'completed');
 
+-- A user's own, the latest first.
+create index if not exists wallpapers_of_user on wallpapers (user_id, id);
+
 -- Asked whenever a row is deleted.
 create index if not exists wallpapers_duplicates on wallpapers (duplicate_of) where duplicate_of is not null;
 

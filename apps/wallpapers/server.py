@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import socket
 
-import uvicorn
-
-from trueup.web.guard import Guard, Rules
+from trueup.web import serving
+from trueup.web.guard import Rules
 
 from .api import make_api
 from .service import Service
 
 
-class Server(uvicorn.Server):
+class Server(serving.Server):
     def __init__(self, service: Service, rules: Rules, host: str, port: int, *, reconcile: bool) -> None:
-        guarded = Guard(make_api(service), rules)
-        super().__init__(uvicorn.Config(guarded, host=host, port=port, log_config=None, server_header=False))
+        super().__init__("wallpapers", make_api(service), service.down, rules, host, port)
         self._service = service
         self._reconcile = reconcile
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from apps.serving import own_app
 from trueup import App
 
 from . import orphans, rows, sweeps
@@ -40,6 +41,24 @@ class Service:
             await rows.make_tables(tx)
         await self.publisher.prepare()
 
+    async def down(self) -> dict[str, str]:
+        """What cannot be reached, and why: asked all at once."""
+        asked = {
+            "database": self._database_answers(),
+            "storage": self.storage.find("wlpr_/"),  # there is none of that name: it is about the answer
+            "nats": self.publisher.check(),
+        }
+        answers = await asyncio.gather(*asked.values(), return_exceptions=True)
+        return {
+            name: f"{type(answer).__name__}: {answer}"[:200]
+            for name, answer in zip(asked, answers, strict=True)
+            if isinstance(answer, BaseException)
+        }
+
+    async def _database_answers(self) -> None:
+        async with self.app.transaction() as tx:
+            await tx.execute("select 1")
+
     async def close(self) -> None:
         """The sweeps stop first, then what they used is closed."""
         await self.reconciliation.stop()
@@ -50,20 +69,20 @@ class Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    app = app or App()
+    app = app or own_app("wallpapers")
     storage = Storage(config.storage)
     gallery = Gallery(storage)
     publisher = Publisher(app, config)
+    watch = Watch(app, config.processing_for)
     sweeps.declare(app, config, gallery, publisher)
     unneeded = Orphans(app, storage, config)
     orphans.declare(app, config, unneeded)
-    watch = Watch(app, config.processing_for)
     return Service(
         app=app,
         config=config,
         storage=storage,
         publisher=publisher,
-        intake=Intake(app, gallery, publisher),
+        intake=Intake(app, gallery, publisher, watch),
         orphans=unneeded,
         watch=watch,
         reconciliation=Reconciliation(app, watch),

@@ -344,7 +344,9 @@ def test_the_api_serves_with_a_worker_inside_and_runs_a_job_when_asked(place: To
     wait_until(lambda: ask(f"{base}/jobs/{HEALTH}/runs")["runs"][:1], "it has run", timeout=SOON)
     wait_until(lambda: ask(f"{base}/jobs/{HEALTH}/runs")["runs"][0]["succeeded"] == 3, "it has ended", timeout=SOON)
     assert [project["health_level"] for project in ask(f"{base}/projects")] == ["GOOD"] * 3
-    assert process.stop() in (0, -signal.SIGTERM)  # uvicorn stops in order, and then dies of the signal all the same
+    assert f"pulse: listening on {base}" in process.said
+    assert (ask(f"{base}/healthz"), ask(f"{base}/readyz")) == ({"alive": True}, {"ready": True, "down": []})
+    assert process.stop() == 0
     assert "Traceback" not in process.said
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
+from prometheus_client import REGISTRY
 
 from apps.wallpapers import intake, rows
 from apps.wallpapers.api import make_api
@@ -249,3 +250,69 @@ async def test_the_page_names_what_can_be_asked_for(api: httpx.AsyncClient) -> N
     page = (await api.get("/docs")).text
     assert "/wallpapers/{wallpaper_id}/content" in page
     assert "<script" not in page
+
+
+async def test_a_users_wallpapers_are_listed_the_latest_first_and_page_by_page(
+    api: httpx.AsyncClient, studio: Studio
+) -> None:
+    ids = [await studio.row("initiated", id=f"wlpr_{number:026}") for number in range(5)]
+    await studio.row("failed", id=f"wlpr_{7:026}")
+    await studio.row("initiated", user_id="grace")
+
+    async def listed(**query: Any) -> list[str]:
+        answer = await api.get("/wallpapers", params={"user_id": "ada", **query})
+        assert answer.status_code == 200, answer.text
+        return [each["id"] for each in answer.json()]
+
+    assert await listed(state="initiated") == ids[::-1]
+    assert len(await listed()) == 6
+    page = await listed(state="initiated", most=2)
+    assert page == [ids[4], ids[3]]
+    assert await listed(state="initiated", most=2, before=page[-1]) == [ids[2], ids[1]]
+    for query in ({}, {"user_id": "ada", "state": "x"}, {"user_id": "ada", "most": 0}, {"user_id": "a\x00"}):
+        assert (await api.get("/wallpapers", params=query)).status_code == 422
+
+
+async def test_a_user_has_as_many_wallpapers_and_intents_as_is_configured(
+    open_studio: Callable[..., Awaitable[Studio]],
+) -> None:
+    studio = await open_studio(WALLPAPERS_MAX_PER_USER="4", WALLPAPERS_MAX_INTENTS_PER_USER="2")
+    transport = httpx.ASGITransport(make_api(studio.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
+        answers = await asyncio.gather(*(api.post("/wallpapers", json={"user_id": "ada"}) for _ in range(6)))
+        assert sorted(each.status_code for each in answers) == [201, 201, 409, 409, 409, 409], "also all at once"
+        assert (await api.post("/wallpapers", json={"user_id": "grace"})).status_code == 201
+        await studio.do("update wallpapers set upload_state = 'uploading'")
+        for status in (201, 201, 409):
+            answer = await api.post("/wallpapers", json={"user_id": "ada"})
+            assert answer.status_code == status, answer.text
+        assert "at most 4 wallpapers" in answer.json()["detail"]
+        await studio.do("update wallpapers set upload_state = 'failed'")
+        assert (await api.post("/wallpapers", json={"user_id": "ada"})).status_code == 201, "failed ones do not count"
+
+
+async def test_health_names_what_is_down(open_studio: Callable[..., Awaitable[Studio]]) -> None:
+    studio = await open_studio(S3_TIMEOUT="1s")
+    assert await studio.service.down() == {}
+    with studio.seaweed.hanging(), studio.without_nats():
+        transport = httpx.ASGITransport(make_api(studio.service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
+            answer = await api.get("/health")
+    assert (answer.status_code, set(answer.json()["down"])) == (503, {"nats", "storage"})
+
+
+async def test_every_row_that_fails_is_told_of_and_counted(
+    api: httpx.AsyncClient, studio: Studio, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = REGISTRY.get_sample_value("wallpapers_failed_total") or 0
+    first, second = await intent(api), await intent(api)
+    await upload(api, first, picture(1))
+    assert (await upload(api, second, picture(1))).status_code == 409
+    absent = await studio.row("uploading", upload_attempts=3)
+    duplicate = await studio.row("uploading")
+    await studio.put(f"{duplicate}/original.jpg", picture(1))
+    await studio.sweep(STUCK_UPLOADS)
+    told = {record.wallpaper_id: record.reason for record in caplog.records if record.message == "Upload failed"}  # type: ignore[attr-defined]
+    assert told.keys() == {second, absent, duplicate}
+    assert told[second] == f"Duplicate of {first}"
+    assert (REGISTRY.get_sample_value("wallpapers_failed_total") or 0) - before == 3

@@ -64,8 +64,11 @@ async def test_a_young_object_is_left_alone(
     assert await studio.objects() == []
 
 
-async def test_more_than_the_fraction_is_refused_and_nothing_is_deleted(studio: Studio) -> None:
+async def test_more_than_the_fraction_is_refused_and_nothing_is_deleted(
+    open_studio: Callable[..., Awaitable[Studio]],
+) -> None:
     """One in five is allowed unless configured otherwise: a wrong database looks as if everything were orphaned."""
+    studio = await open_studio(WALLPAPERS_ORPHAN_FEW="0")
     for _ in range(4):
         await of(studio, "stored")
     first = await studio.put(f"{new_id()}/original.jpg")
@@ -81,14 +84,24 @@ async def test_more_than_the_fraction_is_refused_and_nothing_is_deleted(studio: 
 
 
 @pytest.mark.parametrize(
-    ("objects", "orphans", "fraction", "refused"),
-    [(0, 0, 0.2, False), (10, 2, 0.2, False), (10, 3, 0.2, True), (1, 1, 0.999, True), (1, 1, 1.0, False)],
+    ("objects", "orphans", "fraction", "few", "refused"),
+    [
+        (0, 0, 0.2, 0, False),
+        (10, 2, 0.2, 0, False),
+        (10, 3, 0.2, 0, True),
+        (1, 1, 0.999, 0, True),
+        (1, 1, 1.0, 0, False),
+        (10, 5, 0.2, 5, False),  # a small bucket can be cleaned
+        (10, 6, 0.2, 5, True),
+        (5, 5, 0.2, 5, True),  # but nothing is left of it: that is another database
+        (1000, 201, 0.2, 5, True),
+    ],
 )
 async def test_the_fraction_is_the_most_that_is_deleted(
-    objects: int, orphans: int, fraction: float, refused: bool
+    objects: int, orphans: int, fraction: float, few: int, refused: bool
 ) -> None:
     with pytest.raises(TooManyOrphans, match=f"{orphans} of {objects}") if refused else nullcontext():
-        Counted(objects, orphans).check(fraction)
+        Counted(objects, orphans).check(fraction, few)
 
 
 async def test_what_changes_between_the_list_and_the_deletion_survives(

@@ -172,22 +172,25 @@ def test_an_api_killed_while_it_writes_the_object_leaves_a_row_that_the_sweeps_s
 def test_the_api_serves_with_the_sweeps_inside_and_stops_in_order(place: Town, world: World) -> None:
     world.rows("initiated", 1)
     process, base = place.serve("serve", TRUEUP_LOG_LEVEL="info")
-    wait_until(lambda: ask(f"{base}/health") == {"reconciling": True}, "the sweeps run", timeout=SOON)
+    wait_until(lambda: ask(f"{base}/health") == {"reconciling": True, "down": {}}, "the sweeps run", timeout=SOON)
     world.until(process)
     made = ask(f"{base}/wallpapers", "POST", {"user_id": "ada"})
     assert ask(f"{base}/wallpapers/{made['id']}")["upload_state"] == "initiated"
-    assert process.stop() in (0, -signal.SIGTERM)  # uvicorn stops in order, and then dies of the signal all the same
+    assert f"wallpapers: listening on {base}" in process.said
+    assert (ask(f"{base}/healthz"), ask(f"{base}/readyz")) == ({"alive": True}, {"ready": True, "down": []})
+    assert process.stop() == 0
     assert "Traceback" not in process.said
     assert world.database.execute("select from trueup.workers").rowcount == 0, "the worker has left in order"
 
 
 def test_a_cycle_by_hand_needs_no_worker(place: Town, world: World) -> None:
     world.uploading(2)
-    world.rows("stored", 1, user_id="grace")
+    stored = world.rows("stored", 1, user_id="grace")
     world.rows("initiated", 3)
     process = place.start("reconcile")
     assert process.ended() == 0, process.said
     assert world.states() == {"stored": 2, "processing": 1}
+    assert (world.messages(), world.jobs()) == ([f"{stored[0]}.uploaded"], 0), "no worker is needed for the event"
 
 
 def test_a_dry_run_lists_orphans_and_deletes_none(place: Town, world: World) -> None:
@@ -199,9 +202,9 @@ def test_a_dry_run_lists_orphans_and_deletes_none(place: Town, world: World) -> 
         return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
 
     def listed() -> bool:
-        dry = orphans("--dry-run", "--max-fraction", "1")
+        dry = orphans("--dry-run")
         assert dry.returncode == 0, dry.stderr
-        return dry.stdout.count("wlpr_") == 3
+        return dry.stdout.count("wlpr_") == 3 and "none would be deleted: 3 of 3 objects" in dry.stderr
 
     wait_until(listed, "they are old enough", timeout=SOON)
     refused = orphans()

@@ -93,7 +93,7 @@ async def test_the_sweeps_start_once_the_api_listens_and_stop_before_it_does(
         server.should_exit = True
         await asyncio.wait_for(serving, 30)
     assert seen == [
-        ("start", {"reconciling": False}),
-        ("stop", {"reconciling": True}),
-        ("stopped", {"reconciling": False}),
+        ("start", {"reconciling": False, "down": {}}),
+        ("stop", {"reconciling": True, "down": {}}),
+        ("stopped", {"reconciling": False, "down": {}}),
     ]
