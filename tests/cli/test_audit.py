@@ -105,7 +105,7 @@ def test_nothing_is_expected_of_a_pause(cli: Cli, hours: list[datetime], execute
 def test_a_deleted_schedule_is_judged_for_the_time_that_it_was_there(
     cli: Cli, hours: list[datetime], execute: Execute
 ) -> None:
-    assert cli("schedules", "delete", "hourly").code == 0
+    assert cli("schedules", "delete", "hourly", "--yes").code == 0
     assert findings(cli, code=0)["expected"] == 6
     execute("delete from trueup.ticks where due_at = %s", hours[4])
     assert findings(cli)["gaps"][0]["count"] == 1
@@ -129,7 +129,12 @@ def test_a_tick_that_nobody_asked_for_is_unexpected(cli: Cli, hours: list[dateti
 def test_what_people_fired_besides_is_no_fault(cli: Cli, hours: list[datetime]) -> None:
     assert cli("schedules", "trigger", "hourly").code == 0
     start = hours[0] - timedelta(hours=2)
-    assert cli("schedules", "backfill", "hourly", "--start", start.isoformat(), "--end", hours[1].isoformat()).code == 0
+    assert (
+        cli(
+            "schedules", "backfill", "hourly", "--start", start.isoformat(), "--end", hours[1].isoformat(), "--yes"
+        ).code
+        == 0
+    )
     found = findings(cli, code=0)
     assert (found["expected"], found["fired"]) == (6, 9)
 

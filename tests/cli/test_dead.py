@@ -73,7 +73,7 @@ def test_revive_by_id_says_which_were_and_which_were_not(cli: Cli, bury: Bury) -
 def test_revive_all_goes_beyond_one_page(cli: Cli, bury: Bury) -> None:
     bury(PAGE + 1, "add")
     bury(1, "send")
-    assert cli("dead", "revive", "--all", "--kind", "add").out == f"revived {PAGE + 1:,} jobs\n"
+    assert cli("dead", "revive", "--all", "--yes", "--kind", "add").out == f"revived {PAGE + 1:,} jobs\n"
     assert [job["kind"] for job in cli("dead", "list", "--json").json] == ["send"]
 
 
@@ -86,8 +86,8 @@ def test_discard_keeps_the_reason(cli: Cli, bury: Bury) -> None:
 
 def test_discard_all_counts(cli: Cli, bury: Bury) -> None:
     bury(3, "add")
-    assert cli("dead", "discard", "--all", "--json").json == {"discarded": 3}
-    assert cli("dead", "discard", "--all").out == "nothing to do\n"
+    assert cli("dead", "discard", "--all", "--yes", "--json").json == {"discarded": 3}
+    assert cli("dead", "discard", "--all", "--yes").out == "nothing to do\n"
 
 
 @pytest.mark.parametrize("verb", ["revive", "discard"])
@@ -95,6 +95,14 @@ def test_neither_ids_nor_all_is_a_usage_error(cli: Cli, verb: str) -> None:
     result = cli("dead", verb)
     assert result.code == 2
     assert result.err == "error: give job ids, or --all\n"
+
+
+def test_without_a_terminal_all_needs_yes(cli: Cli, bury: Bury) -> None:
+    bury(2, "add")
+    result = cli("dead", "discard", "--all")
+    assert result.code == 2
+    assert "give --yes" in result.err
+    assert len(cli("dead", "list", "--json").json) == 2
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def test_retry_all_leaves_alone_what_was_never_tried(cli: Cli, run_due: RunDue) 
     run_due()
     later = enqueue(cli, "add", "[1]", "--delay", "2h")
     before = cli("jobs", "show", later, "--json").json
-    assert cli("jobs", "retry", "--all", "--json").json == {"revived": 1, "hurried": 1}
+    assert cli("jobs", "retry", "--all", "--yes", "--json").json == {"revived": 1, "hurried": 1}
     assert cli("jobs", "show", later, "--json").json == before
     assert run_due() == 2
 
@@ -120,7 +120,7 @@ def test_retry_all_of_a_kind_touches_no_other(cli: Cli, run_due: RunDue) -> None
     enqueue(cli, "send", '["ann"]')
     enqueue(cli, "flaky")
     run_due()
-    assert cli("jobs", "retry", "--all", "--kind", "flaky").out == "hurried 1 job\n"
+    assert cli("jobs", "retry", "--all", "--yes", "--kind", "flaky").out == "hurried 1 job\n"
     assert cli("jobs", "list", "--state", "dead", "--json").json[0]["kind"] == "send"
 
 

@@ -39,7 +39,10 @@ def test_an_empty_quarantine_says_so(cli: Cli) -> None:
     assert cli("reconcilers", "quarantine", "list").out == "no row is in quarantine\n"
     assert cli("reconcilers", "quarantine", "list", "--discarded").out == "no row was discarded\n"
     assert cli("reconcilers", "quarantine", "list", "--json").json == []
-    assert cli("reconcilers", "quarantine", "release", "recover", "--all").out == "no row of recover is in quarantine\n"
+    assert (
+        cli("reconcilers", "quarantine", "release", "recover", "--all", "--yes").out
+        == "no row of recover is in quarantine\n"
+    )
 
 
 def test_rows_are_listed_with_why_and_nothing_that_a_terminal_would_act_on(quarantined: Cli) -> None:
@@ -97,8 +100,11 @@ def test_keys_of_several_columns_go_both_ways(quarantined: Cli) -> None:
 
 
 def test_all_rows_of_a_reconciler_are_freed(quarantined: Cli) -> None:
-    assert quarantined("reconcilers", "quarantine", "discard", "pair", "--all").out == "discarded 4 rows of pair\n"
-    assert quarantined("reconcilers", "quarantine", "release", "recover", "--all", "--json").json == {
+    assert (
+        quarantined("reconcilers", "quarantine", "discard", "pair", "--all", "--yes").out
+        == "discarded 4 rows of pair\n"
+    )
+    assert quarantined("reconcilers", "quarantine", "release", "recover", "--all", "--yes", "--json").json == {
         "reconciler": "recover",
         "released": 1,
     }

@@ -99,14 +99,14 @@ def test_pausing_and_resuming_say_when_nothing_changed(cli: Cli) -> None:
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger", "edit", "preview"])
 def test_a_name_that_is_none_is_not_found(cli: Cli, verb: str) -> None:
-    result = cli("schedules", verb, "nothing")
+    result = cli("schedules", verb, "nothing", *(["--yes"] if verb == "delete" else []))
     assert result.code == 1
     assert result.err == "error: no schedule is called 'nothing'\n"
 
 
 def test_a_deleted_schedule_is_gone(cli: Cli) -> None:
     create(cli)
-    assert cli("schedules", "delete", "sums").out == "deleted schedule sums\n"
+    assert cli("schedules", "delete", "sums", "--yes").out == "deleted schedule sums\n"
     assert cli("schedules", "list", "--json").json == []
 
 
@@ -124,11 +124,11 @@ def test_a_backfill_fires_a_range_once(cli: Cli) -> None:
     create(cli)
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     span = ("--start", (now - timedelta(hours=3)).isoformat(), "--end", now.isoformat())
-    assert cli("schedules", "backfill", "sums", *span).out == "fired 4 ticks of schedule sums\n"
-    assert cli("schedules", "backfill", "sums", *span, "--json").json == {"schedule": "sums", "fired": 0}
+    assert cli("schedules", "backfill", "sums", *span, "--yes").out == "fired 4 ticks of schedule sums\n"
+    assert cli("schedules", "backfill", "sums", *span, "--json", "--yes").json == {"schedule": "sums", "fired": 0}
     assert len(cli("jobs", "list", "--json").json) == 4
     future = ("--start", now.isoformat(), "--end", (now + timedelta(hours=5)).isoformat())
-    result = cli("schedules", "backfill", "sums", *future)
+    result = cli("schedules", "backfill", "sums", *future, "--yes")
     assert result.code == 2
     assert "is still to come" in result.err
 

@@ -23,9 +23,12 @@ def chosen(ids: list[int] | None, everything: bool, kind: str | None) -> list[in
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, if there is a person to ask. Raises typer.Abort on no."""
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm(question, abort=True, err=True)
+    """Ask the person at the terminal. Raises typer.Abort on no, and a usage error where nobody can be asked."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise WrongUsage(f"{question} There is no terminal to ask at: give --yes")
+    typer.confirm(question, abort=True, err=True)
 
 
 @contextmanager
