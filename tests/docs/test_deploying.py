@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.docs.pages import DOCS, blocks
 from tests.support import round_trips
-from tests.support.watching import Watched
+from tests.support.watching import Watched, until_beside
 from trueup import App
 from trueup.events import ServiceFailed
 from trueup.store.migrate import Migrator
@@ -107,9 +106,7 @@ async def test_history_expires_without_the_right_to_make_days_and_that_is_said_o
     app = App(shop.url("shop_guest"), prune_every="1s", keep_done="1s")
     watched = Watched(app)
     async with app, app.worker() as worker:
-        async with asyncio.timeout(30):
-            while await asyncio.to_thread(round_trips.count, shop.owner, "trueup.history"):
-                await asyncio.sleep(0.1)
+        await until_beside(lambda: round_trips.count(shop.owner, "trueup.history") == 0)
         for _ in range(3):
             await worker.pruner.prune()
     (said,) = watched.of(ServiceFailed)

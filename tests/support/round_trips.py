@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from tests.support.watching import until
+from tests.support.watching import until, until_beside
 from trueup import App, Context, DuplicateJob, Handle, Job, LostLease, NotAcquired, Retry, Row, Tick, To
 from trueup.testing.worker import ManualWorker
 
@@ -150,10 +150,14 @@ async def work(app: App, url: str, web_url: str, look: str) -> None:
             enqueue_with(connection, jobs["say"])
         assert await first.result(timeout="30s") == 42
         await until(lambda: len(ticks) >= 1)
-        await until(lambda: states(look) == {"done": 3 * ROWS, "expired": ROWS, "failing": ROWS})
-        await until(lambda: count(look, "trueup.rows where state = 'quarantined'") == ROWS)
-        await until(lambda: count(look, "trueup.history where kind in ('limited', 'bounded') and state = 'done'") == 5)
-        await until(lambda: count(look, "trueup.history where kind = 'orphan' and state = 'done' and crashes = 1") == 1)
+        await until_beside(lambda: states(look) == {"done": 3 * ROWS, "expired": ROWS, "failing": ROWS})
+        await until_beside(lambda: count(look, "trueup.rows where state = 'quarantined'") == ROWS)
+        await until_beside(
+            lambda: count(look, "trueup.history where kind in ('limited', 'bounded') and state = 'done'") == 5
+        )
+        await until_beside(
+            lambda: count(look, "trueup.history where kind = 'orphan' and state = 'done' and crashes = 1") == 1
+        )
         await until(lambda: len(said) == 3 * BULK + 3)
         web.close_sync()
     await app.schedules.trigger("secondly")

@@ -50,3 +50,10 @@ async def until(condition: Callable[[], object], timeout: float = TIMEOUT) -> No
         if elapsed() > deadline:
             raise TimeoutError("the condition stayed false")
         await asyncio.sleep(PAUSE)
+
+
+async def until_beside(condition: Callable[[], object], timeout: float = 2 * TIMEOUT) -> None:
+    """As `until`, for a condition that blocks, such as a question to the database: it is looked at in a thread."""
+    async with asyncio.timeout(timeout):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(10 * PAUSE)
