@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,7 @@ from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
 from trueup.schedules.spec import Spec
 from trueup.store.leases import AdvisoryLeases, RowLeases
+from trueup.store.rates import MAX_WAIT
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.worker.exclusive import Backend, Exclusive, asks_for_lease, check_key
@@ -302,6 +303,27 @@ class App:
         async with store.transactions.begin() as connection:
             yield connection
 
+    async def now(self, tx: Any = None) -> datetime:
+        """The database's time, by which everything is decided. With your transaction as `tx`, the moment it began."""
+        store = self._store or await self.open()
+        return await store.now(tx)
+
+    def now_sync(self, tx: Any = None) -> datetime:
+        """`now` for code without an event loop."""
+        return self.store.now_sync(tx)
+
+    async def rate(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
+        """Wait until the next call of the whole fleet may begin: `await app.rate("provider", "1/s")` before each one.
+
+        Raises RateExceeded, which says how far away it is (`after`), when that would take longer than `wait`, an hour at most.
+        """
+        store = self._store or await self.open()
+        await store.rates.wait(checked_name("rate", name), _even(name, rate), _wait(name, wait))
+
+    def rate_sync(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
+        """`rate` for code without an event loop."""
+        self.store.rates.wait_sync(checked_name("rate", name), _even(name, rate), _wait(name, wait))
+
     # -- running ------------------------------------------------------------------------------------------------------
 
     def worker(
@@ -467,6 +489,20 @@ def _missing_schema_explained(schema: str) -> Iterator[None]:
         raise SchemaMismatch(
             f"the database has no trueup schema {schema!r} yet ({reason}); run `trueup migrate`"
         ) from None
+
+
+def _even(name: str, rate: str | Rate) -> Rate:
+    parsed = Rate.parse(rate)
+    if parsed.burst > 1:
+        raise ConfigError(f"rate {name!r}: calls are evenly spaced; a burst is for the rate= of jobs")
+    return parsed
+
+
+def _wait(name: str, wait: Duration) -> timedelta:
+    parsed = parse_duration(wait)
+    if parsed > MAX_WAIT:
+        raise ConfigError(f"rate {name!r}: wait={wait!r}: an hour is the most; postpone the job or row instead")
+    return parsed
 
 
 def _last_error(error: Mapping[str, Any] | None) -> str:

@@ -1,13 +1,22 @@
-"""How often a failed attempt is tried again, and when. Pure."""
+"""How often a failed attempt is tried again, and when. The policy is pure; `call` applies it inside a handler."""
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from inspect import isawaitable
+from typing import Any, TypeVar
 
+from trueup.clock import deadline, elapsed
 from trueup.durations import Duration, parse_duration
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, Final
+
+R = TypeVar("R")
+_random = random.Random()  # noqa: S311 - jitter
 
 MOST_ATTEMPTS = 10_000  # beyond this somebody meant "for ever", which hides a job that cannot succeed
 
@@ -64,6 +73,45 @@ class Retry:
         """The delay to use, with jitter when it is on."""
         delay = self.delay(attempt)
         return delay * random.random() if self.jitter else delay
+
+    async def call(self, function: Callable[..., Awaitable[R] | R], /, *args: Any, **kwargs: Any) -> R:
+        """Call a function inside a handler, and again as this says when it raises; the last error is raised.
+
+        A cancellation, `GiveUp`, `Snooze`, `Discard` and a lost claim are passed on at once. A wait that would outlast the timeout of
+        the handler is not begun: then the error is raised that the call had, not a timeout.
+        """
+        attempt = 1
+        while True:
+            try:
+                result = function(*args, **kwargs)
+                return await result if isawaitable(result) else result
+            except Exception as error:
+                wait = self._wait_to_call_again(error, attempt)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+            attempt += 1
+
+    def call_sync(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """`call` for handlers that run in a thread."""
+        attempt = 1
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                wait = self._wait_to_call_again(error, attempt)
+                if wait is None:
+                    raise
+            time.sleep(wait)
+            attempt += 1
+
+    def _wait_to_call_again(self, error: Exception, attempt: int) -> float | None:
+        """Seconds; None when it is not to be called again."""
+        if isinstance(error, Final) or not self.worth_retrying(error) or attempt >= self.max_attempts:
+            return None
+        seconds = self.wait(attempt, _random).total_seconds()
+        ends_at = deadline.get()
+        return None if ends_at is not None and elapsed() + seconds >= ends_at else seconds
 
     def worth_retrying(self, error: BaseException) -> bool:
         return isinstance(error, self.retry_on) and not isinstance(error, self.give_up_on)

@@ -8,8 +8,12 @@ something took, with a clock that nobody can set.
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Protocol
+
+deadline: ContextVar[float | None] = ContextVar("trueup_deadline", default=None)
+"""When the time of the handler that runs in this context is up, by `elapsed`; None without a timeout."""
 
 
 class Clock(Protocol):

@@ -22,6 +22,7 @@ Raised by handlers to say what should happen: Snooze, Discard, GiveUp (`trueup.j
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, TypeVar
 
 E = TypeVar("E", bound=BaseException)
@@ -41,6 +42,10 @@ class Portable(Exception):
 
 
 MAX_TEXT = 10_000  # characters: enough for a line about every setting
+
+
+class Final:
+    """An error that says what becomes of the job or row: calling again inside the handler would be pointless."""
 
 
 class TrueupError(Portable):
@@ -96,7 +101,7 @@ class NotFound(TrueupError):
     """There is no such job, or it is not in a state that allows what was asked."""
 
 
-class LostClaim(TrueupError):
+class LostClaim(Final, TrueupError):
     """The lease passed to another holder, so the attempted change was refused."""
 
 
@@ -110,13 +115,25 @@ class NotAcquired(TrueupError):
         self.unreachable = unreachable
 
 
-class LostLease(TrueupError):
+class LostLease(Final, TrueupError):
     """The lease expired, went to another holder, or was released, and is still being used."""
 
     def __init__(self, name: str, term: int) -> None:
         super().__init__(f"lease {name!r} of term {term} is lost or was released")
         self.name = name
         self.term = term
+
+
+class RateExceeded(TrueupError):
+    """The next call that a rate allows is further away than the caller would wait; `after` says how far."""
+
+    def __init__(self, name: str, rate: str, after: timedelta) -> None:
+        self.name = name
+        self.rate = rate
+        self.after = after
+        super().__init__(
+            f"rate {name!r} ({rate}): the next call may begin in {after.total_seconds():.3g} s; try again then"
+        )
 
 
 class JobFailed(TrueupError):

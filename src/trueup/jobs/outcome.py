@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from trueup.durations import Duration, parse_duration
-from trueup.errors import Portable
+from trueup.errors import Final, Portable
 from trueup.texts import describe
 
 
-class Snooze(Portable):
+class Snooze(Final, Portable):
     """Raise to be run again after a while without spending an attempt."""
 
     def __init__(self, after: Duration) -> None:
@@ -18,7 +18,7 @@ class Snooze(Portable):
         super().__init__(f"again after {self.after}")
 
 
-class _WithReason(Portable):
+class _WithReason(Final, Portable):
     """Its reason can be stored, whatever text it was raised with: handlers quote what others have sent."""
 
     def __init__(self, reason: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, cast
 
 import psycopg
 from psycopg import Connection
@@ -13,6 +13,7 @@ from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.store import loaders
+from trueup.store.callers import connection_of, connection_of_sync
 from trueup.store.connect import connection_settings, is_away, make_readable_sync
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
@@ -25,7 +26,9 @@ from trueup.store.listen import Ear
 from trueup.store.load import Statements
 from trueup.store.migrate import WAIT, Migrator, Step
 from trueup.store.pool import Few, Pool, SyncPool
+from trueup.store.rates import Rates
 from trueup.store.schedules import Schedules
+from trueup.store.steps import Ask, Steps, drive, drive_sync
 from trueup.store.transactions import Transactions
 from trueup.store.views import Views
 from trueup.store.workers import Workers
@@ -66,6 +69,7 @@ class Store:
         self.declarations = Declarations(self.pool, self.statements, clock, retire_after)
         self.terms = Terms(self.connect_sync, self.statements, clock, statement_timeout)
         self.views = Views(self.pool, self.statements, clock)
+        self.rates = Rates(self.statements, clock, self.pool, self.sync_pool)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 
     async def open(self) -> None:
@@ -80,6 +84,23 @@ class Store:
         await self.transactions.close()
         self.sync_pool.close()
         self.terms.close()
+
+    async def now(self, tx: Any = None) -> datetime:
+        """The database's time; inside a transaction, the moment it began."""
+        if tx is not None:
+            return await drive(self._now(), await connection_of(tx))
+        async with self.pool.use() as connection:
+            return await drive(self._now(), connection)
+
+    def now_sync(self, tx: Any = None) -> datetime:
+        if tx is not None:
+            return drive_sync(self._now(), connection_of_sync(tx))
+        with self.sync_pool.use() as connection:
+            return drive_sync(self._now(), connection)
+
+    def _now(self) -> Steps[datetime]:
+        rows = yield Ask(self.statements["session/now"], {"now": self.clock.now()})
+        return cast(datetime, rows[0][0])
 
     def line(
         self,

@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from trueup.clock import deadline, elapsed
 from trueup.events import Events
 from trueup.jobs.definition import Job
 from trueup.jobs.outcome import JobTimeout
@@ -44,6 +45,17 @@ class Caller:
         self, function: Callable[[], Any], *, is_async: bool, timeout: timedelta | None, patient: Patient = never
     ) -> Any:
         """Its result. Raises JobTimeout, or what the function raises."""
+        if timeout is None:
+            return await self._call(function, is_async, None, patient)
+        token = deadline.set(elapsed() + timeout.total_seconds())
+        try:
+            return await self._call(function, is_async, timeout, patient)
+        finally:
+            deadline.reset(token)
+
+    async def _call(
+        self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
+    ) -> Any:
         if is_async:
             return await (function() if timeout is None else within(timeout, function()))
         thread = self._threads.run(partial(copy_context().run, function))

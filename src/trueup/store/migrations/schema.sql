@@ -215,6 +215,12 @@ create table {schema}.migrations (
   constraint migrations_step_check CHECK ((step = ANY (ARRAY['only'::text, 'pre'::text, 'post'::text])))
 );
 
+create table {schema}.rates (
+  name                 text not null,
+  next_at              timestamptz not null,
+  constraint rates_pkey PRIMARY KEY (name)
+) with (fillfactor=50);
+
 create table {schema}.reconciler_pauses (
   reconciler           text not null,
   key                  text not null,

@@ -1,0 +1,65 @@
+"""Rates that calls share across the fleet: `await app.rate("provider", "1/s")`.
+
+A row per rate says when the next call may begin; taking a moment is one statement, and moments are a spacing apart. A process that
+comes to its moment too late (a busy loop, a suspended machine) lets it pass and takes another one: otherwise its call would begin
+together with the next one's. A process that dies has wasted its moment, nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+from trueup.clock import Clock, elapsed
+from trueup.durations import Rate
+from trueup.errors import RateExceeded
+from trueup.store.load import Statements
+from trueup.store.pool import Pool, SyncPool
+from trueup.store.steps import Ask, Steps, drive, drive_sync
+
+MAX_WAIT = timedelta(hours=1)
+LATE = 0.05  # seconds, or a tenth of the spacing if that is longer: begun later than this, a call takes another moment
+
+
+class Rates:
+    def __init__(self, statements: Statements, clock: Clock, pool: Pool, sync_pool: SyncPool) -> None:
+        self._statements = statements
+        self._clock = clock
+        self._pool = pool
+        self._sync_pool = sync_pool
+
+    async def wait(self, name: str, rate: Rate, wait: timedelta) -> None:
+        """Return when the next call may begin. Raises RateExceeded when that is not within `wait`."""
+        until = elapsed() + wait.total_seconds()
+        while True:
+            async with self._pool.use() as connection:
+                seconds = await drive(self._take(name, rate, until), connection)
+            begins = elapsed() + seconds
+            await asyncio.sleep(seconds)
+            if _in_time(begins, rate):
+                return
+
+    def wait_sync(self, name: str, rate: Rate, wait: timedelta) -> None:
+        until = elapsed() + wait.total_seconds()
+        while True:
+            with self._sync_pool.use() as connection:
+                seconds = drive_sync(self._take(name, rate, until), connection)
+            begins = elapsed() + seconds
+            time.sleep(seconds)
+            if _in_time(begins, rate):
+                return
+
+    def _take(self, name: str, rate: Rate, until: float) -> Steps[float]:
+        spacing, left = rate.spacing.total_seconds(), max(until - elapsed(), 0.0)
+        params = {"now": self._clock.now(), "name": name, "spacing": spacing}
+        limits = {"wait": left, "max_wait": MAX_WAIT.total_seconds()}
+        rows = yield Ask(self._statements["rates/take"], {**params, **limits}, often=True)
+        if rows:
+            return float(rows[0][0])
+        rows = yield Ask(self._statements["rates/ahead"], {"now": self._clock.now(), "name": name})
+        raise RateExceeded(name, str(rate), timedelta(seconds=max(rows[0][0] if rows else 0.0, 0.001)))
+
+
+def _in_time(begins: float, rate: Rate) -> bool:
+    return elapsed() - begins <= max(LATE, rate.spacing.total_seconds() / 10)
