@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
     from trueup.reconcile.declare import Table
     from trueup.reconcile.failed import Failed
-    from trueup.reconcile.outcome import Again, Delete, Stay, To, Unchanged
+    from trueup.reconcile.outcome import Again, Delete, Now, Stay, To, Unchanged
     from trueup.reconcile.row import Row
     from trueup.tick import Tick
     from trueup.worker.hold import Lease
@@ -75,6 +75,7 @@ _HOME = {
     "LostLease": "trueup.errors",
     "NotAcquired": "trueup.errors",
     "NotFound": "trueup.errors",
+    "Now": "trueup.reconcile.outcome",
     "Rate": "trueup.durations",
     "RateExceeded": "trueup.errors",
     "ResultTimeout": "trueup.errors",
@@ -120,6 +121,7 @@ __all__ = [
     "LostLease",
     "NotAcquired",
     "NotFound",
+    "Now",
     "Rate",
     "RateExceeded",
     "ResultTimeout",

@@ -31,6 +31,7 @@ POINTS = (
     "before_row_claim",
     "after_row_claim",
     "before_row_handler",
+    "after_row_checkpoint",
     "after_row_handler",
     "before_row_settle",
     "after_row_settle",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trueup.errors import ConfigError
 from trueup.jobs.job import ClaimedJob
 from trueup.lost import Lost
 
@@ -92,6 +95,12 @@ class Context:
     def progress_sync(self, percent: float, note: str | None = None) -> None:
         """`progress` for handlers that run in a thread."""
         self._port.progress_sync(self.job, percent, note)
+
+    async def checkpoint(self, more: Mapping[str, Any] = MappingProxyType({}), /, **columns: Any) -> None:
+        """Write columns of the row that a reconciler's handler runs for. A job has no row: use `progress`, or your own tables."""
+        raise ConfigError(
+            "ctx.checkpoint() writes to the row of a reconciler; a job has none. Write to your own tables"
+        )
 
     def transaction(self, result: Any = None) -> JobTransaction:
         """A transaction that commits your writes and this job's "done" together, or neither.

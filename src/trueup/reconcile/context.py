@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trueup.jobs.context import Context, JobTransaction
 from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.outcome import Delete, Outcome, Stay, To
+from trueup.reconcile.outcome import NOTHING, Delete, Outcome, Stay, To
 
 
 class RowPort(Protocol):
     """What the worker lends to a handler's context."""
 
     def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction: ...
+    async def checkpoint(self, context: RowContext, columns: dict[str, Any]) -> None: ...
 
 
 class RowContext(Context):
@@ -49,3 +51,11 @@ class RowContext(Context):
         if not isinstance(result, To | Stay | Delete):
             raise TypeError(f"ctx.transaction() of a reconciler takes To, Stay or Delete, not {result!r:.60}")
         return self._rows.transaction(self, result)
+
+    async def checkpoint(self, more: Mapping[str, Any] = NOTHING, /, **columns: Any) -> None:
+        """Write these columns to the row now, and keep its claim: what is done so far is there should this run end early.
+
+        Fenced like an outcome. Raises LostClaim when the lease has passed, or somebody else has changed the row; nothing is
+        written then. The row keeps its state and the time of its last change.
+        """
+        await self._rows.checkpoint(self, {**more, **columns})

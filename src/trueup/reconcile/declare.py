@@ -13,7 +13,7 @@ from trueup.errors import ConfigError
 from trueup.jobs.definition import checked_name
 from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.models import describe_model
-from trueup.reconcile.outcome import Outcome, State, Stay, state_text, translated
+from trueup.reconcile.outcome import Now, Outcome, State, Stay, To, state_text, translated
 from trueup.reconcile.purge import Purge, PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions, Reconciler
 from trueup.reconcile.selection import Selection, ordered_by
@@ -80,7 +80,7 @@ class Table:
         stale_for: Duration | None = None,
         due_at: str | None = None,
         order_by: str | None = None,
-        claimed_as: State | None = None,
+        claimed_as: State | To | None = None,
         **options: Unpack[ReconcileOptions],
     ) -> Callable[[F], F]:
         """Call a function for each row in one of these states that is stale, or due; what it returns becomes of the row.
@@ -99,7 +99,7 @@ class Table:
                 stale_for=stale_for,
                 due_at=self._column(due_at),
                 order_by=self._order(order_by),
-                claimed_as=None if claimed_as is None else self._state(claimed_as),
+                claimed_as=self._claimed_as(claimed_as),
             )
             handler = RowHandler(function, who, local_names)
             handler.translate = self._translate
@@ -156,6 +156,16 @@ class Table:
         selection = Selection.of(who, self.spec, named, stale_for=stale_for, due_at=self._column(due_at))
         columns = dict(cast(Stay, self._translate(Stay(columns))).columns)
         self._register(Purge.of(name, selection, to, columns, options))
+
+    def _claimed_as(self, claimed_as: State | To | None) -> State | To | None:
+        if not isinstance(claimed_as, To):
+            return None if claimed_as is None else self._state(claimed_as)
+        moments = {name for name, value in claimed_as.columns.items() if isinstance(value, Now)}
+        plain = {name: value for name, value in claimed_as.columns.items() if name not in moments}
+        made = cast(To, self._translate(To(claimed_as.state, plain, then=claimed_as.then)))
+        return To(
+            made.state, {**made.columns, **{cast(str, self._column(name)): Now() for name in moments}}, then=made.then
+        )
 
     def _translate(self, outcome: Outcome) -> Outcome:
         """An outcome in the table's own names and values."""

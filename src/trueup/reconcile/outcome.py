@@ -47,6 +47,21 @@ class To:
     __hash__ = None  # type: ignore[assignment]
 
 
+class Now:
+    """The database's time, as the value of a column that a claim sets: `claimed_as=To("running", started_at=Now())`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Now()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Now)
+
+    def __hash__(self) -> int:
+        return hash(Now)
+
+
 class Stay:
     """Leave the row in its state, set these columns; the time of its last change is refreshed."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from trueup.durations import Duration, format_duration, parse_duration
 from trueup.errors import ConfigError
-from trueup.reconcile.outcome import State, state_text
+from trueup.reconcile.outcome import State, To, state_text
 from trueup.reconcile.table import TableSpec, checked_identifier
 
 
@@ -41,6 +42,7 @@ class Selection:
     due_at: str | None = None
     order: Order = Order()
     claimed_as: str | None = None
+    claimed_set: tuple[tuple[str, Any], ...] = ()  # further columns that a claim writes
 
     @classmethod
     def of(
@@ -52,7 +54,7 @@ class Selection:
         stale_for: Duration | None = None,
         due_at: str | None = None,
         order_by: str | None = None,
-        claimed_as: State | None = None,
+        claimed_as: State | To | None = None,
     ) -> Selection:
         texts = tuple(dict.fromkeys(state_text(state) for state in states))
         if texts and table.state is None:
@@ -65,6 +67,15 @@ class Selection:
             raise ConfigError(f"{who}: stale_for= needs to know when a row changed; give changed_at= to table {table}")
         if due_at is not None:
             checked_identifier(f"{who}: due_at", due_at)
+        claimed_set: tuple[tuple[str, Any], ...] = ()
+        if isinstance(claimed_as, To):
+            ours = {table.state, table.changed_at, table.version, due_at, *table.key, *(table.lease_columns or ())}
+            taken = [column for column in claimed_as.columns if column in ours]
+            if taken or claimed_as.then:
+                what = f"{taken[0]!r} is a column that trueup looks after" if taken else "a claim enqueues nothing"
+                raise ConfigError(f"{who}: claimed_as={claimed_as!r}: {what}; leave it out")
+            claimed_set = tuple(claimed_as.columns.items())
+            claimed_as = claimed_as.state
         working = None if claimed_as is None else state_text(claimed_as)
         if working is not None and table.state is None:
             raise ConfigError(f"{who}: claimed_as= needs a table declared with state=")
@@ -77,7 +88,7 @@ class Selection:
             order = Order(due_at or table.changed_at)
         else:
             order = Order()
-        return cls(table, texts, stale, due_at, order, working)
+        return cls(table, texts, stale, due_at, order, working, claimed_set)
 
     def __str__(self) -> str:
         """As people read it: `wallpapers: uploading, unchanged for 10m`."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID
 
 import orjson
@@ -113,6 +113,7 @@ class Rows:
             )
         self._steer = steering(statements, timeout)
         self._change = cache(self.composer.change)
+        self._checkpoint = cache(self.composer.checkpoint)
         self._claim_fresh = cache(self.composer.claim_fresh)
         self._claim_fresh_unmarked = cache(self._unmarked.claim_fresh)
         self._composed: dict[tuple[str, bool], bytes] = {}
@@ -272,6 +273,21 @@ class Rows:
             occasion,
             outlived,
         )
+
+    async def checkpoint(self, row: ClaimedRow, columns: Mapping[str, Any]) -> Done | None:
+        """Write these columns to a claimed row, which stays claimed. None: the claim was lost."""
+        names = tuple(sorted(columns))
+        params = {**self._keys([row]), **self._seen([row])}
+        for n, name in enumerate(names, 1):
+            params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
+        query = self._checkpoint(names)
+        answer = await self._settling.fetch_steered(self._steer, query, {**params, **self.about(row.holder)})
+        if not answer:
+            return None
+        done, seen = answer[0]
+        if done == "changed":
+            row.seen = seen
+        return cast(Done, done)
 
     # -- settling -----------------------------------------------------------------------------------------------------
 

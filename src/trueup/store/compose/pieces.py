@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import Any
 
 from psycopg import sql
 
+from trueup.reconcile.outcome import Now
 from trueup.reconcile.selection import Selection
 from trueup.store.connect import LOCK_SHARE
 from trueup.store.load import NOW, Statements, source
 from trueup.store.tables import Found, named
+from trueup.store.texts import text_of
 
 Composable = sql.Composable
 SQL = sql.SQL
@@ -313,12 +316,19 @@ class Pieces:
         if self.selection.claimed_as is not None:
             assert spec.state is not None
             marks.append((spec.state, self.cast(quoted(self.selection.claimed_as), spec.state)))
+            marks.extend((name, self._claimed_value(name, value)) for name, value in self.selection.claimed_set)
             marks.extend(self._touched(()))
         if spec.lease_columns is not None:
             owner, until = spec.lease_columns
             marks.append((owner, owner_text(term)))
             marks.append((until, SQL("{} + pg_catalog.make_interval(secs => %(lease_for)s::float8)").format(NOW)))
         return marks
+
+    def _claimed_value(self, name: str, value: Any) -> Composable:
+        if isinstance(value, Now):
+            return self.moment(name)
+        text = text_of(value, self.found.columns[name])
+        return SQL("null") if text is None else self.cast(quoted(text), name)
 
     @property
     def _next_version(self) -> Composable:

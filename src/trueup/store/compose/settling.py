@@ -35,6 +35,16 @@ class Settling(Pieces):
         ]
         return self._settle("rows/change", names, lock=lock, assignments=set_to(assignments))
 
+    def checkpoint(self, columns: tuple[str, ...]) -> bytes:
+        """For these columns of a row that stays claimed."""
+        version = self.found.spec.version
+        assignments = [(name, self.cast(SQL(f"h.c{n}"), name)) for n, name in enumerate(columns, 1)]
+        if version is not None and version not in columns:
+            assignments.append((version, self._next_version))
+        names = ["seen_state", "seen", *(f"c{n}" for n in range(1, len(columns) + 1))]
+        lock = self.lock_for(name for name, _ in assignments)
+        return self._settle("rows/checkpoint", names, lock=lock, assignments=set_to(assignments), seen=self.seen)
+
     def remove(self) -> bytes:
         return self._settle("rows/remove", ["seen_state", "seen"], lock=SQL("update"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -21,7 +22,7 @@ from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import decide
-from trueup.reconcile.outcome import Outcome
+from trueup.reconcile.outcome import Now, Outcome, Stay
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Few
 from trueup.store.rows import Done, Rows, check_readable
@@ -103,6 +104,26 @@ class Handling:
                 faults.hit("before_row_commit")
         return done
 
+    async def checkpoint(self, held: Held, columns: Mapping[str, Any]) -> Done | None:
+        """Write these columns now. Renewals wait meanwhile: what the row is compared with changes."""
+        row = held.row
+        done: Done | None = "busy"
+        for _ in range(BUSY_TRIES):
+            if row.trust.left(self.rows.clock.elapsed()) <= 0:
+                raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
+            while not held.begin_writing():  # noqa: ASYNC110 - the keeper's thread has no loop to set an event on
+                await asyncio.sleep(RENEWAL_PAUSE)
+            try:
+                done = await self.rows.checkpoint(row, columns)
+            finally:
+                held.writing = False
+            if done != "busy":
+                break
+            await asyncio.sleep(BUSY_PAUSE)
+        if faults.ARMED:
+            faults.hit("after_row_checkpoint")
+        return done
+
     async def _in_shadow(self, held: Held, handled: Handled) -> None:
         """As if, in a transaction that is rolled back."""
         handler = self._reconciler.handler
@@ -156,6 +177,8 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
             raise ConfigError(
                 f"{outcome!r:.200}: {name!r} is the state of table {spec}; return To({columns[name]!r}, …)"
             )
+        if isinstance(columns[name], Now):
+            raise ConfigError(f"{outcome!r:.200}: Now() is for claimed_as=; give ctx.now, or await app.now()")
         if column.generated:
             raise ConfigError(f"{outcome!r:.200}: column {name!r} of table {spec} is generated and cannot be set")
     state = getattr(outcome, "state", None)
@@ -197,6 +220,23 @@ class _Port:
 
     def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction:
         return _RowTransaction(context, outcome, *self._lent)
+
+    async def checkpoint(self, context: RowContext, columns: dict[str, Any]) -> None:
+        handling, held, handled = self._lent
+        rows = handling.rows
+        if rows.reconciler.claim == "row_lock":
+            raise ConfigError(
+                "claim='row_lock' has one transaction, which commits with the outcome; a checkpoint needs claim='lease'"
+            )
+        if handled.settled is not None:
+            raise ConfigError("ctx.transaction() has ended the work on this row; a checkpoint comes before it")
+        if context.lost.is_set():
+            raise gone(context.row)
+        outcome = rows.reconciler.handler.translate(Stay(columns))
+        assert isinstance(outcome, Stay)
+        check_outcome(rows, outcome)
+        if outcome.columns and rows.reconciler.mode != "shadow":
+            refuse(context, handled, outcome, await handling.checkpoint(held, outcome.columns))
 
 
 class _RowTransaction(JobTransaction):
@@ -247,7 +287,7 @@ class _RowTransaction(JobTransaction):
             raise
         if done != "changed":
             await self._roll_back()
-            self._refuse(done)
+            refuse(self._context, handled, self._outcome, done)
         try:
             await self._stack.__aexit__(None, None, None)
         except Exception as refused:
@@ -275,22 +315,23 @@ class _RowTransaction(JobTransaction):
             await asyncio.sleep(BUSY_PAUSE)
         return done
 
-    def _refuse(self, done: Done | None) -> None:
-        """Raise what the handler is to know; its writes are rolled back."""
-        if done == "busy":
-            raise RowBusy(f"{self._context!r}: somebody has it locked; nothing was changed")
-        if done == "undone":
-            self._handled.refused, self._handled.settled = done, self._outcome
-            raise OutcomeUndone(
-                f"{self._context!r}: a trigger of its table keeps the row as it is; nothing was changed"
-            )
-        if done in ("conflict", "contested"):
-            self._handled.refused, self._handled.settled = done, self._outcome
-            raise LostClaim(f"{self._context!r}: somebody else has changed the row; nothing was changed")
-        raise LostClaim(f"{self._context!r}: the lease is gone; nothing was changed")
-
     async def _roll_back(self) -> None:
         try:
             raise psycopg.Rollback
         except psycopg.Rollback:
             await self._stack.__aexit__(*sys.exc_info())
+
+
+def refuse(context: RowContext, handled: Handled, outcome: Outcome, done: Done | None) -> None:
+    """Raise what the handler is to know of a write that did not take place."""
+    if done == "changed":
+        return
+    if done == "busy":
+        raise RowBusy(f"{context!r}: somebody has it locked; nothing was changed")
+    if done == "undone":
+        handled.refused, handled.settled = done, outcome
+        raise OutcomeUndone(f"{context!r}: a trigger of its table keeps the row as it is; nothing was changed")
+    if done in ("conflict", "contested"):
+        handled.refused, handled.settled = done, outcome
+        raise LostClaim(f"{context!r}: somebody else has changed the row; nothing was changed")
+    raise LostClaim(f"{context!r}: the lease is gone; nothing was changed")

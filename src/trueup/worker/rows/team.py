@@ -212,7 +212,8 @@ def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
     else:
         wanted, exhausted = declared.handler.shape.columns, declared.exhausted
         reads = tuple(name for name in found.columns if wanted is None or name in wanted)
-        also, deletes, moves_to = (), False, (exhausted.state,) if isinstance(exhausted, To) else ()
+        also = tuple(name for name, _ in selection.claimed_set)
+        deletes, moves_to = False, (exhausted.state,) if isinstance(exhausted, To) else ()
     tables.check(
         found,
         who,

@@ -1,0 +1,13 @@
+-- checkpoint: a claimed row is written to in the middle of its handler's run, and stays held. One row, as one array element each.
+-- Fence: (reconciler, key, holder, term), the lease not passed; compare-and-set as in change.sql. What it is compared with from now on
+-- comes back. The time of its last change stays as it is: the row must still be stale, or due, should the handler fail.
+-- Index: rows_pkey, and the user's key. Locks as in change.sql.
+with mine as (
+  select * from unnest({arrays}) as m({names})
+), {held}, changed as (
+  update {table} as t set {assignments}
+    from held as h
+   where h.there and {t_is_h} and ({as_seen}) is true
+  returning h.key, {seen} as trueup_seen
+)
+select {verdict}, (select c.trueup_seen from changed as c where c.key = h.key) from held as h;
