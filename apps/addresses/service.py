@@ -193,6 +193,7 @@ def _register_reconciler(app: App, config: Config, reconciliation: Reconciliatio
         failed=failed,
         exhausted=given_up,
         pause_after=5,
+        pause_by="chain",  # one chain's dead node does not stop the others
         pause_for=config.pause_for,
     )
     async def reconcile_address(job: Job, *, ctx: Context) -> Again | None:

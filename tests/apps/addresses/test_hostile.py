@@ -10,6 +10,7 @@ from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import deploy, transfer
 from tests.apps.addresses.desk import Desk, Node, counters
 from tests.apps.chain.hostile import Hostile, hostile_to
+from tests.support import ports
 
 pytestmark = pytest.mark.asyncio
 
@@ -149,6 +150,23 @@ async def test_an_address_that_is_new_since_blocks_were_read_has_its_transaction
     await desk.monitor(bob)
     assert counters(await desk.reconcile(bob)) == ((1, 1, 0, 0), "completed")
     assert await desk.here() == {sent: 1}
+
+
+async def test_a_dead_node_of_one_chain_does_not_stop_the_others(open_desk: OPEN, node: Node) -> None:
+    with ports.reserve() as nobody:
+        providers = f"polygon=http://127.0.0.1:{ports.number(nobody)},ethereum={node.url}"
+        desk = await open_desk(RECONCILIATION_PROVIDERS=providers)
+        node.mine(3)
+        for chain in ("polygon", "ethereum"):
+            for number in range(10):
+                await desk.monitor(address(number), chain=chain)
+                await desk.job(address(number), chain=chain)
+        for _ in range(3):
+            await desk.sweep()
+    jobs = await desk.jobs()
+    assert {job["status"] for job in jobs if job["chain"] == "ethereum"} == {"completed"}
+    assert {job["status"] for job in jobs if job["chain"] == "polygon"} == {"pending"}
+    assert [job["attempts"] for job in jobs if job["chain"] == "polygon"].count(0) >= 1, "and it is not asked in vain"
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------
