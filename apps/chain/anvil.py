@@ -131,3 +131,7 @@ class Anvil(Server):
 
     def _answers(self) -> bool:
         return bool(self.call("web3_clientVersion"))
+
+
+if __name__ == "__main__":
+    print(program())  # to be run by hand: $(python -m apps.chain.anvil) --block-time 1
