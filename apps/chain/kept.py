@@ -17,6 +17,8 @@ from .rpc import ChainError, ChainSlow, ChainUnavailable
 
 T = TypeVar("T")
 
+FAILED_FOR = 1.0  # seconds
+
 
 class Reorganised(ChainUnavailable):
     """Blocks were replaced while they were read: what was read is of two chains."""
@@ -151,7 +153,7 @@ def _broken(mine: dict[int, Kept[T]], first: int, last: int, parent: str | None,
 
 
 class Fresh(Generic[T]):
-    """One answer serves everybody who asks within `fresh_for` seconds, and so does one failure to have it.
+    """One answer serves everybody who asks within `fresh_for` seconds; a failure to have it does for a second at most.
 
     A node that cannot be asked is not asked in vain by the next thousand rows.
     """
@@ -171,7 +173,8 @@ class Fresh(Generic[T]):
 
     async def get(self) -> T:
         async with self._looking:
-            if self._elapsed() - self._looked >= self._fresh_for:
+            fresh_for = self._fresh_for if self._failure is None else min(self._fresh_for, FAILED_FOR)
+            if self._elapsed() - self._looked >= fresh_for:
                 self._failure = ChainSlow("the node did not answer in time")  # unless we get further than this
                 try:
                     self._found = await self._look()

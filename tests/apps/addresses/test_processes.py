@@ -439,6 +439,7 @@ def test_a_key_in_a_providers_url_appears_in_no_log(place: Town, database: Datab
         meddler.alter = lambda _, answers: 503 if len(meddler.asked_at) == 1 else answers
         url = meddler.url.replace("http://", "http://user:hunter2@")
         nodes = {"RECONCILIATION_PROVIDERS": f"ethereum={url}/v3/hunter3?key=hunter4", "TRUEUP_LOG_LEVEL": "debug"}
+        nodes["RECONCILIATION_TIP_FRESH_FOR"] = "0s"  # the second job asks again
         worker = place.start("worker", **WORKER, **nodes, RECONCILIATION_CONCURRENCY="1")
         wait_until(lambda: column(database, working, "status") == "completed", "one is done", timeout=SOON)
     assert "HTTP 503" in column(database, failing, "error")
