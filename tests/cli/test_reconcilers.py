@@ -94,6 +94,20 @@ def test_the_list_says_what_became_of_rows_and_that_some_are_in_quarantine(cli: 
     assert result.err == "1 row is in quarantine; see: trueup reconcilers quarantine list\n"
 
 
+def test_the_keys_that_wait_for_their_breaker_are_named(cli: Cli, query: Query) -> None:
+    cli("reconcilers", "run", "recover")
+    query(
+        "insert into trueup.reconciler_pauses (reconciler, key, paused_until)"
+        " values ('recover', 'bob', now() + interval '1 min'), ('recover', 'over', now() - interval '1 min')"
+    )
+    (line,) = [line for line in cli("reconcilers", "list").out.splitlines() if line.startswith("recover")]
+    assert "active, resting for bob" in line
+    (record,) = [each for each in json.loads(cli("reconcilers", "list", "--json").out) if each["name"] == "recover"]
+    assert record["paused_keys"] == ["bob"]
+    cli("reconcilers", "resume", "recover")
+    assert "bob" not in cli("reconcilers", "list").out
+
+
 def test_one_that_the_code_declares_no_more_is_told_apart(
     cli: Cli, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:

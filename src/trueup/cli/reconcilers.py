@@ -87,6 +87,8 @@ def state_text(record: dict[str, Any]) -> str:
         state = "never started"
     if record.get("last_error"):
         return f"failing: {record['last_error']}"
+    if record.get("paused_keys"):
+        state = f"{state}, resting for {', '.join(record['paused_keys'])}"
     return f"{state}: {record['note']}" if record["note"] and record["state"] != "active" else state
 
 
