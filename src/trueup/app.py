@@ -234,6 +234,7 @@ class App:
                 statement_timeout=self.settings.statement_timeout,
                 prepare=self.settings.prepare,
                 retire_after=self.settings.retire_after,
+                notify=self.settings.notify,
             )
             if self._embedded is not None:
                 self._store.migrate()  # nobody else looks after a server that is ours

@@ -154,3 +154,5 @@ class ResultTimeout(TrueupError):
 
 class DatabaseUnavailable(TrueupError):
     """PostgreSQL could not be reached, or went away."""
+
+    may_pass = False  # whether it may answer in a moment: it, or a pooler in front of it, starts or restarts

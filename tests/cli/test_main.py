@@ -77,3 +77,13 @@ def test_a_reader_that_goes_away_early_is_no_error_worth_a_word(start: Start) ->
     assert process.stderr is not None
     assert process.stderr.read() == ""
     assert process.wait(timeout=60) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [("postgresql://app:geheim@127.0.0.1:1/shop", True), ("postgresql://app@127.0.0.1:1/shop", False)],
+)
+def test_a_password_on_the_command_line_is_warned_about(bare_cli: Cli, url: str, warned: bool) -> None:
+    result = bare_cli("status", "--database-url", url)
+    assert ("process list" in result.err) is warned
+    assert "geheim" not in result.err

@@ -136,7 +136,7 @@ def test_a_number_or_queue_that_is_none_is_a_usage_error(cli: Cli, arguments: li
 
 
 def test_the_worker_does_not_start_without_its_database(start: Start) -> None:
-    process = start("worker", TRUEUP_DATABASE_URL="postgresql://app:geheim@127.0.0.1:1/shop")
+    process = start("worker", TRUEUP_DATABASE_URL="postgresql://app:geheim@127.0.0.1:1/shop", TRUEUP_START_WITHIN="0s")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
     assert err.startswith("error: cannot connect to postgresql://app:***@127.0.0.1:1/shop")

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.store.desk import Desk
 from tests.support.standby import Standby
@@ -208,3 +209,22 @@ async def test_an_older_worker_gets_terms_of_the_sequence_too(store: Store) -> N
     await desk.scalar("delete from trueup.leases returning 1")
     given.append(int(await desk.scalar(older)))
     assert given == sorted(set(given))
+
+
+async def test_a_server_that_does_not_tell_its_timeline_has_terms_all_the_same(empty_database_url: str) -> None:
+    """Some managed servers refuse it to everybody, others to those who are not superusers."""
+    role = f"clerk_{uuid4().hex}"
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        owner.execute(f"create role {role} login; grant create on database {owner.info.dbname} to {role}")
+        owner.execute("revoke execute on function pg_current_wal_insert_lsn() from public")
+        owner.execute("revoke execute on function pg_control_system() from public")
+    app = App(make_conninfo(empty_database_url, user=role))
+    try:
+        async with app:
+            app.store.migrate()
+            assert await terms(app.store) == (1, 1, 1)
+            await app.store.pool.fetch(b"update trueup.epoch set cluster = 'another'")
+            assert min(await terms(app.store)) >= EPOCH
+    finally:
+        with psycopg.connect(empty_database_url, autocommit=True) as owner:
+            owner.execute(f"drop owned by {role} cascade; drop role {role}")

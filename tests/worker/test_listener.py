@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,11 +14,12 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from tests.support.database import TestServer
+from tests.support.proxy import Proxy
 from tests.support.watching import Watched, until
 from trueup import App
 from trueup.events import JobCompleted, ListenUnavailable, NotificationIgnored, ServiceFailed
 from trueup.store.listen import UNREADABLE, Ear
-from trueup.store.load import Statements
+from trueup.store.load import Statements, names, source
 from trueup.worker.listener import parse_work
 
 HOSTILE = [
@@ -125,3 +128,52 @@ async def test_bytes_that_are_not_text_do_not_end_the_listening(server: TestServ
         await ear.close()
         with psycopg.connect(empty_database_url, autocommit=True) as owner:
             owner.execute("drop database any_bytes with (force)")
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = psycopg.AsyncConnection.connect
+    with Proxy.before(database_url) as proxy:
+
+        async def connected(**settings: Any) -> Any:
+            connection = await connect(**settings)
+            proxy.black_hole()
+            return connection
+
+        monkeypatch.setattr("trueup.store.listen.AsyncConnection.connect", connected)
+        ear = Ear(proxy.url(database_url), Statements("trueup"), timedelta(seconds=1))
+        ear._within = 0.5
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(ear.open()), 30)
+        await ear.close()
+
+
+# -- notify=false ----------------------------------------------------------------------------------------------------------------
+
+
+def test_without_notify_no_statement_sends_a_notification() -> None:
+    sending = [name for name in names() if "pg_notify" in source(name)]
+    assert len(sending) > 10
+    quiet = Statements("trueup", notify=False)
+    assert [name for name in sending if b"pg_notify" in quiet[name]] == []
+
+
+@pytest.mark.asyncio
+async def test_without_notify_work_is_done_by_polling(database_url: str) -> None:
+    app = App(database_url, notify=False, poll_without_listen="50ms")
+    watched = Watched(app)
+
+    @app.job
+    async def send(n: int) -> None: ...
+
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute("listen trueup_trueup")
+        async with app, app.worker():
+            await send.enqueue(1)
+            await send.enqueue_many((n,) for n in range(600))
+            await watched.seen(JobCompleted, count=601)
+            assert list(other.notifies(timeout=0)) == []
+            listening = "select count(*) from pg_stat_activity where application_name = 'trueup listen'"
+            assert other.execute(listening).fetchone() == (0,)

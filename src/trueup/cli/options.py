@@ -10,10 +10,15 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from trueup.cli.session import Session
+from trueup.dsn import mask
 
 P = ParamSpec("P")
 
 _PANEL = "Where"
+WARNING = (
+    "warning: --database-url has a password in it, which every user of this machine can read in the process list;"
+    " set TRUEUP_DATABASE_URL instead"
+)
 
 AppOption = Annotated[
     str | None,
@@ -61,6 +66,8 @@ def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[.
             given.pop("schema") or before.schema,
             given.pop("json"),
         )
+        if session.database_url is not None and mask(session.database_url) != session.database_url:
+            typer.echo(WARNING, err=True)
         command(session, **given)  # type: ignore[call-arg]
 
     common = inspect.signature(_common, eval_str=True).parameters.values()

@@ -57,8 +57,10 @@ def worker(
 
 
 async def _work(app: App, queues: Mapping[str, int | None] | None, concurrency: int | None, migrate: bool) -> None:
+    from trueup.worker.starting import patiently
+
     try:
-        store = await app.open()
+        store = await patiently(app.open, app.settings.start_within, app.events)
         if migrate:
             await asyncio.to_thread(store.migrate)
         worker = app.worker(queues=queues, concurrency=concurrency)

@@ -70,6 +70,9 @@ class Settings:
     poll_every: timedelta = setting("2s", duration("50ms", "5m"), "the longest idle poll while notifications arrive")
     poll_without_listen: timedelta = setting("500ms", duration("10ms", "5m"), "the longest idle poll without them")
     listen: bool = setting("true", BOOL, "wake up on notifications; needs a connection outside a transaction pooler")
+    notify: bool = setting(
+        "true", BOOL, "send notifications, which wake workers; false: neither send nor listen, so workers only poll"
+    )
     rescue_every: timedelta = setting("10s", duration("100ms", "1h"), "how often expired claims are looked for")
     prune_every: timedelta = setting("10m", duration("1s", "1d"), "how often old history is dropped")
     gather_for: timedelta = setting("2ms", duration("0s", "1s"), "how long finished jobs wait to be written together")
@@ -84,6 +87,9 @@ class Settings:
     reconcile: bool = setting("true", BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
     pool_size: int = setting("10", whole(1, 1000), "the most pooled connections of a process")
     connect_timeout: timedelta = setting("5s", duration("1s", "5m"), "how long a connection may take to be made")
+    start_within: timedelta = setting(
+        "15s", duration("0s", "1h"), "how long a worker that starts waits for a database that is restarting"
+    )
     statement_timeout: timedelta = setting(
         "30s", duration("100ms", "1d"), "how long one of trueup's statements may take"
     )

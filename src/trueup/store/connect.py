@@ -64,6 +64,33 @@ def may_pass(error: BaseException) -> bool:
     return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
 
 
+# What libpq, PostgreSQL and PgBouncer say to one who connects while a server or a pooler restarts. These errors have no SQLSTATE.
+RESTARTING = (
+    "Connection refused",
+    "Connection reset",
+    "No such file or directory",  # the socket of a server that is down
+    "server closed the connection",
+    "the database system is",  # starting up, shutting down, in recovery mode
+    "shutting down",
+    "server login has been failing",
+    "server_login_retry",
+    "too many",
+    "remaining connection slots",
+    "timeout expired",
+)
+REFUSING = ("authentication failed", "does not exist", "pg_hba.conf")  # PgBouncer repeats what its server has told it
+
+
+def restarts(error: BaseException) -> bool:
+    """Whether a connection could not be made for a reason that passes by itself. What is not known for sure does not."""
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return is_away(error)
+    text = str(error)
+    if any(phrase in text for phrase in REFUSING):
+        return False
+    return isinstance(error, ConnectionError) or any(phrase in text for phrase in RESTARTING)
+
+
 # The server has answered, and the connection is as good as before.
 TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)
 ANSWERED = (*TIMED_OUT, errors.DeadlockDetected, errors.SerializationFailure)

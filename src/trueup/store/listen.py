@@ -27,10 +27,18 @@ class Ear:
     def __init__(self, url: str, statements: Statements, connect_timeout: timedelta) -> None:
         self._settings = connection_settings(url, "listen", connect_timeout)
         self._statements = statements
+        self._within = 3 * connect_timeout.total_seconds() + PING_WITHIN  # two connections, and two statements
         self._connection: AsyncConnection[Any] | None = None
 
     async def open(self) -> bool:
-        """Listen. False when notifications do not reach us although the statements succeed."""
+        """Listen. False when notifications do not reach us although the statements succeed.
+
+        Raises TimeoutError when a server, or a pooler, takes the connection and then says nothing.
+        """
+        async with asyncio.timeout(self._within):
+            return await self._open()
+
+    async def _open(self) -> bool:
         connection = self._connection = await AsyncConnection.connect(**self._settings)
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             await connection.execute(ANY_BYTES)

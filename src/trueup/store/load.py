@@ -33,6 +33,8 @@ SHARED = (
 )
 NOW = sql.SQL("coalesce(%(now)s::timestamptz, pg_catalog.now())")
 
+NOTIFY, NOTHING = "pg_catalog.pg_notify(", "pg_catalog.textcat("
+
 # What looks like a call and is none of a function: syntax, and functions that the grammar itself looks for in pg_catalog.
 SYNTAX = frozenset(
     [
@@ -144,17 +146,23 @@ def compose(text: str, schema: str, **names: sql.Composable) -> str:
 class Statements:
     """The statements of one schema, composed once."""
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, *, notify: bool = True) -> None:
+        """Without `notify` no statement sends a notification."""
         self.schema = schema
+        self._notify = notify
         self.channel = f"trueup_{schema}"
         self._composed: dict[str, bytes] = {}
 
     def __getitem__(self, name: str) -> bytes:
         composed = self._composed.get(name)
         if composed is None:
-            composed = self._composed[name] = compose(source(name), self.schema).encode()
+            composed = self._composed[name] = self._quiet(compose(source(name), self.schema)).encode()
         return composed
 
     def compose(self, name: str, **names: sql.Composable) -> bytes:
         """A statement over tables whose names are made at run time (days of history)."""
-        return compose(source(name), self.schema, **names).encode()
+        return self._quiet(compose(source(name), self.schema, **names)).encode()
+
+    def _quiet(self, text: str) -> str:
+        """A function of the same arguments that does nothing stands in for the one that notifies."""
+        return text if self._notify else text.replace(NOTIFY, NOTHING)

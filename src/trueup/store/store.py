@@ -14,7 +14,7 @@ from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.store import loaders
 from trueup.store.callers import connection_of, connection_of_sync
-from trueup.store.connect import connection_settings, is_away, make_readable_sync
+from trueup.store.connect import connection_settings, is_away, make_readable_sync, restarts
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
@@ -49,6 +49,7 @@ class Store:
         statement_timeout: timedelta,
         prepare: str = "auto",
         retire_after: timedelta = timedelta(hours=1),
+        notify: bool = True,
     ) -> None:
         self.url = url
         self.events = events
@@ -57,7 +58,7 @@ class Store:
         self.connect_timeout = connect_timeout
         self.statement_timeout = statement_timeout
         self.prepare = prepare
-        self.statements = Statements(schema)
+        self.statements = Statements(schema, notify=notify)
         self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare)
         self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare)
         self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare)
@@ -158,4 +159,6 @@ def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
     """For people: that it cannot be reached, or that it was reached and refuses."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None and not is_away(error):
         return DatabaseUnavailable(f"the database at {mask(url)} refuses: {describe(error)}")
-    return DatabaseUnavailable(f"cannot connect to {mask(url)}: {describe(error)}")
+    raised = DatabaseUnavailable(f"cannot connect to {mask(url)}: {describe(error)}")
+    raised.may_pass = restarts(error)
+    return raised

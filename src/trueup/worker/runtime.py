@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import CodeType, TracebackType
@@ -60,6 +60,7 @@ from trueup.worker.rescuer import Rescuer
 from trueup.worker.rows.team import Team
 from trueup.worker.scanner import Scanner
 from trueup.worker.service import Service
+from trueup.worker.starting import patiently
 from trueup.worker.stopper import Stopper
 from trueup.worker.ticker import Ticker
 from trueup.worker.transactions import Port
@@ -249,7 +250,11 @@ class Worker:
         services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
         services.append(self.declarer)
         services += self.scanners.values()
-        return [*services, self.listener] if self.settings.listen else services
+        return [*services, self.listener] if self._listens else services
+
+    @property
+    def _listens(self) -> bool:
+        return self.settings.listen and self.settings.notify
 
     @property
     def trusted(self) -> bool:
@@ -270,16 +275,13 @@ class Worker:
     async def start(self) -> None:
         """Returns when the worker claims. Raises ConfigError or DatabaseUnavailable when it cannot begin."""
         self._loop = asyncio.get_running_loop()
-        await self.store.open()
+        await self._patiently(self.store.open)
         try:
             await self._serve_metrics()  # first: a port that is taken must not leave a worker behind that has begun
-            await self._prepare()
+            await self._patiently(self._prepare)
         except DatabaseUnavailable:
             await self.abandon()
             raise
-        except RETRYABLE as error:
-            await self.abandon()
-            raise unavailable(self.store.url, error) from None
         except BaseException:
             await self._stop_metrics()
             raise
@@ -288,6 +290,15 @@ class Worker:
             service.start()
         self.team.start()
         self._beat()
+
+    async def _patiently(self, start: Callable[[], Awaitable[None]]) -> None:
+        async def attempt() -> None:
+            try:
+                await start()
+            except RETRYABLE as error:
+                raise unavailable(self.store.url, error) from None
+
+        await patiently(attempt, self.settings.start_within, self.events, self._stop_requested.is_set)
 
     async def _prepare(self) -> None:
         await asyncio.to_thread(self.store.check_schema)
@@ -314,10 +325,13 @@ class Worker:
                 await line.open()
                 opened += 1
         except RETRYABLE as error:
-            needed = len(self._at_start) + 1 + self.settings.listen  # and one each for renewing and listening
+            needed = len(self._at_start) + 1 + self._listens  # and one each for renewing and listening
             parts = ", ".join(line.part for line in self._at_start)
+            why = unavailable(self.store.url, error)
+            if why.may_pass:
+                raise why from None
             raise DatabaseUnavailable(
-                f"{unavailable(self.store.url, error)}; a worker needs {needed} connections of its own at the same time, "
+                f"{why}; a worker needs {needed} connections of its own at the same time, "
                 f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
             ) from None
 

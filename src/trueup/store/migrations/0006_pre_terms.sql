@@ -11,9 +11,16 @@ create table {schema}.epoch (
   relation  oid not null
 ) with (fillfactor = 50);
 
+-- Null where that may not be asked: some managed servers refuse it. Their replicas share the storage, or are promoted without loss, and
+-- a restored copy is known by its cluster and the table's number.
 create function {schema}.timeline() returns bigint
-  language sql stable
+  language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
   return ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+exception when others then
+  return null;
+end $$;
 
 -- Which cluster this is. Where that may not be asked, dumps that are restored are still known by the table's number.
 create function {schema}.cluster() returns text
@@ -26,7 +33,7 @@ exception when others then
 end $$;
 
 insert into {schema}.epoch (lowest, timeline, cluster, relation)
-values (({schema}.timeline() - 1) << 40, {schema}.timeline(), {schema}.cluster(), '{schema}.epoch'::regclass);
+values ((coalesce({schema}.timeline(), 1) - 1) << 40, coalesce({schema}.timeline(), 1), {schema}.cluster(), '{schema}.epoch'::regclass);
 
 -- The least term a claim may mint. It is kept, and only grows: by the timelines that were passed, because a standby that lagged when
 -- it was promoted has forgotten the last terms. The first claim on a new timeline writes it down.
@@ -34,8 +41,7 @@ create or replace function {schema}.term_floor() returns bigint
   language plpgsql volatile parallel unsafe set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- {schema}.timeline(), which every claim would call
-  now_on bigint := ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+  now_on bigint := {schema}.timeline();
   known_on bigint;
   known bigint;
 begin
@@ -44,7 +50,7 @@ begin
     update {schema}.epoch set lowest = lowest + ((now_on - timeline) << 40), timeline = now_on where timeline < now_on;
     select lowest into known from {schema}.epoch;
   end if;
-  return coalesce(known, (now_on - 1) << 40);
+  return coalesce(known, (coalesce(now_on, 1) - 1) << 40);
 end $$;
 
 -- Called where a process begins to claim: is this still the database that terms were counted in? If not, they go on above all that
@@ -58,7 +64,7 @@ declare
 begin
   if exists (select from {schema}.epoch where cluster <> here or relation <> tableoid or timeline > now_on) then
     update {schema}.epoch
-       set lowest = lowest + ((greatest(now_on - timeline, 0) + 1) << 40), timeline = now_on, cluster = here, relation = tableoid
+       set lowest = lowest + ((greatest(now_on - timeline, 0) + 1) << 40), timeline = coalesce(now_on, timeline), cluster = here, relation = tableoid
      where cluster <> here or relation <> tableoid or timeline > now_on;
   end if;
 end $$;

@@ -12,7 +12,7 @@ declare
 begin
   if exists (select from {schema}.epoch where cluster <> here or relation <> tableoid or timeline > now_on) then
     update {schema}.epoch
-       set lowest = lowest + ((greatest(now_on - timeline, 0) + 1) << 40), timeline = now_on, cluster = here, relation = tableoid
+       set lowest = lowest + ((greatest(now_on - timeline, 0) + 1) << 40), timeline = coalesce(now_on, timeline), cluster = here, relation = tableoid
      where cluster <> here or relation <> tableoid or timeline > now_on;
   end if;
 end $function$;
@@ -45,8 +45,7 @@ CREATE OR REPLACE FUNCTION {schema}.term_floor()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 declare
-  -- {schema}.timeline(), which every claim would call
-  now_on bigint := ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+  now_on bigint := {schema}.timeline();
   known_on bigint;
   known bigint;
 begin
@@ -55,14 +54,20 @@ begin
     update {schema}.epoch set lowest = lowest + ((now_on - timeline) << 40), timeline = now_on where timeline < now_on;
     select lowest into known from {schema}.epoch;
   end if;
-  return coalesce(known, (now_on - 1) << 40);
+  return coalesce(known, (coalesce(now_on, 1) - 1) << 40);
 end $function$;
 
 CREATE OR REPLACE FUNCTION {schema}.timeline()
  RETURNS bigint
- LANGUAGE sql
+ LANGUAGE plpgsql
  STABLE
-RETURN ((('x'::text || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)))::bit(32))::bigint;
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+begin
+  return ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+exception when others then
+  return null;
+end $function$;
 
 create sequence {schema}.lease_terms;
 

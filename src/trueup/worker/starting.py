@@ -1,0 +1,46 @@
+"""A worker that starts while PostgreSQL, or the pooler in front of it, restarts: it waits for it, but not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from trueup.clock import elapsed
+from trueup.errors import DatabaseUnavailable
+from trueup.events import DatabaseLost, DatabaseRestored, Events
+
+T = TypeVar("T")
+
+PART = "start"
+FIRST_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds between tries
+
+
+async def patiently(
+    start: Callable[[], Awaitable[T]],
+    within: timedelta,
+    events: Events,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> T:
+    """The result of `start`, which is tried again for `within` while the database is away.
+
+    Raises DatabaseUnavailable when the time is up, and at once for what does not pass by itself: a wrong password, say.
+    """
+    began, pause, away = elapsed(), FIRST_PAUSE, False
+    while True:
+        try:
+            result = await start()
+        except DatabaseUnavailable as error:
+            if not error.may_pass or stop_requested() or elapsed() + pause > began + within.total_seconds():
+                raise
+            if not away:
+                away = True
+                events.emit(DatabaseLost(PART, str(error)))
+        else:
+            if away:
+                events.emit(DatabaseRestored(PART, round(elapsed() - began, 3)))
+            return result
+        await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+        pause = min(2 * pause, MAX_PAUSE)
