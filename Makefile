@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo addresses payments wallpapers pulse test test-fast test-dev lint format types docs reference bench chaos lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev lint format types docs reference bench chaos lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +30,12 @@ wallpapers: setup ## uploads interrupted at every step, storage that goes away, 
 
 pulse: setup ## a cron suite under Redis locks: a holder is killed, Redis restarts, and every tick ran once (SECONDS_OF_TRAFFIC=60)
 	@$(BIN)/python -m apps.pulse demo --seconds $${SECONDS_OF_TRAFFIC:-60}
+
+apps: setup ## all five demos, one after the other; fails unless every proof holds (SECONDS_OF_TRAFFIC=60)
+	@failed=; for each in demo addresses payments wallpapers pulse; do \
+	  echo "== $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "The proof does not hold:$$failed"; exit 1; fi; echo "All five proofs hold."
 
 # The tests start hundreds of processes: what one has compiled, none of the others should have to. Options of the interpreter do not
 # reach the processes that pytest starts; variables do. Development mode as a whole costs an eighth more time (decision 0049).

@@ -85,8 +85,10 @@ def _serve_sink(host: str, port: int, secret: str | None) -> int:
     if secret is None and not is_loopback(host):
         raise ConfigError(f"host {host}: other machines could reach the sink; give --secret, or serve on 127.0.0.1")
 
+    rules = Rules(hosts=[host, *Rules.from_environment().hosts])  # it has no login: its secret is in the signatures
+
     async def serve() -> int:
-        server = Server("birthdays sink", make_sink(Sink(secret)), nothing_down, Rules(hosts=[host]), host, port)
+        server = Server("birthdays sink", make_sink(Sink(secret)), nothing_down, rules, host, port)
         return await server.run_until_stopped()
 
     return asyncio.run(serve())

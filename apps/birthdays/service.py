@@ -138,6 +138,7 @@ def build(config: Config, app: App | None = None) -> Service:
         failed=failed,
         exhausted=given_up,
         pause_after=5,
+        pause_on="any",  # a receiver that refuses message after message is at fault, not they are
         pause_for=config.pause_for,
     )
     async def send_birthday_message(event: Event, *, ctx: Context) -> Again | Delete | None:
@@ -152,7 +153,7 @@ def build(config: Config, app: App | None = None) -> Service:
         try:
             await send(hook, user, str(event.id))
         except DeliveryPostponed as postponed:
-            return Again(postponed.after)
+            return Again(postponed.after, everybody=True)  # it is the receiver that asks, not this message
         sent_at = app.clock.now() or began_at + timedelta(seconds=time.monotonic() - began)
         sent = To("COMPLETED", executed_at=sent_at, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
         async with ctx.transaction(sent) as tx:

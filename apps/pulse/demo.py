@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from psycopg.conninfo import make_conninfo
+
 from apps.servers.valkey import Valkey
 from trueup import App
 
 from . import database
 from .books import COUNTS, balance
+from .check import check
 from .config import Config
 from .plan import HEALTH_CHECK, JOBS
 from .seed import Size, fill
@@ -80,7 +83,7 @@ class Demo:
         with self._fleet(workers):
             await self._fill(FIRST)
             await self._resume()
-            self._began = time.monotonic()
+            seconds += int(time.monotonic() - self._began)  # it took that long to start
             await self._traffic(until=seconds / 3)
             await self._kill_the_holder()
             await self._traffic(until=seconds * 2 / 3)
@@ -91,9 +94,20 @@ class Demo:
             settled = await self._settle()
         books = await balance(self._app, self._redis.keys())
         books.check(settled, f"not all was done within {SETTLE_WITHIN:g} s")
+        independently = await self._check_independently()
+        for wrong in independently:
+            books.check(False, f"independently: {wrong}")
         await self._service.close()
         print(books.line)
+        if not independently:
+            print("An independent check of tables and Redis agrees: nothing is lost, doubled or stuck.")
         return 1 if books.wrong else 0
+
+    async def _check_independently(self) -> list[str]:
+        """By code that shares nothing with the application."""
+        async with self._app.transaction() as tx:
+            url = make_conninfo(**tx.info.get_parameters(), password=tx.info.password or None)
+        return await asyncio.to_thread(check, url, self._redis.url)
 
     # -- the fleet ------------------------------------------------------------------------------------------------------
 

@@ -153,3 +153,7 @@ create table if not exists runs (
   primary key (job, tick, term)
 );
 create index if not exists runs_latest on runs (job, began_at);
+
+-- For people: who is briefed when, on their own clocks.
+create or replace view briefing_hours as
+select id as user_id, name, timezone, briefing_hour from users order by id;

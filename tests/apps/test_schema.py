@@ -10,7 +10,7 @@ from apps.addresses import books
 from apps.birthdays import people
 from apps.pulse import database
 from apps.wallpapers import rows
-from trueup import App
+from trueup import App, ConfigError
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,3 +45,14 @@ async def test_another_schema_is_applied(app: App) -> None:
         await people.make_tables(tx)
         cursor = await tx.execute("select to_regclass('events_due') is not null")
         assert await cursor.fetchone() == (True,)
+
+
+@pytest.mark.parametrize(("first", "second"), [("birthdays", "pulse"), ("pulse", "birthdays")])
+async def test_a_database_with_another_applications_tables_is_refused_in_words(
+    app: App, first: str, second: str
+) -> None:
+    async with app.transaction() as tx:
+        await MAKERS[first][0](tx)
+    with pytest.raises(ConfigError, match="give each a database of its own"):
+        async with app.transaction() as tx:
+            await MAKERS[second][0](tx)

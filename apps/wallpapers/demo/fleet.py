@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-START_WITHIN = 30.0  # seconds
+START_WITHIN = 90.0  # seconds; a few, but the machine may be busy
 STOP_WITHIN = 20.0
 TAIL = 15  # lines of a log
 ROOT = Path(__file__).parents[3]

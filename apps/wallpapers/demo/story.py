@@ -14,9 +14,11 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from nats.errors import Error as NatsError
+from psycopg.conninfo import make_conninfo
 
 from apps.servers.nats import NatsServer
 from apps.servers.seaweed import Seaweed
+from apps.wallpapers.check import Checked, check
 from apps.wallpapers.config import Config
 from apps.wallpapers.orphans import ORPHANED_OBJECTS
 from apps.wallpapers.service import Service, build
@@ -109,7 +111,7 @@ def _serve(environment: dict[str, str], directory: Path, stack: AsyncExitStack) 
     api.start()
     stack.callback(api.stop)
     url = f"http://127.0.0.1:{port}"
-    wait_for(api, f"{url}/health")
+    wait_for(api, f"{url}/healthz")
     return url
 
 
@@ -127,7 +129,7 @@ class Story:
             tasks.create_task(self._watch())
             tasks.create_task(self._misfortunes())
         broken = sum(count for kind, count in traffic.begun.items() if kind.startswith(("without", "object", "intent")))
-        self._say(f"{traffic.begun.total()} uploads were begun, {broken} of them broke off; the sweeps see to the rest")
+        self._say(f"{traffic.uploads} uploads were begun, {broken} of them broke off; the sweeps see to the rest")
         return await self._settle(traffic)
 
     def _hurry(self) -> None:
@@ -170,22 +172,34 @@ class Story:
             self._say(str(books))
             wrong = books.wrong(traffic.planned)
             if not wrong or time.monotonic() > deadline:
-                return self._conclude(books, wrong)
+                return await self._conclude(traffic, books, wrong)
             if books.settled:
                 await self._service.app.reconcilers.run(ORPHANED_OBJECTS)
             await asyncio.sleep(2)
 
-    def _conclude(self, books: Books, wrong: list[str]) -> int:
+    async def _conclude(self, traffic: Traffic, books: Books, wrong: list[str]) -> int:
+        checked = await self._checked()
+        wrong += [f"independently: {each}" for each in checked.wrong]
         wrong += [f"{part.name} has ended:\n{part.said()}" for part in self._fleet if not part.alive]
         if wrong:
             print("The books do NOT balance: " + "; ".join(wrong))
             return 1
-        count = len(books.announced)
+        begun, failed, uploaded = traffic.uploads, books.states.get("failed", 0), len(books.announced)
+        nothing = traffic.came_to_nothing
         print(
-            f"The books balance: {books.states.get('failed', 0)} failed for a known reason, {count} uploaded = "
-            f"{len(books.objects)} objects, each with its row = {len(books.messages)} messages in the stream, each once."
+            f"The books balance: {begun} uploads = {uploaded} uploaded + {failed} failed for a known reason + {nothing} of which"
+            f" nothing was to be left; {uploaded} uploaded = {len(books.objects)} objects = {len(books.messages)} messages.\n"
+            f"An independent check agrees: {checked.objects} objects with the bytes of their rows, {checked.messages} events,"
+            " each once; nothing is lost, doubled or stuck."
         )
-        return 0
+        return 0 if begun == uploaded + failed + nothing else 1
+
+    async def _checked(self) -> Checked:
+        """By code that shares nothing with the application."""
+        async with self._service.app.transaction() as tx:
+            database = make_conninfo(**tx.info.get_parameters(), password=tx.info.password or None)
+        config, s3 = self._service.config, self._seaweed.environment()
+        return await asyncio.to_thread(check, database, s3, config.storage.bucket, self._nats.url, config.stream)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -44,6 +44,16 @@ class Traffic:
             (4, self.object_only),
         ]
 
+    @property
+    def uploads(self) -> int:
+        """How many were begun: the same picture sent twice is two."""
+        return self.begun.total() + self.begun["duplicate"]
+
+    @property
+    def came_to_nothing(self) -> int:
+        """Videos that were refused, intents without an upload, and objects without a row."""
+        return sum(self.begun[kind] for kind in ("rejected", "intent_only", "object_only"))
+
     async def aclose(self) -> None:
         await self._http.aclose()
 

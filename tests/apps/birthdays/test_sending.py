@@ -153,6 +153,42 @@ async def test_a_receiver_that_would_refuse_any_message_buries_none(
     assert sorted(await desk.states()) == [(2026, "COMPLETED")] * waiting + [(2027, "PENDING")] * waiting
 
 
+async def test_a_receiver_that_refuses_message_after_message_buries_no_backlog(desk: Desk, clock: ManualClock) -> None:
+    """Whatever it says: nobody can tell beforehand what a broken receiver answers."""
+    for number in range(60):
+        await desk.due(f"user {number}", minutes=number)
+    desk.receiver.answer = lambda message: 400
+    for _ in range(30):
+        await desk.sweep()
+        clock.advance(minutes=1)
+    dead = [status for _, status in await desk.states()].count("DEAD")
+    assert 5 <= dead < 25, "the first, and one for each time it was asked whether it is well again"
+    desk.receiver.answer = lambda message: 200
+    for _ in range(20):
+        await desk.sweep()
+        clock.advance(minutes=1)
+    states = [status for year, status in await desk.states() if year == 2026]
+    assert (states.count("DEAD"), states.count("COMPLETED")) == (dead, 60 - dead)
+
+
+async def test_retry_after_is_heeded_for_every_message(desk: Desk, clock: ManualClock) -> None:
+    for number in range(40):
+        await desk.due(f"user {number}", minutes=number)
+    desk.receiver.answer = lambda message: says(429, Retry_After="300")
+    await desk.sweep()
+    asked = len(desk.receiver.received)
+    assert asked <= desk.service.config.concurrency, "those that were on their way"
+    clock.advance(minutes=4)
+    await desk.sweep()
+    assert len(desk.receiver.received) == asked
+    desk.receiver.answer = lambda message: 200
+    for _ in range(4):
+        clock.advance(minutes=2)
+        await desk.sweep()
+    assert [status for year, status in await desk.states() if year == 2026] == ["COMPLETED"] * 40
+    assert {event["attempts"] for event in await desk.events() if event["status"] == "COMPLETED"} == {1}
+
+
 async def test_executed_is_when_it_was_sent_and_not_when_it_was_begun(desk: Desk, clock: ManualClock) -> None:
     await desk.due()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import REGISTRY
 from psycopg import AsyncConnection
 
+from apps.pulse.check import check
 from apps.pulse.constants import DEFAULT_BRIEFING_HOUR
 from apps.pulse.plan import BRIEFING_GENERATION, CHECKPOINT_REMINDER, CONVERSATION_CLEANUP, HEALTH_CHECK, JOBS
 from apps.servers.valkey import Valkey
@@ -316,3 +318,31 @@ async def test_every_job_says_what_it_has_found_and_counts_what_it_has_done(
 
 def counted(job: str) -> float:
     return REGISTRY.get_sample_value("pulse_items_total", {"job": job, "outcome": "succeeded"}) or 0.0
+
+
+# -- the independent check --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "wrong"),
+    [
+        ("insert into projects (name) values ('forgotten')", "1 active projects were never checked"),
+        ("delete from reminders", "1 checkpoints were not reminded of"),
+        ("insert into runs select job, tick, attempt, term + 1, instance, began_at, ended_at from runs where job = 'health-check'",
+         "1 ticks were run to their end twice"),
+        ("insert into messages (conversation_id, body, created_at) select id, 'm', '2020-01-01' from conversations",
+         "1 old messages are left"),
+    ],
+)  # fmt: skip
+async def test_the_independent_check_sees_what_is_wrong(
+    office: Office, database_url: str, redis: Valkey, damage: str, wrong: str
+) -> None:
+    office.clock.advance(seconds=(datetime.now(UTC) - office.clock.now()).total_seconds())
+    await office.do("insert into users (name, briefing_hour) values ('Zoë', 0)")
+    await office.do("insert into conversations (user_id) select id from users")
+    await checkpoint(office, 1)
+    for job in JOBS:
+        await office.run(job)
+    assert await asyncio.to_thread(check, database_url, redis.url) == []
+    await office.do(damage)
+    assert wrong in await asyncio.to_thread(check, database_url, redis.url)

@@ -1,0 +1,92 @@
+"""An independent check of the application's books: plain SQL, and the bucket and the stream as anybody else sees them.
+
+It shares no code with the application. What there must be is told by the rows; whether it is there is told by S3 and by NATS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import nats
+import psycopg
+from botocore.config import Config
+from botocore.session import get_session
+
+ROWS = """
+select id, upload_state, content_hash, storage_key, file_size_bytes from wallpapers where upload_state in ('processing', 'completed')
+"""
+STUCK = "select count(*) from wallpapers where upload_state in ('initiated', 'uploading', 'stored')"
+DOUBLED = """
+select count(*) from (select from wallpapers where upload_state in ('stored', 'processing', 'completed')
+ group by user_id, content_hash having count(*) > 1) as d
+"""
+UNEXPLAINED = "select count(*) from wallpapers where upload_state = 'failed' and coalesce(processing_error, '') = ''"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`wrong` is empty when nothing is lost, doubled or stuck."""
+
+    uploaded: int
+    objects: int
+    messages: int
+    wrong: list[str]
+
+
+def check(database: str, s3: dict[str, str], bucket: str, nats_url: str, stream: str) -> Checked:
+    with psycopg.connect(database) as connection:
+        rows = connection.execute(ROWS).fetchall()
+        counts = [int(connection.execute(each).fetchall()[0][0]) for each in (STUCK, DOUBLED, UNEXPLAINED)]
+    objects = _objects(s3, bucket)
+    messages = asyncio.run(_messages(nats_url, stream))
+    expected = {key: (size, digest) for _, _, digest, key, size in rows}
+    announced = Counter(message["wallpaper_id"] for message in messages)
+    hashes = {message["wallpaper_id"]: message["content_hash"] for message in messages}
+    found = {
+        "rows are stuck": counts[0],
+        "pictures are there twice": counts[1],
+        "failed rows do not say why": counts[2],
+        "rows have no object with their bytes": sum(objects.get(key) != is_so for key, is_so in expected.items()),
+        "objects belong to no row": len(objects.keys() - expected.keys()),
+        "rows were never announced": len({row[0] for row in rows} - announced.keys()),
+        "events are about no row": len(announced.keys() - {row[0] for row in rows}),
+        "events were published twice": sum(count > 1 for count in announced.values()),
+        "events are about another picture": sum(hashes.get(row[0], row[2]) != row[2] for row in rows),
+    }
+    wrong = [f"{count} {what}" for what, count in found.items() if count]
+    return Checked(len(rows), len(objects), len(messages), wrong)
+
+
+def _objects(s3: dict[str, str], bucket: str) -> dict[str, tuple[int, str]]:
+    """Size and hash of every object, from its bytes."""
+    client: Any = get_session().create_client(
+        "s3",
+        endpoint_url=s3["S3_ENDPOINT_URL"],
+        aws_access_key_id=s3["S3_ACCESS_KEY_ID"],
+        aws_secret_access_key=s3["S3_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+        config=Config(s3={"addressing_style": "path"}),
+    )
+    try:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        keys = [each["Key"] for page in pages for each in page.get("Contents", [])]
+        bodies = ((key, client.get_object(Bucket=bucket, Key=key)["Body"].read()) for key in keys)
+        return {key: (len(body), hashlib.sha256(body).hexdigest()) for key, body in bodies}
+    finally:
+        client.close()
+
+
+async def _messages(url: str, stream: str) -> list[dict[str, Any]]:
+    client = await nats.connect(url)
+    try:
+        jetstream = client.jetstream()
+        state = (await jetstream.stream_info(stream)).state
+        sequences = range(state.first_seq, state.last_seq + 1) if state.messages else ()
+        return [json.loads((await jetstream.get_msg(stream, number)).data or b"{}") for number in sequences]
+    finally:
+        await client.close()
