@@ -171,12 +171,12 @@ def _register_reconciler(app: App, config: Config, reconciliation: Reconciliatio
     table = app.table("reconciliation_jobs", key="id", state="status", version="version")
 
     def failed(_: Job, failed: Failed) -> To:
-        return To("pending", attempts=failed.attempt, error=failed.message)
+        return To("pending", attempts=failed.attempt, error=_words(failed))
 
     def given_up(job: Job, failed: Failed) -> To:
         facts = {"job": job.id, "address": job.address, "chain": job.chain, "attempts": failed.attempt}
-        log.error("Reconciliation given up", extra={**facts, "error": failed.message})
-        return To("failed", attempts=failed.attempt, error=failed.message)
+        log.error("Reconciliation given up", extra={**facts, "error": _words(failed)})
+        return To("failed", attempts=failed.attempt, error=_words(failed))
 
     @table.reconcile(
         "pending",
@@ -198,6 +198,12 @@ def _register_reconciler(app: App, config: Config, reconciliation: Reconciliatio
     )
     async def reconcile_address(job: Job, *, ctx: Context) -> Again | None:
         return await reconciliation.run(job, ctx)
+
+
+def _words(failed: Failed) -> str:
+    """The error as people read it, without the module that its type is in."""
+    kind, _, said = failed.message.partition(": ")
+    return f"{kind.rpartition('.')[2]}: {said}"
 
 
 def _register_purges(app: App, config: Config) -> None:

@@ -113,6 +113,7 @@ async def test_a_known_payment_that_a_node_shows_nowhere_is_asked_for_by_name_be
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["batch limit", "slow"])
 async def test_a_node_that_answers_only_little_at_a_time_is_asked_for_little(
     open_desk: OpenDesk, hostile: Hostile, mode: str

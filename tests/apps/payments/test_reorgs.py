@@ -103,6 +103,7 @@ async def test_a_reorganisation_deeper_than_what_is_read_each_time_is_found(desk
     assert await desk.status(other) == "confirmed", "although it is in a block that had been read without it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [80, 300])
 @pytest.mark.parametrize("age", [0, 190])
 async def test_a_deep_reorganisation_leaves_nothing_confirmed_without_money(desk: Desk, depth: int, age: int) -> None:
