@@ -589,3 +589,88 @@ async def test_quarantine_of_names_that_are_none(shop: App) -> None:
             await work
     with pytest.raises(NotFound, match="nothing is known about such a row"):
         await shop.reconcilers.quarantined_row("recover", "7")
+
+
+# -- forgetting -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["resting", "quarantined", "discarded"])
+async def test_a_removed_reconciler_is_forgotten_with_all_that_is_known(shop: App, query: Query, state: str) -> None:
+    told: list[Event] = []
+    shop.events.subscribe(told.append, RowsFreed)
+    await shop.reconcilers.run("recover")
+    query("update trueup.rows set state = %s where reconciler = 'recover'", state)
+    known = query("select count(*) from trueup.rows where reconciler = 'recover'")[0][0]
+    before = query("select string_agg(p::text || p.xmin::text, ',' order by id) from papers as p")
+    assert known
+    assert await shop.reconcilers.forget("recover") == known
+    assert told == [RowsFreed("recover", known, "forgotten")]
+    for table in ("rows where reconciler", "reconcilers where name", "sweeps where reconciler"):
+        assert query(f"select count(*) from trueup.{table} = 'recover'") == [(0,)]
+    assert query("select string_agg(p::text || p.xmin::text, ',' order by id) from papers as p") == before
+    assert query("select count(*) from trueup.reconcilers where name <> 'recover'") == [(0,)]
+    with pytest.raises(NotFound, match="no reconciler is called 'recovr'"):
+        await shop.reconcilers.forget("recovr")
+
+
+async def test_what_a_living_worker_declares_or_holds_is_not_forgotten(shop: App, query: Query) -> None:
+    async with shop.worker():
+        await until(lambda: query("select count(*) from trueup.declarations where 'recover' = any(reconcilers)")[0][0])
+        with pytest.raises(ConfigError, match="declared by a living worker"):
+            await shop.reconcilers.forget("recover")
+        (listed,) = [each for each in await shop.reconcilers.list() if each["name"] == "recover"]
+        assert listed["declared_by_worker"] is True
+    query(
+        "insert into trueup.rows (reconciler, key, state, due_at, holder, term, attempt, claimed_at, changed_at)"
+        " values ('recover', 'x', 'held', now() + interval '1 h', gen_random_uuid(), 1, 1, now(), now())"
+    )
+    with pytest.raises(ConfigError, match="1 rows are held by somebody"):
+        await shop.reconcilers.forget("recover")
+    query("update trueup.rows set due_at = now() - interval '1 s' where key = 'x'")
+    assert await shop.reconcilers.forget("recover") >= 1
+
+
+async def test_people_are_told_of_rows_whose_reconciler_no_living_worker_declares(shop: App, query: Query) -> None:
+    await shop.reconcilers.run("recover")
+    query(
+        "insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)"
+        " select 'renamed', n::text, 'quarantined', 'infinity', n, 1, now(), now() from generate_series(1, 3) as n"
+    )
+    assert (await shop.reconcilers.summary())["undeclared"] == {}, "while no worker lives, nobody can tell"
+    assert [each["declared_by_worker"] for each in await shop.reconcilers.list() if each["name"] == "renamed"] == [None]
+    async with shop.worker():
+        await until(lambda: query("select count(*) from trueup.declarations where 'recover' = any(reconcilers)")[0][0])
+        assert (await shop.reconcilers.summary())["undeclared"] == {"renamed": 3}
+        listed = {each["name"]: each["declared_by_worker"] for each in await shop.reconcilers.list()}
+        assert (listed["renamed"], listed["recover"]) == (False, True)
+        query("update trueup.workers set declaration = null")  # a worker of an older release does not say
+        assert (await shop.reconcilers.summary())["undeclared"] == {}
+
+
+@pytest.mark.parametrize("last", ["live", "shadow"])
+async def test_shadow_mode_leaves_nothing_behind_when_it_goes_live(database_url: str, query: Query, last: str) -> None:
+    query(TABLES)
+
+    def declared(mode: str) -> App:
+        app = App(database_url)
+        papers = app.table("papers", key="id", state="state", changed_at="changed_at")
+
+        @papers.reconcile(
+            "uploading", stale_for="10m", revisit="1h", mode=mode, name="recover", retry=Retry(max_attempts=1)
+        )
+        async def recover(paper: Row) -> To:
+            if mode == "shadow" and paper["id"] % 2:
+                raise ConnectionError("refused")
+            return To("stored")
+
+        return app
+
+    async with declared("shadow") as shadow:
+        await shadow.reconcilers.run("recover")
+        assert await shadow.reconcilers.count_known("recover") == 10
+        assert await shadow.reconcilers.count_quarantined("recover") == 5
+    async with declared(last) as app:
+        run = await app.reconcilers.run("recover")
+        left = 10 if last == "shadow" else 0
+        assert run.outcomes["changed"] == 10 - left
+        assert await app.reconcilers.count_known("recover") == left

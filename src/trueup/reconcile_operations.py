@@ -64,7 +64,8 @@ class ReconcileOperations:
     async def list(self) -> Records:
         """All reconcilers and scans by name, those that the code declares and those that only the database knows.
 
-        `declared_here` says whether this App declares it (None: no telling), `known` whether any worker ever started with it.
+        `declared_here` says whether this App declares it, `declared_by_worker` whether a living worker does (None: no telling),
+        `known` whether any worker ever started with it.
         `state` is active, paused or resting; of a scan active, running or failing.
         """
         stored = {each["name"]: each for each in await self._views.reconcilers(LATELY.total_seconds())}
@@ -136,6 +137,7 @@ class ReconcileOperations:
             "paused_keys": stored.get("paused_keys") or [],
             "known": stored.get("declared_at") is not None,
             "declared_here": self._is_here(here),
+            "declared_by_worker": stored.get("declared_by_worker"),
             "declared_at": stored.get("declared_at"),
             "last_swept_at": stored.get("last_swept_at"),
             "last_error": stored.get("last_error"),
@@ -163,6 +165,7 @@ class ReconcileOperations:
             "note": stored.get("error"),
             "known": known,
             "declared_here": self._is_here(here),
+            "declared_by_worker": None,
             "last_swept_at": stored.get("finished_at"),
             "next_due_at": stored.get("due_at"),
             **dict.fromkeys(("held", "resting", "quarantined", "discarded"), 0),
@@ -261,7 +264,7 @@ class ReconcileOperations:
         """
         declared = self._declared.get(name)
         if declared is not None and await self._stored(name) is None:
-            await self._rows.put(name, str(declared.selection.table), declared.declared())
+            await self._rows.put(name, declared.selection.table, declared.declared())
         if not await self._set(name, "paused", reason):
             return False
         self._events.emit(ReconcilerPaused(name, reason, 0.0))
@@ -282,6 +285,42 @@ class ReconcileOperations:
         if name in await self._names():
             raise ConfigError(f"scan {name!r}: scans cannot be paused; take it out of the code, or lengthen its every=")
         raise await self._no_such(name)
+
+    # -- forgetting ---------------------------------------------------------------------------------------------------
+
+    async def forget(self, name: str, progress: Callable[[int], None] | None = None) -> int:
+        """Forget a reconciler that was removed or renamed: its rests, attempts, quarantine, sweeps. Returns how many rows it knew.
+
+        Rows of the table are not touched. Raises ConfigError while a living worker declares it or holds rows for it.
+        """
+        await self._known(name)
+        workers = await self._rows.declared_by(name)
+        if workers:
+            raise ConfigError(
+                f"reconciler {name!r} is declared by a living worker ({', '.join(workers[:FEW])}); "
+                "remove it from the code and restart the workers first"
+            )
+        total, (gone, held) = 0, await self._rows.forget_rows(name, PAGE)
+        while gone:
+            total += gone
+            if progress is not None:
+                progress(gone)
+            gone, held = await self._rows.forget_rows(name, PAGE)
+        if held:
+            raise ConfigError(
+                f"reconciler {name!r}: {held:,} rows are held by somebody who works on them; {total:,} others were forgotten; "
+                "stop the workers that have it, and forget it again"
+            )
+        await self._rows.forget(name)
+        if total:
+            self._events.emit(RowsFreed(name, total, "forgotten"))
+        return total
+
+    async def count_known(self, name: str) -> int:
+        """About how many rows something is known."""
+        await self._known(name)
+        stored = await self._views.reconcilers(LATELY.total_seconds(), name)
+        return sum(stored[0][state] for state in ("held", "resting", "quarantined", "discarded")) if stored else 0
 
     # -- quarantine ---------------------------------------------------------------------------------------------------
 

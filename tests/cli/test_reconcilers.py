@@ -343,3 +343,18 @@ def test_a_run_with_refused_rows_takes_the_others_and_prints_no_traceback(cli: C
     result = cli("reconcilers", "run", "move-papers-trial")
     assert (result.code, "Traceback" in result.err) == (2, False)
     assert "PostgreSQL refuses the statement: not this one (SQLSTATE P0001)" in result.err
+
+
+def test_a_removed_reconciler_is_forgotten(cli: Cli, query: Query) -> None:
+    query(
+        "insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)"
+        " select 'renamed', n::text, 'quarantined', 'infinity', n, 1, now(), now() from generate_series(1, 3) as n"
+    )
+    query(
+        "insert into trueup.reconcilers (name, place, declared, declared_at) values ('renamed', 'papers', '{}', now())"
+    )
+    forgotten = cli("reconcilers", "forget", "renamed", "--yes")
+    assert "forgot reconciler renamed, and what was known about 3 rows" in forgotten.out
+    assert "renamed" not in cli("reconcilers", "list").out
+    again = cli("reconcilers", "forget", "renamed", "--json", "--yes")
+    assert "no reconciler is called 'renamed'" in again.err

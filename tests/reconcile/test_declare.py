@@ -121,3 +121,13 @@ def test_two_reconcilers_of_a_table_may_not_share_a_working_state() -> None:
     app.table("others", key="id", state="state").reconcile("new", claimed_as="busy", name="elsewhere")(lambda row: None)
     with pytest.raises(ConfigError, match="'two': claimed_as='busy' is that of 'one'"):
         table.reconcile("old", due_at="due_at", claimed_as="busy", name="two")(lambda row: None)
+
+
+def test_working_state_is_another_name_for_claimed_as(app: App) -> None:
+    table = app.table("t", key="id", state="state")
+    table.reconcile("new", working_state="busy", name="one")(lambda row: None)
+    declared = app._reconcilers.get("one")
+    assert declared is not None
+    assert declared.selection.claimed_as == "busy"
+    with pytest.raises(ConfigError, match="working_state= and claimed_as= are the same; give one of them"):
+        table.reconcile("new", working_state="a", claimed_as="a", name="two")(lambda row: None)

@@ -36,10 +36,12 @@ def test_what_is_not_said_has_a_default() -> None:
     assert not plain.run_at_start
 
 
-def test_the_slower_of_rate_and_canary_holds() -> None:
-    assert made(rate="50/s", canary="1/m").rate == Rate.parse("1/m")
-    assert made(rate="1/m", canary="50/s").rate == Rate.parse("1/m")
-    assert made(canary="5/s").lane == "rows:fix"
+def test_the_slower_of_rate_and_canary_holds_and_canary_is_said_to_go() -> None:
+    with pytest.deprecated_call(match="canary= is nothing but a second rate"):
+        assert made(rate="50/s", canary="1/m").rate == Rate.parse("1/m")
+    with pytest.deprecated_call():
+        assert made(rate="1/m", canary="50/s").rate == Rate.parse("1/m")
+    assert made(rate="5/s").lane == "rows:fix"
 
 
 @pytest.mark.parametrize(

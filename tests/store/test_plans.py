@@ -104,6 +104,9 @@ class Explainer:
         assert row is not None
         return row[0]  # type: ignore[no-any-return]
 
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        return await self.fetch(query, params)
+
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         async with self._connection.transaction():
             await self._connection.execute(steer)

@@ -19,8 +19,9 @@ from trueup.reconcile.outcome import Delete, To
 from trueup.store.guard import index_ddl
 from trueup.store.load import names, source
 from trueup.store.purges import Purges
-from trueup.store.rows import Rows
+from trueup.store.rows import LEAST_WINDOW, Rows
 from trueup.store.store import Store
+from trueup.store.tables import signed
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -133,7 +134,20 @@ async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
         return await explained(desk, rows._steer, query, params)
     order = await desk.scalar("select changed_at::text from t where id = %s", after)
     place = {"after_order": order, "after_1": str(after)}
-    return await explained(desk, rows._steer, rows._claim_fresh("with"), {**params, **place})
+    return await explained(desk, rows._steer, rows.made.claim_fresh("with"), {**params, **place})
+
+
+async def test_the_looks_of_an_idle_sweep_do_not_grow_with_what_rests(desk: RowsDesk) -> None:
+    """A gate reads a few rows, and a probe one window of them, however many are known."""
+    rows = await desk.rows("open", **STALE)
+    probe = {"now": None, "cut_off": None, "reconciler": "look", "window": LEAST_WINDOW}
+    plan = await explained(desk, rows._steer, rows.made.probe(), probe)
+    assert plan.most_rows <= LEAST_WINDOW
+    assert plan.indexes >= {"rows_pkey"}
+    asked = {"now": None, "name": "look", **signed(rows.found.spec)}
+    gate = await explained(desk, rows._steer, desk.store.statements["reconcilers/gate"], asked)
+    assert {node["Index Name"] for node in gate.scans} == {"rows_due", "rows_set_aside"}
+    assert [(node["Index Name"], node["Actual Rows"]) for node in gate.scans if node["Actual Rows"] > 1] == []
 
 
 async def settle(desk: RowsDesk, rows: Rows, taken: list[ClaimedRow], verdict: Any) -> Plan:
@@ -210,7 +224,7 @@ async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) 
     assert len(taken) == 100
     lease = {"lease_for": rows.reconciler.lease_for.total_seconds()}
     params = {**rows.about(taken[0].holder), **rows._keys(taken), **lease}
-    plan = await explained(desk, rows._steer, rows._once("mark"), params)
+    plan = await explained(desk, rows._steer, rows.made.once("mark"), params)
     assert plan.indexes == {"rows_pkey", "t_pkey"}
     assert plan.most_rows <= 200
     assert plan.buffers < 10_000
@@ -222,7 +236,7 @@ async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk
     plan = await explained(
         desk,
         rows._steer,
-        rows._once("claim_again"),
+        rows.made.once("claim_again"),
         {**params, "suspects": False, "after_due": "-infinity", "after_key": "", "place": "t"},
     )
     # Whether the last holder of a row outlived its lease is looked up by the holder's key.
@@ -234,7 +248,7 @@ async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk
 async def test_forgetting_looks_at_a_part_at_a_time(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {"now": None, "reconciler": "look", "window": 1_000, "after": None, "after_key": ""}
-    plan = await explained(desk, rows._steer, rows._once("forget"), params)
+    plan = await explained(desk, rows._steer, rows.made.once("forget"), params)
     assert plan.indexes <= {"rows_due", "rows_set_aside", "rows_pkey", "t_pkey"}
     assert plan.most_rows <= 3_100  # all were set aside at one moment, so their index gives them in no order
     assert plan.buffers < 12_000
@@ -244,13 +258,13 @@ async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
     rows = await desk.rows("open", claim="row_lock", **STALE)
     (row,) = (await rows.claim_fresh(uuid4(), 1, None)).rows
     params = {**rows.about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
-    for query in (rows._once("lock"), rows._once("locked_out")):
+    for query in (rows.made.once("lock"), rows.made.once("locked_out")):
         plan = await explained(desk, rows._steer, query, params)
         assert plan.most_rows <= 1
         assert plan.indexes == {"rows_pkey", "t_pkey"}
     params |= {"seen": row.seen, "seen_state": row.state, "state": "done"}
     changing = [rows.composer.change_locked(()), rows.composer.change_alone(())]
-    for query in (*changing, rows._once("remove_locked"), rows._once("remove_alone")):
+    for query in (*changing, rows.made.once("remove_locked"), rows.made.once("remove_alone")):
         plan = await explained(desk, rows._steer, query, params)
         assert plan.most_rows <= 1
         assert plan.indexes == {"t_pkey"}
@@ -274,8 +288,8 @@ async def test_purging_after_a_refusal_looks_up_what_is_known_and_the_rows_it_ta
     first = await purges.pick("open", None)
     last = {"after_order": first[-1].order, "after_1": first[-1].key}
     keys = {"k1": [row.key for row in first]}
-    passing, keyed = purges._take("open", "passing"), purges._take("open", "keyed")
-    picking = [(purges._pick("open", after=True), last), (purges._pick("open", after=False), {})]
+    passing, keyed = purges.made.take("open", "passing"), purges.made.take("open", "keyed")
+    picking = [(purges.made.pick("open", after=True), last), (purges.made.pick("open", after=False), {})]
     for query, given in [(passing, {}), *picking]:
         plan = await explained(desk, purges._steer, query, {**params, **given})
         assert {"t_state_changed_at_id_idx", "rows_pkey"} <= plan.indexes
@@ -305,7 +319,7 @@ async def test_purging_partitions_walks_their_indexes_and_finds_rows_by_their_ke
 async def test_counting_and_listing_stop_at_what_was_asked_for(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {"now": None, "reconciler": "look", "most": 100, "late_by": 0.0}
-    listed = await explained(desk, rows._steer, rows._once("listed"), params)
+    listed = await explained(desk, rows._steer, rows.made.once("listed"), params)
     assert listed.most_rows <= 1_000
-    waiting = await explained(desk, rows._steer, rows._once("waiting"), params)
+    waiting = await explained(desk, rows._steer, rows.made.once("waiting"), params)
     assert "rows_pkey" in waiting.indexes

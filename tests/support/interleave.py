@@ -41,6 +41,9 @@ class OneConnection:
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         return await fetch(self._connection, query, params)
 
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        return await self.fetch(query, params)
+
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         await self._connection.execute(steer)
         rows = await fetch(self._connection, query, params)

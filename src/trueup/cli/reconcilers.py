@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trueup.cli import output, quarantine
+from trueup.cli import many, output, quarantine
 from trueup.cli.ages import ago, since, span, written
 from trueup.cli.errors import WRONG
 from trueup.cli.listing import error_text
-from trueup.cli.options import with_session
+from trueup.cli.options import YesOption, with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.quarantine import Name
 from trueup.cli.session import Session
@@ -81,7 +81,12 @@ def state_text(record: dict[str, Any]) -> str:
         state = f"running on {record['scan']['held_by']}"
     if record["mode"] == "shadow":
         state = "shadow" if state == "active" else f"{state}, shadow"
-    if record["declared_here"] is False:
+    known = sum(record[name] for name in ("held", "resting", "quarantined", "discarded"))
+    if record["declared_by_worker"] is False and known:
+        rows = "row" if known == 1 else "rows"
+        said = f"declared by no living worker, {known:,} {rows} known (trueup reconcilers forget)"
+        state = said if state == "active" else f"{state}, {said}"
+    elif record["declared_here"] is False:
         state = "not declared" if state == "active" else f"{state}, not declared"
     elif not record["known"]:
         state = "never started"
@@ -273,6 +278,23 @@ def pause(
 def resume(session: Session, name: Name) -> None:
     """Sweep again, after a pause or while it rests after failures."""
     _move(session, name, "resumed", "it is neither paused nor at rest", lambda app: app.reconcilers.resume(name))
+
+
+@group.command("forget")
+@with_session
+def forget(session: Session, name: Name, yes: YesOption = False) -> None:
+    """Forget a reconciler that was removed from the code, or renamed.
+
+    What is known about rows goes: rests, attempts, quarantine. Rows of the table are not touched. Refused while a living worker declares it.
+    """
+    known = session.run(lambda app: app.reconcilers.count_known(name))
+    many.confirm(f"Forget reconciler {name} and what is known about {known:,} rows?", yes)
+    with many.progress(f"forgetting {name}", known) as note:
+        count = session.run(lambda app: app.reconcilers.forget(name, note))
+    if session.json:
+        output.write_json({"reconciler": name, "forgotten": count})
+    else:
+        output.say(f"forgot reconciler {name}, and what was known about {count:,} rows")
 
 
 def _move(session: Session, name: str, what: str, why_not: str, move: Callable[[App], Awaitable[bool]]) -> None:

@@ -72,7 +72,7 @@ def tables(seen: dict[str, Any]) -> list[Table]:
     if any(states[name] for name in SCHEDULE_STATES):
         shown.append(_schedules(states))
     sweeping = seen["reconcilers"]
-    if sweeping["active"] or sweeping["paused"] or sweeping["resting"]:
+    if sweeping["active"] or sweeping["paused"] or sweeping["resting"] or sweeping["undeclared"]:
         shown.append(_reconcilers(sweeping))
     attention = _attention(seen)
     return [*shown, attention] if attention.rows else shown
@@ -179,6 +179,8 @@ def _reconcilers(sweeping: dict[str, Any]) -> Table:
     failing = sweeping["failing"]
     if failing:
         last += f"; failing: {', '.join(failing)} (trueup reconcilers show)"
+    for name, known in sweeping["undeclared"].items():
+        last += f"; {name}: declared by no living worker, {known:,} rows known (trueup reconcilers forget {name})"
     table.rows.append((*(f"{sweeping[name]:,}" for name in names), last))
     return table
 

@@ -128,7 +128,7 @@ class RowProposed(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowsFreed(Event):
-    """Rows in quarantine were released or discarded by a person."""
+    """Rows in quarantine were released or discarded by a person, or all rows of a reconciler were forgotten."""
 
     name = "row.freed"
     reconciler: str

@@ -81,12 +81,17 @@ class Table:
         due_at: str | None = None,
         order_by: str | None = None,
         claimed_as: State | To | None = None,
+        working_state: State | To | None = None,
         **options: Unpack[ReconcileOptions],
     ) -> Callable[[F], F]:
         """Call a function for each row in one of these states that is stale, or due; what it returns becomes of the row.
 
-        The function stays what it is, to be called in tests. ReconcileOptions lists what else can be said.
+        `working_state` (or `claimed_as`, which is the same) is the state of a row while somebody works on it. The function stays
+        what it is, to be called in tests. ReconcileOptions lists what else can be said.
         """
+        if working_state is not None and claimed_as is not None:
+            raise ConfigError("working_state= and claimed_as= are the same; give one of them")
+        claimed_as = working_state if claimed_as is None else claimed_as
         local_names = sys._getframe(1).f_locals
 
         def declare(function: F) -> F:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypedDict
 
+from trueup.backoff import Retry
 from trueup.durations import Duration, Rate, format_duration
 from trueup.errors import ConfigError
 from trueup.reconcile.reconciler import interval, lane, positive, slower, whole
@@ -18,6 +19,7 @@ MOST_BATCH = 100_000
 class PurgeOptions(TypedDict, total=False):
     """`every` so often (with None only when asked), `batch` rows a statement, at most `rate` rows for the whole fleet.
 
+    A row that PostgreSQL refuses is left alone as `retry` says, and quarantined after its attempts.
     `max_fraction` refuses to begin when more than this part of the whole table, as it is then, would be touched: a guard against
     a wrong clock, a wrong import, a wrong condition.
     """
@@ -29,6 +31,7 @@ class PurgeOptions(TypedDict, total=False):
     max_fraction: float | None
     run_at_start: bool
     deadline: Duration | None
+    retry: Retry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Purge:
     run_at_start: bool
     deadline: timedelta | None
     on_demand: bool = False  # no worker begins it by itself
+    retry: Retry = field(default_factory=Retry)
 
     @classmethod
     def of(
@@ -76,6 +80,7 @@ class Purge:
             run_at_start=options.get("run_at_start", False),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
             on_demand=on_demand,
+            retry=options.get("retry") or Retry(),
         )
 
     @property

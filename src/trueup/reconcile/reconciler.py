@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,8 +34,8 @@ class ReconcileOptions(TypedDict, total=False):
     Every instance sweeps `every` so often (with None only when asked, by `app.reconcilers.run`), `batch` rows a claim, `concurrency` handlers at a time. `claim="lease"` holds a
     row by a lease of `lease_for`, renewed while its handler runs, up to `timeout`; `claim="row_lock"` by a lock on the row
     inside a transaction that the handler gets as `tx`. A row that fails is left alone as `retry` says, `failed` being written to
-    it, and in the end quarantined, or treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate` and
-    `canary` hold for the whole fleet. After `pause_after` failures of the same kind in a row the reconciler rests for
+    it, and in the end quarantined, or treated as `exhausted`. A row that stays as it was is looked at again after `revisit` (unless given, `every`). `rate`
+    holds for the whole fleet (`canary` is an older name for a second rate). After `pause_after` failures of the same kind in a row the reconciler rests for
     `pause_for`, then longer, without spending attempts; with `pause_by`, a column or a function of the row, only rows with the same
     value do. With `pause_on="any"` it counts different rows that fail or are given up, for whatever reason, without one that works. `deadline` ends a sweep. `mode="shadow"` changes nothing.
     """
@@ -134,7 +135,7 @@ class Reconciler:
             retry=options.get("retry") or Retry(),
             failed=failed,
             exhausted=exhausted,
-            rate=slower(options.get("rate"), options.get("canary")),
+            rate=slower(options.get("rate"), _canary(who, options.get("canary"))),
             revisit=every if revisit is None else parse_duration(revisit),
             run_at_start=options.get("run_at_start", False),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
@@ -181,6 +182,13 @@ def _pause_by(who: str, by: object, handler: RowHandler) -> PauseBy | None:
     if columns is not None and by not in columns:
         raise ConfigError(f"{who}: pause_by={by!r}: its handler's rows have no such column; add it, or give a function")
     return by
+
+
+def _canary(who: str, rate: str | Rate | None) -> str | Rate | None:
+    if rate is not None:
+        said = f"{who}: canary= is nothing but a second rate and will go; give rate= the slower of both"
+        warnings.warn(said, DeprecationWarning, stacklevel=5)
+    return rate
 
 
 def lane(name: str) -> str:

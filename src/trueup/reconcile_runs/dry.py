@@ -18,7 +18,7 @@ from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
 from trueup.reconcile_runs.results import DryRun
-from trueup.reconcile_runs.rows import looking, slowness_explained, waiting
+from trueup.reconcile_runs.rows import looking, slowness_explained, tried, waiting
 from trueup.store.purges import Purges
 from trueup.store.rows import Rows
 from trueup.store.store import Store
@@ -35,6 +35,7 @@ async def dry_run(
     dry = DryRun(declared.name, would(declared))
     with slowness_explained(declared.name, settings):
         async with looking(store, settings, declared) as rows:
+            await tried(store, settings, rows)
             found: list[Any] = await rows.listed(limit + 1)
             dry.more, found = len(found) > limit, found[:limit]
             dry.rows = [_row(*row[:4]) for row in found]

@@ -17,6 +17,7 @@ from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile_runs.results import Run
 from trueup.store import tables
 from trueup.store.connect import is_away
+from trueup.store.guard import try_every
 from trueup.store.purges import Purges
 from trueup.store.rows import Rows
 from trueup.store.store import Store
@@ -38,7 +39,6 @@ async def looking(store: Store, settings: Settings, declared: Reconciler | Purge
         if isinstance(declared, Purge):
             yield Purges(line, store.statements, store.clock, declared, found, timeout)
             return
-        declared.handler.shape.check(who, found.columns)
         yield Rows(
             line,
             line,
@@ -52,6 +52,13 @@ async def looking(store: Store, settings: Settings, declared: Reconciler | Purge
         )
     finally:
         await line.close()
+
+
+async def tried(store: Store, settings: Settings, of: Rows | Purges) -> None:
+    """Have PostgreSQL plan every statement that a sweep may send. Raises ConfigError for one that it refuses."""
+    name = of.purge.name if isinstance(of, Purges) else of.reconciler.name
+    who, timeout = f"reconciler {name!r}", settings.statement_timeout
+    await try_every(store.pool, of.made.every(), of.found, timeout=timeout, who=who)
 
 
 async def waiting(of: Rows | Purges, late_by: timedelta | None = None) -> int | None:

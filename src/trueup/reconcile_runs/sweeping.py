@@ -86,9 +86,9 @@ class _OwnGate(Reconcilers):
             gate = dataclasses.replace(gate, paused=False, rests_for=None)
         return dataclasses.replace(gate, pauses=0) if self.shadow else gate
 
-    async def swept(self, name: str) -> None:
+    async def swept(self, name: str, past: int | None = None, writes: int | None = None) -> None:
         if self.allowance.left != 0 and not self.shadow:
-            await super().swept(name)
+            await super().swept(name, past, writes)
 
     async def log(self, name: str, holder: UUID, started_at: datetime, counts: Counts) -> None:
         if not self.shadow:

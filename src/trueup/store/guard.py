@@ -15,6 +15,7 @@ import psycopg
 from psycopg import AsyncConnection, errors
 
 from trueup.errors import ConfigError
+from trueup.store import message
 from trueup.store.connect import RETRYABLE
 from trueup.store.jobs import Database
 from trueup.store.line import fetch, milliseconds
@@ -29,6 +30,7 @@ Table = tuple[str, str]
 PATIENCE = source("tables/patience").encode()
 INSIST = source("tables/insist").encode()
 SIZES = source("tables/sizes").encode()
+PLACES = re.compile(rb"%\((\w+)\)s")
 EXPLAIN = b"explain (format json, verbose) "  # verbose: nodes say the schema of their table
 # What may be between a scan and the sort that gets its rows.
 HANDING_ON = ("Append", "Merge Append", "Gather", "Gather Merge", "Result", "Subquery Scan")
@@ -84,6 +86,28 @@ async def unserved(
             raise
         except psycopg.Error as error:
             raise _refused(found, who, error) from None
+
+
+async def try_every(
+    database: Database, statements: Mapping[str, bytes], found: Found, *, timeout: timedelta, who: str | None = None
+) -> None:
+    """Have PostgreSQL plan each of these, by what they do. Raises ConfigError for the first that it refuses, and runs none.
+
+    What is refused for the moment only, because somebody rebuilds the table, is left to the first sweep.
+    """
+    async with database.transaction() as connection:
+        for what, query in statements.items():
+            values = dict.fromkeys(name.decode() for name in PLACES.findall(query))
+            try:
+                async with connection.transaction():
+                    await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
+                    await connection.execute(b"explain " + message.filled(connection, message.Call(query, values)))
+            except (errors.QueryCanceled, errors.LockNotAvailable):
+                return
+            except RETRYABLE:
+                raise
+            except psycopg.Error as error:
+                raise _refused(found, who, error, what) from None
 
 
 def index_ddl(found: Found, *, state: bool, order: Sequence[str]) -> str:
@@ -147,11 +171,16 @@ def _bare(where: str) -> str:
     return re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", lambda found: found[0][0] * 2, where)
 
 
-def _refused(found: Found, who: str | None, error: psycopg.Error) -> ConfigError:
+def _refused(found: Found, who: str | None, error: psycopg.Error, what: str = "look for its rows") -> ConfigError:
     said = error.diag.message_primary or str(error).strip()
     hint = f" ({error.diag.message_hint})" if error.diag.message_hint else ""
     where = "" if found.spec.where is None else f"; look at where={found.spec.where!r}"
+    do = ""
+    if isinstance(error, errors.InsufficientPrivilege):
+        do = f"; GRANT SELECT, UPDATE, DELETE ON {found.quoted} TO {found.role}, or what of these it needs"
+    elif isinstance(error, errors.UndefinedFunction):
+        do = "; a column that rows are found, ordered or compared by has a type without the operators for it: name another one"
     name = "" if who is None else f"{who}: "
     return ConfigError(
-        f"{name}table {found.schema + '.' + found.name!r}: PostgreSQL refuses to look for its rows: {said}{hint}{where}"
+        f"{name}table {found.schema + '.' + found.name!r}: PostgreSQL refuses to {what}: {said}{hint}{where}{do}"
     )

@@ -33,7 +33,7 @@ from trueup.store.connect import (
     open_connection,
 )
 from trueup.store.load import source
-from trueup.store.message import Answers, Call, Conversation, Part
+from trueup.store.message import BEGIN, Answers, Call, Conversation, Part
 from trueup.store.message import Rows as Rows
 from trueup.texts import describe
 
@@ -55,13 +55,16 @@ class Line:
         context: Any = None,
         lock_timeout: timedelta | None = None,
         server_timeout: timedelta | None = None,
+        plans_anew: bool = False,
     ) -> None:
         """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between.
 
+        `plans_anew`: but not those that are steered, over many rows of users' tables: a plan for any values is a bad one for them.
         With `server_timeout`, the server ends statements sooner than it has to because of `timeout`.
         """
         self.part = part
         self._prepare = prepare
+        self._plans_anew = plans_anew
         self._settings = connection_settings(url, part, connect_timeout)
         self._settings["context"] = context
         self._connect_timeout = connect_timeout.total_seconds()
@@ -88,9 +91,20 @@ class Line:
             text = query if params is None else message.filled(connection, Call(query, params))
             return (await message.send(connection, self._limit, text)).check().rows(1)
 
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        """As `fetch`, of a statement that the server keeps if it may: for looks that are repeated all the time."""
+        async with self.use() as connection:
+            answers = await message.send(connection, BEGIN, self._limit, Call(query, params), b"COMMIT")
+            if answers.error is not None:
+                await message.roll_back(connection)
+            return answers.check().rows(2)
+
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         """Run one statement after another that sets its planner, in one transaction and one round trip."""
         async with self.use() as connection:
+            if self._plans_anew:
+                text = message.filled(connection, Call(query, params))
+                return await fetch_steered(connection, steer, text, None, self._limit)
             return await fetch_steered(connection, steer, query, params, self._limit)
 
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
@@ -205,13 +219,15 @@ def milliseconds(duration: timedelta) -> dict[str, int]:
 
 
 async def fetch_steered(
-    connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any], *before: Part
+    connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any] | None, *before: Part
 ) -> Rows:
     """The rows of a statement that runs after others which set its limits and its planner, for this transaction only.
 
     All goes in one message, and with it what begins and ends the transaction.
     """
-    answers = await message.send(connection, message.BEGIN, *before, steer, Call(query, params), b"COMMIT")
+    answers = await message.send(
+        connection, message.BEGIN, *before, steer, query if params is None else Call(query, params), b"COMMIT"
+    )
     if answers.error is not None:
         await message.roll_back(connection)
     return answers.check().rows(2 + len(before))

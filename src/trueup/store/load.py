@@ -5,7 +5,7 @@ a job takes along into the history (`sql/jobs/_carried.sql`), so that the five m
 `{priorities}` for the priorities of a lane that have a due job (`sql/jobs/_priorities.sql`), `{bytes}` for the size of a job's
 arguments (`sql/jobs/_bytes.sql`) and `{taken}` for the claim of chosen jobs (`sql/lanes/_taken.sql`), which several claims
 share; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
-those want a job or schedule in (`sql/declarations/_….sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
+those want a job or schedule in (`sql/declarations/_….sql`); `{sign}` for the sign of a table (`sql/tables/_sign.sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
 about a row that is settled without being written to (`sql/rows/_rested.sql`).
 
 Calls of PostgreSQL's functions are sent with their schema, `pg_catalog.now()`. Without it, a function in another schema of the
@@ -30,6 +30,7 @@ SHARED = (
     ("rows", "_rested"),
     ("declarations", "_living"),
     ("declarations", "_todays_lane"),
+    ("tables", "_sign"),
 )
 NOW = sql.SQL("coalesce(%(now)s::timestamptz, pg_catalog.now())")
 

@@ -6,7 +6,6 @@ Each of these is a part of a message, so that one message ends a row's transacti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Literal, cast
 
 import psycopg
@@ -34,18 +33,21 @@ def not_as_read(error: psycopg.Error | None) -> bool:
 class Locked:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        composer, lease_for = rows.composer, rows.reconciler.lease_for
-        lease = SQL(str(round(lease_for.total_seconds() * 1000)))
+        lease = SQL(str(round(rows.reconciler.lease_for.total_seconds() * 1000)))
         self._bound = rows.statements.compose("rows/bound", milliseconds=lease)
-        self._lock = composer.lock()
-        self._locked_out = composer.locked_out()
-        alone = rows.reconciler.handler.tx is None  # only a handler that has the transaction can have touched the row
-        self._change = cache(composer.change_alone if alone else composer.change_locked)
-        self._remove = cache(composer.remove_alone if alone else composer.remove_locked)
+        # Only a handler that has the transaction can have touched the row.
+        self._alone = rows.reconciler.handler.tx is None
+
+    def _remove(self) -> bytes:
+        return self._rows.made.once("remove_alone" if self._alone else "remove_locked")
+
+    def _change(self, columns: tuple[str, ...]) -> bytes:
+        made = self._rows.made
+        return (made.change_alone if self._alone else made.change_locked)(columns)
 
     def locking(self, row: ClaimedRow) -> Sequence[Part]:
         """Begins a transaction that has a claimed row locked, and reads the row anew: the last answer is for `values`."""
-        return b"BEGIN", self._bound, Call(self._lock, self._about(row))
+        return b"BEGIN", self._bound, Call(self._rows.made.once("lock"), self._about(row))
 
     def values(self, row: ClaimedRow, answers: Answers) -> Mapping[str, Any] | None:
         """A row that has been locked; None when it could not be: `why_not` says why."""
@@ -56,7 +58,7 @@ class Locked:
         return dict(zip(self._rows.columns, values, strict=True))
 
     async def why_not(self, row: ClaimedRow, connection: AsyncConnection[Any]) -> Refusal:
-        ((refusal,),) = await fetch(connection, self._locked_out, self._about(row))
+        ((refusal,),) = await fetch(connection, self._rows.made.once("locked_out"), self._about(row))
         return cast(Refusal, refusal)
 
     def writing(self, row: ClaimedRow, outcome: To | Stay | Delete) -> Call:

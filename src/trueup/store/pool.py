@@ -117,6 +117,9 @@ class Pool:
         async with self.use() as connection:
             return await fetch(connection, query, params)
 
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        return await self.fetch(query, params)
+
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         async with self.use() as connection:
             return await fetch_steered(connection, steer, query, params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,8 +18,9 @@ from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S
 from trueup.reconcile.purge import Purge
 from trueup.store import message
-from trueup.store.compose import Choice, Composer, Purging, steering
+from trueup.store.compose import Purging, steering
 from trueup.store.connect import may_pass
+from trueup.store.fitted import Fit, Look, PurgeStatements
 from trueup.store.jobs import Database
 from trueup.store.line import fetch
 from trueup.store.load import Statements
@@ -40,6 +41,7 @@ class Picked:
     state: str | None
     order: str | None
     attempt: int  # failed ones that are known
+    term: int | None  # of what is known
     key_texts: tuple[str, ...]
 
 
@@ -73,30 +75,39 @@ class Purges:
         purge: Purge,
         found: Found,
         timeout: timedelta,
+        look: Look | None = None,
     ) -> None:
+        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
         self._database = database
         self._statements = statements
         self._clock = clock
         self.purge = purge
-        self.found = found
-        # Of unknown age is not old: nobody looks at these rows again before they go.
-        self.composer = Purging(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
-        self._columns = tuple(sorted(purge.columns))
+        self._fit = Fit(found, partial(PurgeStatements, statements, purge), look)
         self._steer = steering(statements, timeout)
-        self._take = cache(self._statement)
-        self._pick = cache(self.composer.picked)
-        self._forgetting = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self._set_aside_until: tuple[Any, str] = (None, "")
         self.passing = False  # whether something is known about rows of it, which are passed over
 
-    def _statement(self, state: str | None, choice: Choice = "all") -> bytes:
-        to, composer = self.purge.to, self.composer
-        return composer.delete(state, choice) if to is None else composer.move(state, to, self._columns, choice)
+    @property
+    def made(self) -> PurgeStatements:
+        """The statements for the table as it was when it was last looked at."""
+        return self._fit.made
+
+    @property
+    def found(self) -> Found:
+        return self.made.found
+
+    @property
+    def composer(self) -> Purging:
+        return self.made.composer
+
+    async def changed_since(self, made: PurgeStatements) -> bool:
+        """As that of `Rows`."""
+        return await self._fit.anew(made, self._database, self._statements)
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
         """What a sweep begins with, for looking at its plan."""
         state = next(iter(self.purge.selection.states), None)
-        return self._take(state, "all"), {**self._params(), "most": self.purge.batch}
+        return self.made.take(state, "all"), {**self._params(), "most": self.purge.batch}
 
     @property
     def in_a_row(self) -> bool:
@@ -137,7 +148,9 @@ class Purges:
             asked = len(granted.slots)
             if not asked:
                 return Taken(ask_again_after=granted.wait)
-            answers = await message.send(connection, self._steer, *self._parts(state, asked, rows))
+            parts = self._parts(state, asked, rows)
+            texts = [message.filled(connection, part) if isinstance(part, Call) else part for part in parts]
+            answers = await message.send(connection, self._steer, *texts)
             taken = Counts()
             picked = self._count(answers.check(), 1, taken)
             if taken.changed:
@@ -151,11 +164,11 @@ class Purges:
         """A batch, and how late its rows were."""
         params = {**self._params(), "most": most, "reconciler": self.purge.name}
         if rows is None:
-            call = Call(self._take(state, "passing" if self.passing else "all"), params)
+            call = Call(self.made.take(state, "passing" if self.passing else "all"), params)
         else:
             keys = zip(*(row.key_texts for row in rows[:most]), strict=True)
             params |= {f"k{n}": list(column) for n, column in enumerate(keys, 1)}
-            call = Call(self._take(state, "keyed"), params)
+            call = Call(self.made.take(state, "keyed"), params)
         return [call] if self.found.partitioned else [call, Call(self._statements["rows/told"], {})]
 
     def _count(self, answers: Answers, n: int, counts: Counts) -> int:
@@ -187,7 +200,7 @@ class Purges:
         params = {**self._params(), "most": 0, "reconciler": self.purge.name}
         async with self._database.transaction() as connection:
             await connection.execute(self._steer)
-            await connection.execute(self._take(state, "passing"), params)
+            await connection.execute(self.made.take(state, "passing"), params)
 
     async def pick(self, state: str | None, after: Picked | None) -> list[Picked]:
         """The next batch of rows behind this one."""
@@ -195,12 +208,20 @@ class Purges:
         if after is not None:
             params |= {"after_order": after.order}
             params |= {f"after_{n}": text for n, text in enumerate(after.key_texts, 1)}
-        query = self._pick(state, after=after is not None)
+        query = self.made.pick(state, after=after is not None)
         rows = await self._database.fetch_steered(self._steer, query, params)
-        return [Picked(key, whole, of, order, attempt, tuple(texts)) for key, whole, of, order, attempt, *texts in rows]
+        return [
+            Picked(key, whole, of, order, attempt, term, tuple(texts))
+            for key, whole, of, order, attempt, term, *texts in rows
+        ]
 
-    async def refused(self, row: Picked, failure: Failure, delay: timedelta | None, reason: str) -> bool:
-        """Pass over it for so long; None: until a person releases it. False when another worker was first."""
+    async def refused(
+        self, row: Picked, failure: Failure, delay: timedelta | None, reason: str, attempt: int | None = None
+    ) -> bool:
+        """Pass over it for so long; None: until a person releases it. False when another worker was first.
+
+        `attempt`: how many have failed by now; that of the failure, unless given.
+        """
         self.passing = True
         params = {
             "now": self._clock.now(),
@@ -209,7 +230,9 @@ class Purges:
             "whole_key": row.whole_key,
             "state": "quarantined" if delay is None else "resting",
             "delay": 0.0 if delay is None else delay.total_seconds(),
-            "attempt": failure.attempt,
+            "attempt": failure.attempt if attempt is None else attempt,
+            "known": row.attempt,
+            "term": row.term,
             "was_state": row.state,
             "reason": reason,
             "error": failure.to_json(),
@@ -227,7 +250,7 @@ class Purges:
             "after": after,
             "after_key": after_key,
         }
-        ((_, until, key),) = await self._database.fetch_steered(self._steer, self._forgetting.forget(), params)
+        ((_, until, key),) = await self._database.fetch_steered(self._steer, self.made.forgetting.forget(), params)
         self._set_aside_until = (until, key or "")
 
     # -- how much -----------------------------------------------------------------------------------------------------
@@ -268,7 +291,7 @@ class Purges:
     def _params(self) -> dict[str, Any]:
         values = {
             f"c{n}": text_of(self.purge.columns[name], self.found.columns[name])
-            for n, name in enumerate(self._columns, 1)
+            for n, name in enumerate(sorted(self.purge.columns), 1)
         }
         return {
             "now": self._clock.now(),

@@ -36,6 +36,7 @@ class ReconcilerViews:
                 "last_swept_at",
             ),
             *("last_error", "last_failed_at", "failures", "next_due_at", "held", "resting", "quarantined", "discarded"),
+            "declared_by_worker",
         )
         rows = await self._fetch("reconcilers", name=name, within=within_s)
         split = len(columns)
@@ -82,10 +83,10 @@ class ReconcilerViews:
         ]
 
     async def summary(self) -> Record:
-        """How many reconcilers are active, paused and resting, rows in quarantine, seconds since anything was swept, and the
-        names of those whose last sweep failed."""
+        """How many reconcilers are active, paused and resting, rows in quarantine, seconds since anything was swept, the
+        names of those whose last sweep failed, and how many rows are known for each that no living worker declares."""
         (row,) = await self._fetch("sweeping")
-        return _record(("active", "paused", "resting", "quarantined", "swept_ago_s", "failing"), row)
+        return _record(("active", "paused", "resting", "quarantined", "swept_ago_s", "failing", "undeclared"), row)
 
     async def _fetch(self, view: str, **params: Any) -> Rows:
         return await self._database.fetch(self._statements[f"views/{view}"], {"now": self._clock.now(), **params})

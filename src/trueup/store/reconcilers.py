@@ -13,8 +13,10 @@ import orjson
 from trueup.clock import Clock
 from trueup.reconcile.breaker import MAX_KEYS
 from trueup.reconcile.counts import Counts
+from trueup.reconcile.table import TableSpec
 from trueup.store.jobs import Database
 from trueup.store.load import Statements
+from trueup.store.tables import signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,18 @@ class Gate:
     pauses: int
     swept_ago: float | None
     now: datetime
+    next_due_in: float | None = None  # seconds until the first row that rests, or is held, is due
+    set_aside: bool = True  # whether there are rows in quarantine, or discarded from there
+    sign: int | None = None  # of its table as it is now
+    walked_ago: float | None = None  # seconds since a walk past all its rows ended
+    walked_past: int | None = None  # rows that it passed over, because they were known already
+    walked_writes: int | None = None  # how often the table had been written to when that walk began
+    writes: int | None = None  # and by now, so far as sessions have told; None: nobody counts
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a row's time has come again, or the lease of one has ended."""
+        return self.next_due_in is not None and self.next_due_in <= 0
 
     @property
     def closed(self) -> bool:
@@ -44,20 +58,26 @@ class Reconcilers:
         self._statements = statements
         self._clock = clock
         self._declared: dict[str, dict[str, str]] = {}
+        self._tables: dict[str, TableSpec] = {}
 
-    async def put(self, name: str, place: str, declared: Mapping[str, Any]) -> None:
-        self._declared[name] = {"place": place, "declared": orjson.dumps(dict(declared)).decode()}
+    async def put(self, name: str, table: TableSpec, declared: Mapping[str, Any]) -> None:
+        self._tables[name] = table
+        self._declared[name] = {"place": str(table), "declared": orjson.dumps(dict(declared)).decode()}
         await self._fetch("put", name=name, **self._declared[name])
 
     async def gate(self, name: str) -> Gate:
         """Whether it may sweep. One whose row is gone, with a database that was restored, is declared again and may."""
-        ((known, *gate),) = await self._fetch("gate", name=name)
+        table = self._tables.get(name)
+        asked = signed(table) if table is not None else {"table_schema": None, "table_name": None}
+        params = {"now": self._clock.now(), "name": name, **asked}
+        ((known, *gate),) = await self._database.fetch_kept(self._statements["reconcilers/gate"], params)
         if not known and name in self._declared:
             await self._fetch("put", name=name, **self._declared[name])
         return Gate(*gate)
 
-    async def swept(self, name: str) -> None:
-        await self._fetch("swept", name=name)
+    async def swept(self, name: str, past: int | None = None, writes: int | None = None) -> None:
+        """A whole sweep has ended. `past`: it walked past all rows, and these were known already; `writes` as in Gate, when it began."""
+        await self._fetch("swept", name=name, past=past, writes=writes)
 
     async def failed(self, name: str, error: str) -> None:
         """A sweep was ended by this error; people are shown it until one goes through."""
@@ -100,6 +120,19 @@ class Reconcilers:
 
     async def set_state(self, name: str, state: str, note: str | None) -> bool:
         return bool(await self._fetch("set_state", name=name, state=state, note=note))
+
+    async def declared_by(self, name: str) -> list[str]:
+        """Living workers that declare it, as host:pid. Workers of releases that do not say what they declare are left out."""
+        return [f"{host}:{pid}" for host, pid in await self._fetch("declared_by", name=name)]
+
+    async def forget_rows(self, name: str, limit: int) -> tuple[int, int]:
+        """Forget what is known about its rows, up to a number: how many those were, and how many somebody holds."""
+        ((gone, held),) = await self._fetch("forget_rows", name=name, limit=limit)
+        return int(gone), int(held)
+
+    async def forget(self, name: str) -> bool:
+        """Forget it, and how its sweeps went. False when it was not known."""
+        return bool(await self._fetch("forget", name=name))
 
     async def _fetch(self, verb: str, **params: Any) -> list[tuple[Any, ...]]:
         return await self._database.fetch(self._statements[f"reconcilers/{verb}"], {"now": self._clock.now(), **params})

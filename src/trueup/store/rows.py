@@ -7,9 +7,9 @@ was known, in one statement. `Rows` is made once per reconciler, when its table 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, cast
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from trueup.reconcile.reconciler import Reconciler
 from trueup.store import message
 from trueup.store.compose import Composer, Place, steering
 from trueup.store.enqueue import Enqueue
+from trueup.store.fitted import Fit, Look, RowStatements
 from trueup.store.jobs import Database
 from trueup.store.line import Rows as Fetched
 from trueup.store.line import fetch
@@ -39,6 +40,7 @@ from trueup.store.texts import text_of
 
 # Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
 LEAST_WINDOW = 1_000
+PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
 
 # What became of an outcome. After `contested` (somebody else has changed the row, which is still chosen), `undone` (a trigger
 # kept the row as it was) and `busy` (somebody has it locked) the row is still held.
@@ -72,6 +74,7 @@ class Batch:
     position: Position | None = None
     due_position: DuePosition | None = None  # of rows whose time has come again
     exhausted: bool = False  # there is nothing behind it
+    passed: int = 0  # rows before its position that were known already
     ask_again_after: timedelta | None = None  # the fleet's rate allows nothing yet
 
 
@@ -88,7 +91,9 @@ class Rows:
         *,
         owner: str,
         timeout: timedelta,
+        look: Look | None = None,
     ) -> None:
+        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
         self._claiming = claiming
         self._settling = settling
         self.statements = statements
@@ -96,29 +101,37 @@ class Rows:
         self.enqueue = enqueue
         self._owner = owner
         self.reconciler = reconciler
-        self.found = found
-        wanted = reconciler.handler.shape.columns
-        columns = tuple(found.columns) if wanted is None else tuple(name for name in found.columns if name in wanted)
-        self.columns = columns or found.spec.key
-        selection, live = reconciler.selection, reconciler.mode == "live"
-        if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
-            selection = replace(selection, claimed_as=None)
-        by = reconciler.pause_by if isinstance(reconciler.pause_by, str) else None
-        self.composer = Composer(statements, found, selection, self.columns, marks=live, pause_by=by)
-        self._unmarked = Composer(statements, found, selection, self.columns, marks=False, pause_by=by)
+        self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
         self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
-        if isinstance(reconciler.pause_by, str) and reconciler.pause_by not in found.columns:
-            raise ConfigError(
-                f"reconciler {reconciler.name!r}: pause_by={reconciler.pause_by!r}: {found.spec} has no such column"
-            )
         self._steer = steering(statements, timeout)
-        self._change = cache(self.composer.change)
-        self._checkpoint = cache(self.composer.checkpoint)
-        self._claim_fresh = cache(self.composer.claim_fresh)
-        self._claim_fresh_unmarked = cache(self._unmarked.claim_fresh)
-        self._composed: dict[tuple[str, bool], bytes] = {}
         # How far rows in quarantine have been looked at, to see whether they still belong there.
         self._set_aside_until: tuple[datetime | None, str] = (None, "")
+
+    # -- the table ----------------------------------------------------------------------------------------------------
+
+    @property
+    def made(self) -> RowStatements:
+        """The statements for the table as it was when it was last looked at."""
+        return self._fit.made
+
+    @property
+    def found(self) -> Found:
+        return self.made.found
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.made.columns
+
+    @property
+    def composer(self) -> Composer:
+        return self.made.composer
+
+    async def changed_since(self, made: RowStatements) -> bool:
+        """Whether the table is not what it was when these were made; then those for the table as it is now are used from here on.
+
+        Raises ConfigError when it cannot be worked on any more.
+        """
+        return await self._fit.anew(made, self._claiming, self.statements)
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
@@ -129,14 +142,15 @@ class Rows:
 
         A row that the database refuses to mark makes the whole claim fail: then claim without (`mark=False`), and `mark` them.
         """
+        made = self.made
         place: Place = "start" if after is None else after.place
         params = {
             **self._about_claim(holder),
             "cut_off": cut_off,
-            **({} if after is None else {"after_order": after.order, **numbered("after_", after.keys)}),
+            **self._behind(after),
         }
-        query = (self._claim_fresh if mark else self._claim_fresh_unmarked)(place)
-        return await self._claim(query, params, most, self._read_fresh)
+        query = (made.claim_fresh if mark else made.claim_fresh_unmarked)(place)
+        return await self._claim(query, params, most, partial(self._read_fresh, made))
 
     async def claim_again(
         self,
@@ -161,8 +175,30 @@ class Rows:
             "after_key": after.key,
             "place": str(self.reconciler.selection.table),
         }
-        query = self._once("claim_again") if mark else self._once("claim_again", unmarked=True)
-        return await self._claim(query, params, most, partial(self._read_again, alone=suspects))
+        made = self.made
+        query = made.once("claim_again", unmarked=not mark)
+        return await self._claim(query, params, most, partial(self._read_again, made, alone=suspects))
+
+    async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
+        """Whether any of the first rows is one that nothing is known about; and how many there are, None when too many to tell.
+
+        With a position: also of the first rows behind it, but only few of either.
+        """
+        window = LEAST_WINDOW if behind is None else PROBE_WINDOW
+        params = {
+            "now": self.clock.now(),
+            "cut_off": cut_off,
+            "reconciler": self.reconciler.name,
+            "window": window,
+            "paused": list(self.paused),
+            **self._behind(behind),
+        }
+        query = self.made.probe("start" if behind is None else behind.place)
+        ((fresh, count),) = await self._claiming.fetch_steered(self._steer, query, params)
+        return fresh, None if count >= window else count
+
+    def _behind(self, place: Position | None) -> dict[str, Any]:
+        return {} if place is None else {"after_order": place.order, **numbered("after_", place.keys)}
 
     @property
     def marks_rows(self) -> bool:
@@ -175,12 +211,13 @@ class Rows:
         One row that the database refuses makes all of them fail.
         """
         params = {**self.about(holder), **self._keys(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
-        answers = await self._claiming.fetch_steered(self._steer, self._once("mark"), params)
+        made = self.made
+        answers = await self._claiming.fetch_steered(self._steer, made.once("mark"), params)
         marked = {key: (done, seen, values) for key, done, seen, *values in answers}
         for row in rows:
             done, seen, values = marked.get(row.key, (None, None, []))
             if done == "changed":
-                row.seen, row.values = seen, dict(zip(self.columns, values, strict=True))
+                row.seen, row.values = seen, dict(zip(made.columns, values, strict=True))
         return {key: done for key, (done, _, _) in marked.items()}
 
     def claim_statement(self) -> tuple[bytes, dict[str, Any]]:
@@ -191,7 +228,7 @@ class Rows:
             "most": self.reconciler.batch,
             "window": self._window(self.reconciler.batch),
         }
-        return self._claim_fresh("start"), params
+        return self.made.claim_fresh("start"), params
 
     def _about_claim(self, holder: UUID) -> dict[str, Any]:
         reconciler = self.reconciler
@@ -227,7 +264,8 @@ class Rows:
                 return Batch(ask_again_after=granted.wait)
             await connection.execute(self._steer)
             sent = self.clock.elapsed()
-            answers = await message.send(connection, Call(query, {**params, "most": len(granted.slots)}))
+            text = message.filled(connection, Call(query, {**params, "most": len(granted.slots)}))
+            answers = await message.send(connection, text)
             batch: Batch = read(answers.check().rows(0), params["holder"], sent)
             if batch.rows:
                 next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
@@ -236,22 +274,24 @@ class Rows:
         batch.waits = [granted.start_after(n) for n in range(len(batch.rows))]
         return batch
 
-    def _read_fresh(self, rows: Fetched, holder: UUID, sent: float) -> Batch:
+    def _read_fresh(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float) -> Batch:
         keys = len(self.found.spec.key)
-        exhausted, without_value, order, *place = rows[0][: 3 + keys]
+        exhausted, passed, without_value, order, *place = rows[0][: 4 + keys]
         position = (
             None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
         )
-        claimed = [self._claimed(row[3 + keys :], holder, sent) for row in rows if row[3 + keys] is not None]
-        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted)
+        claimed = [self._claimed(made, row[4 + keys :], holder, sent) for row in rows if row[4 + keys] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted, passed=passed)
 
-    def _read_again(self, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
+    def _read_again(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
         due_at, last_key = rows[0][:2]
         position = None if last_key is None else DuePosition(due_at, last_key)
-        claimed = [self._claimed(row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
+        claimed = [self._claimed(made, row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
         return Batch(claimed, [timedelta()] * len(claimed), due_position=position, exhausted=position is None)
 
-    def _claimed(self, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False) -> ClaimedRow:
+    def _claimed(
+        self, made: RowStatements, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False
+    ) -> ClaimedRow:
         keys = len(self.found.spec.key)
         key, term, occasion, attempt, spent, outlived, claimed_at, was_state, was_changed_at, seen, due_at = row[:11]
         return ClaimedRow(
@@ -268,7 +308,7 @@ class Rows:
             seen,
             due_at,
             claimed_at,
-            dict(zip(self.columns, row[11 + keys :], strict=True)),
+            dict(zip(made.columns, row[11 + keys :], strict=True)),
             Trust(self.reconciler.lease_for, sent),
             occasion,
             outlived,
@@ -280,7 +320,7 @@ class Rows:
         params = {**self._keys([row]), **self._seen([row])}
         for n, name in enumerate(names, 1):
             params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
-        query = self._checkpoint(names)
+        query = self.made.checkpoint(names)
         answer = await self._settling.fetch_steered(self._steer, query, {**params, **self.about(row.holder)})
         if not answer:
             return None
@@ -359,9 +399,9 @@ class Rows:
                     drafts |= {row.key: outcome.then} if outcome.then else {}
                 case Written() | Rest() | BackOff() | SetAside() | GiveBack():
                     quiet.append((row, verdict))
-        asks = [(self._change(columns), self._changes(columns, group)) for columns, group in changes.items()]
+        asks = [(self.made.change(columns), self._changes(columns, group)) for columns, group in changes.items()]
         if removals:
-            asks.append((self._once("remove"), {**self._keys(removals), **self._seen(removals)}))
+            asks.append((self.made.once("remove"), {**self._keys(removals), **self._seen(removals)}))
         if quiet:
             asks.append(self._quiet(quiet, touch=touch))
         return asks, drafts
@@ -382,7 +422,9 @@ class Rows:
             "reason": [each and each.reason for each in told],
         }
         for n, name in enumerate(columns, 1):
-            column = self.found.columns[name]
+            column = self.found.columns.get(name)
+            if column is None:
+                raise ConfigError(f"table {self.found.spec} has no column {name!r} any more; its outcome sets it")
             params[f"c{n}"] = [text_of(outcome.columns[name], column) for outcome in outcomes]
         return params
 
@@ -416,7 +458,7 @@ class Rows:
             every = {**params, "key": [row.key for row in rows], "term": [row.term for row in rows]}
             return self.statements["rows/rest"], {names[name]: value for name, value in every.items()}
         was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
-        return self._once("put_back"), {**self._keys(rows), **self._seen(rows), **was, **params}
+        return self.made.once("put_back"), {**self._keys(rows), **self._seen(rows), **was, **params}
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
@@ -436,7 +478,7 @@ class Rows:
         params = {**self.about(holder), "lease_for": self.reconciler.lease_for.total_seconds()}
         params["started"] = list(started or [False] * len(rows))
         if touch and self.renewal_writes:
-            return self._once("renew_both"), {**params, **self._keys(rows)}
+            return self.made.once("renew_both"), {**params, **self._keys(rows)}
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
         return self.statements["rows/renew"], {**params, **keys}
 
@@ -450,7 +492,7 @@ class Rows:
             "after": after,
             "after_key": after_key,
         }
-        ((gone, until, key),) = await self._claiming.fetch_steered(self._steer, self._once("forget"), params)
+        ((gone, until, key),) = await self._claiming.fetch_steered(self._steer, self.made.once("forget"), params)
         self._set_aside_until = (until, key or "")
         return int(gone)
 
@@ -471,21 +513,15 @@ class Rows:
         """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
-        ((count,),) = await self._claiming.fetch_steered(self._steer, self._once("waiting"), params)
+        ((count,),) = await self._claiming.fetch_steered(self._steer, self.made.once("waiting"), params)
         return int(count)
 
     async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
         """(key, state, due since, attempts, the row) of those there are for it now, in its order. Claims nothing."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
-        rows = await self._claiming.fetch_steered(self._steer, self._once("listed"), params)
-        return [(*row[:4], dict(zip(self.columns, row[4:], strict=True))) for row in rows]
-
-    def _once(self, name: str, *, unmarked: bool = False) -> bytes:
-        composed = self._composed.get((name, unmarked))
-        if composed is None:
-            composer = self._unmarked if unmarked else self.composer
-            composed = self._composed[name, unmarked] = getattr(composer, name)()
-        return composed
+        made = self.made
+        rows = await self._claiming.fetch_steered(self._steer, made.once("listed"), params)
+        return [(*row[:4], dict(zip(made.columns, row[4:], strict=True))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

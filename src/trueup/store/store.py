@@ -125,8 +125,16 @@ class Store:
 
     def line_for_rows(self, part: str) -> Line:
         """The same, for reading users' rows."""
-        timeout, context = self.statement_timeout, loaders.context()
-        return Line(self.url, part, self.events, self.connect_timeout, timeout, context=context)
+        return Line(
+            self.url,
+            part,
+            self.events,
+            self.connect_timeout,
+            self.statement_timeout,
+            prepare=self.prepare,
+            context=loaders.context(),
+            plans_anew=True,
+        )
 
     def connections_for_rows(self) -> Few:
         """Connections for transactions of reconcilers' handlers, as many as run at a time."""

@@ -97,6 +97,7 @@ class Found:
     role: str  # who we are, quoted likewise
     deletable: bool  # by this role
     policies: tuple[Policy, ...] | None = None  # that apply to this role; None when row-level security does not
+    sign: int | None = None  # another one means that the table is no longer what it was
 
     def type(self, column: str) -> str:
         """Raises ConfigError when there is no such column."""
@@ -125,6 +126,8 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
     """
     async with database.transaction() as connection:  # one session: the search_path stays the same
         asked = {"schema": spec.schema, "name": spec.name}
+        # First of all: what changes while the rest is read is then noticed the next time.
+        ((sign,),) = await fetch(connection, statements["tables/sign"], signed(spec))
         places = await fetch(connection, statements["tables/find"], asked)
         if not places:
             ((at, path, schemas, tables),) = await fetch(connection, statements["tables/around"], asked)
@@ -160,7 +163,19 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         role,
         deletable,
         None if policies is None else tuple(Policy(*row) for row in policies),
+        sign,
     )
+
+
+def signed(spec: TableSpec) -> dict[str, str | None]:
+    """The parameters of a statement that asks for a table's sign."""
+    return {"table_schema": spec.schema, "table_name": spec.name}
+
+
+async def sign(database: Database, statements: Statements, spec: TableSpec) -> int | None:
+    """As in `Found`, now. None when there is no such table."""
+    ((value,),) = await database.fetch(statements["tables/sign"], signed(spec))
+    return None if value is None else int(value)
 
 
 def check(

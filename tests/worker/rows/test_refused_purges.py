@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from tests.worker.rows.field import Field
+from trueup import Retry
 from trueup.events import RowQuarantined, RowRetried, SweepFailed
 from trueup.store.quarantine import Quarantine
 from trueup.testing.clock import ManualClock
 from trueup.worker.rows.purger import Purger
-from trueup.worker.rows.refused_purges import RETRY
 
 pytestmark = pytest.mark.asyncio
+
+RETRY = Retry()
 
 ROWS, BATCH = 60, 20
 SECRET = "DE89370400440532013000"
@@ -43,11 +45,12 @@ REFUSALS: dict[str, tuple[str, str, str]] = {
     **{
         f"{verb}, a trigger with {state}": (verb, raising(state), f"not this one (SQLSTATE {state})")
         for verb, state in [
-            *(("delete", state) for state in ("P0001", "23503", "54000", "55P03", "57014", "42501", "22012", "08006")),
-            *(("move", state) for state in ("P0001", "40001", "40P01", "53100", "57P01", "25006", "42P01", "XX000")),
+            *(("delete", state) for state in ("P0001", "23503", "54000", "42501", "22012", "08006")),
+            *(("move", state) for state in ("P0001", "40001", "40P01", "57P01", "25006", "42P01", "XX000")),
         ]
     },
 }
+PASSING = {"delete": ("55P03", "57014"), "move": ("53100", "58030")}  # a lock, a timeout, a full disk, a broken one
 # What says that the database may not want this statement at all is believed a few times, in sweeps that it ends.
 REPEATED = ("08006", "40001", "40P01", "57P01", "25006")
 
@@ -127,6 +130,37 @@ async def test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_i
     assert said in shown[0]["error"]["message"]
     assert [event.key for event in field.events.of(RowQuarantined)] == [str(n) for n in culprits]
     assert SECRET not in str(field.events.of(RowRetried))
+
+
+@pytest.mark.parametrize(("verb", "state"), [(verb, state) for verb, states in PASSING.items() for state in states])
+async def test_a_refusal_that_may_pass_spends_no_attempt(
+    field: Field, clock: ManualClock, verb: str, state: str
+) -> None:
+    await field.put(ROWS)
+    await field.do(raising(state).replace("{culprits}", "17"))
+    declare(field, verb)
+    for _ in range(RETRY.max_attempts + 1):
+        await swept(field, 1)
+        (row,) = await rows(field)
+        assert (row["key"], row["state"], row["attempt"]) == ("17", "resting", 0)
+        assert f"SQLSTATE {state}" in row["reason"]
+        clock.advance(hours=1)
+    assert await left(field) == [17]
+    assert not field.events.of(RowQuarantined)
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_retry_says_how_often_a_refused_row_is_tried(field: Field, clock: ManualClock, attempts: int) -> None:
+    await field.put(3)
+    await field.do(raising("P0001").replace("{culprits}", "2"))
+    declare(field, "delete", retry=Retry(max_attempts=attempts, first="10s", jitter=0))
+    for _ in range(attempts):
+        await field.sweep("age")
+        clock.advance(seconds=9)
+        assert (await field.sweep("age")).claimed == 0
+        clock.advance(seconds=2)
+    (row,) = await rows(field)
+    assert (row["state"], row["attempt"]) == ("quarantined", attempts)
 
 
 async def test_a_row_that_goes_after_all_is_forgotten_and_a_released_one_is_tried_again(

@@ -212,7 +212,9 @@ async def test_what_was_handled_while_the_database_was_away_is_written_when_it_i
         return Stay(n=row.n + 1)
 
     await live.put(20)
-    far.fix(handler, run_at_start=True, batch=5, concurrency=5)
+    far.fix(
+        handler, run_at_start=True, batch=5, concurrency=5, lease_for="4s"
+    )  # of a claim whose answer was cut off, too
     async with far.app.worker():
         await far.events.seen(DatabaseLost)
         proxy.heal()

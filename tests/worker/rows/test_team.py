@@ -89,7 +89,7 @@ async def test_a_manual_sweep_on_a_clock_that_stands_still_ends_where_the_rate_d
     field: Field, clock: ManualClock
 ) -> None:
     await field.put(100)
-    field.fix(lambda row: To("done"), canary="10/s", rate="1000/s")
+    field.fix(lambda row: To("done"), rate="10/s")
     first = (await field.sweep()).changed
     assert 1 <= first <= 4
     assert (await field.sweep()).claimed == 0

@@ -60,6 +60,11 @@ class Claiming(Pieces):
     def claim_fresh(self, place: Place) -> bytes:
         return self._claim("rows/claim_fresh", branches=self.branches(place), sorted=self.sorted, place=self.place)
 
+    def probe(self, place: Place = "start") -> bytes:
+        """Looks at the first rows, and at the first behind a place."""
+        branches = [self.branches("start"), *([] if place == "start" else [self.branches(place)])]
+        return self._compose("rows/probe", branches=UNION.join(branches))
+
     def claim_again(self) -> bytes:
         working = self.selection.claimed_as
         unclaimed: Composable = SQL("")

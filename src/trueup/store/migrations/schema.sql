@@ -248,6 +248,9 @@ create table {schema}.reconcilers (
   last_error           text,
   last_failed_at       timestamptz,
   failures             integer not null default 0,
+  walked_at            timestamptz,
+  walked_past          bigint,
+  walked_writes        bigint,
   constraint reconcilers_pkey PRIMARY KEY (name),
   constraint reconcilers_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text])))
 ) with (fillfactor=50);

@@ -43,11 +43,16 @@ class Claims:
         self._repeats = 0  # how often in a row the server has asked for a claim to be repeated
 
     async def claim(self, claim: Claim) -> Claimed:
-        """Raises what is not about a single row."""
+        """Raises what is not about a single row, and ConfigError when the table has changed and cannot be worked on any more."""
+        made = self._rows.made
         try:
             batch = await claim(True)
         except Exception as error:
-            if not self._rows.marks_rows or unanswered(error) or (to_repeat(error) and self._again()):
+            if unanswered(error):
+                raise
+            if not to_repeat(error) and await self._rows.changed_since(made):
+                return await self.claim(claim)
+            if not self._rows.marks_rows or (to_repeat(error) and self._again()):
                 raise
             return await self._one_is_refused(claim)
         if batch.rows:

@@ -16,13 +16,15 @@ from psycopg import AsyncConnection
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import ConfigError, LostClaim
+from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
 from trueup.jobs.context import JobTransaction
 from trueup.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import decide
 from trueup.reconcile.outcome import Now, Outcome, Stay
+from trueup.store.connect import RETRYABLE, is_away
+from trueup.store.fitted import RowStatements
 from trueup.store.line import BOUND, milliseconds
 from trueup.store.pool import Few
 from trueup.store.rows import Done, Rows, check_readable
@@ -56,14 +58,25 @@ class Handling:
 
     async def run(self, held: Held, follow: Follow = nothing) -> Handled:
         """Whatever goes wrong is how it ended; raises CancelledError only when we have cancelled it."""
-        handled = Handled(LostClaim("not begun"))
+        handled, made = Handled(LostClaim("not begun")), self.rows.made
         try:
             await self._run(held, handled, follow)
         except BaseException as error:
             if not is_own_ending(error, cancelled_by_us=held.cancelled is not None):
                 raise
             handled.ended = error
+            if isinstance(error, psycopg.Error) and not is_away(error):
+                handled.unspent = await self._table_changed(made)
         return handled
+
+    async def _table_changed(self, made: RowStatements) -> bool:
+        """Whether a refusal may be due to a table that is not what it was any more, so that no row is to blame."""
+        try:
+            return await self.rows.changed_since(made)
+        except ConfigError:
+            return True
+        except (*RETRYABLE, DatabaseUnavailable):
+            return False
 
     def let_go(self, held: Held) -> None:
         """Of what was made ready for a row that is not begun any more."""

@@ -20,7 +20,7 @@ from trueup.errors import ConfigError, LostClaim
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store import message
 from trueup.store.locked import Locked, not_as_read
-from trueup.store.message import Answers, Part
+from trueup.store.message import Answers, Part, StalePlan
 from trueup.store.pool import Few
 from trueup.store.rows import Rows
 from trueup.worker.rows.handled import Handled, certain, gone
@@ -67,7 +67,11 @@ class Locking:
                 return opened
         connection = await self._connections.take()
         try:
-            return connection, (await message.send(connection, *self._locked.locking(held.row))).check()
+            answers = await message.send(connection, *self._locked.locking(held.row))
+            if isinstance(answers.error, StalePlan):  # the table was altered since it was prepared on this connection
+                await message.roll_back(connection)
+                answers = await message.send(connection, *self._locked.locking(held.row))
+            return connection, answers.check()
         except BaseException:
             await self._release(connection)
             raise

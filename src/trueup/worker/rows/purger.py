@@ -18,13 +18,22 @@ import psycopg
 from psycopg import errors
 
 from trueup.clock import Clock, elapsed
+from trueup.errors import ConfigError
 from trueup.events import Events, SweepFailed, SweepRefused
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.counts import Counts
 from trueup.store.connect import RETRYABLE
 from trueup.store.purges import Clearance, Purges
 from trueup.store.reconcilers import Gate, Reconcilers
-from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, next_batches, wait_for_rate
+from trueup.worker.rows.pace import (
+    LOOK_AT_GATE,
+    PAUSED_LOOK,
+    completed,
+    first_after,
+    next_batches,
+    swept_elsewhere,
+    wait_for_rate,
+)
 from trueup.worker.rows.refusals import MAX_REPEATS, to_repeat, unanswered
 from trueup.worker.rows.refused_purges import RefusedPurges
 from trueup.worker.service import Service, jittered
@@ -56,6 +65,7 @@ class Purger(Service):
         self._clock = clock
         self._holder = holder
         self._first = True
+        self._swept_at: float | None = None
         self._repeats = 0  # how often in a row the server has asked for a statement to be repeated
 
     async def run_once(self) -> float:
@@ -67,15 +77,20 @@ class Purger(Service):
             first_in = first_after(self.purge.every, self.purge.run_at_start, gate)
             if first_in > 0:
                 return first_in
+        if self._clock.now() is None and not (self.purge.run_at_start and self._swept_at is None):
+            own_ago = None if self._swept_at is None else elapsed() - self._swept_at
+            later = swept_elsewhere(self.purge.every, gate, own_ago)
+            if later is not None:
+                return later
         try:
             await self.sweep(gate)
-        except psycopg.Error as error:
+        except (psycopg.Error, ConfigError) as error:
             if unanswered(error) or to_repeat(error):
                 raise
             await self._ended_by(error)
         return jittered(self.purge.every.total_seconds())
 
-    async def _ended_by(self, error: psycopg.Error) -> None:
+    async def _ended_by(self, error: Exception) -> None:
         """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
         said = describe(error)
         if isinstance(error, errors.QueryCanceled):
@@ -93,9 +108,12 @@ class Purger(Service):
         counts = Counts()
         if gate.paused:
             return counts
+        if gate.sign != self.purges.found.sign:  # the table is not what it was
+            await self.purges.changed_since(self.purges.made)
         begun_at, started = gate.now, elapsed()
         clearance = await self._cleared()
         if clearance is None or clearance.rows == 0:
+            self._swept_at = elapsed()
             await self._log.swept(self.purge.name)
             return counts
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
@@ -105,11 +123,11 @@ class Purger(Service):
             await self._take_all(walk, progress)
             if self.purges.passing:
                 await self.purges.forget()
-        except psycopg.Error:  # what was taken before it is gone all the same
+        except (psycopg.Error, ConfigError):  # what was taken before it is gone all the same
             with suppress(*RETRYABLE):
                 await self._tell(begun_at, counts, elapsed() - started)
             raise
-        self._repeats = 0
+        self._repeats, self._swept_at = 0, elapsed()
         await self._log.swept(self.purge.name)
         await self._tell(begun_at, counts, elapsed() - started)
         return counts
@@ -132,7 +150,7 @@ class Purger(Service):
         for state in self.purge.selection.states or (None,):
             batches = 1
             while await self._go_on(walk):
-                sent = elapsed()
+                sent, made = elapsed(), self.purges.made
                 if walk.cleared_to is not None:
                     batches = max(1, min(batches, (walk.cleared_to - counts.changed) // self.purge.batch))
                 try:
@@ -140,6 +158,8 @@ class Purger(Service):
                 except psycopg.Error as error:
                     if unanswered(error) or (to_repeat(error) and self._again()):
                         raise
+                    if await self.purges.changed_since(made):
+                        continue
                     await self._by_keys(state, walk, told)
                     break
                 if taken.ask_again_after is not None:

@@ -16,6 +16,7 @@ from psycopg import errors
 from trueup.store.connect import is_away
 from trueup.store.message import StalePlan
 
+SLOW = 1.0  # seconds; a trigger may raise the error of a timeout at once, and then halves are quicker
 MAX_REPEATS = 3  # times that a row alone may be told to repeat its statement
 
 T = TypeVar("T")
@@ -33,9 +34,9 @@ def to_repeat(error: BaseException) -> bool:
     return is_away(error) and not unanswered(error)
 
 
-def parts(group: Sequence[T], error: BaseException) -> list[list[T]]:
-    """How to send a refused group again: in halves, or one by one where each refusal takes long."""
-    if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable):
+def parts(group: Sequence[T], error: BaseException, took: float = SLOW) -> list[list[T]]:
+    """How to send a refused group again: in halves, or one by one where each refusal takes long. `took`: seconds, if they are known."""
+    if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable) and took >= SLOW:
         return [[each] for each in group]
     middle = len(group) // 2
     return [list(group[:middle]), list(group[middle:])]

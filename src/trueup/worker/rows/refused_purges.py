@@ -1,7 +1,8 @@
 """Takes rows of a purge by their keys, after the database has refused a batch or a trigger has kept rows of one.
 
 It walks on from row to row in the purge's order, so neither kind can end or starve a sweep. What is refused is sent again in halves,
-down to the row: that is a failed attempt of that row, with PostgreSQL's words and none of the row's contents. The row is passed over
+down to the row: that is a failed attempt of that row, with PostgreSQL's words and none of the row's contents. A refusal that may pass (a
+lock, a timeout, a full disk) is noted, and spends no attempt. The row is passed over
 until it is worth another attempt, and is quarantined after the last. When the database refuses to note that as well (its disk is full,
 say), the sweep ends with that error, and no row is blamed.
 """
@@ -13,17 +14,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import psycopg
 
-from trueup.backoff import Retry
 from trueup.clock import Clock, elapsed
 from trueup.events import Events, RowQuarantined, RowRetried
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.reconcile.counts import Counts
+from trueup.store.connect import may_pass
 from trueup.store.purges import Picked, Purges
 from trueup.worker.rows.claims import REPEAT_PAUSE
 from trueup.worker.rows.pace import wait_for_rate
 from trueup.worker.rows.refusals import MAX_REPEATS, parts, to_repeat, unanswered
 
-RETRY = Retry()
 MAX_IN_A_ROW = 1_000  # refused rows without one that goes: the rest is left to the next sweep
 FUTILE_FOR = 60.0  # seconds without one that goes, where each refusal takes long
 
@@ -86,12 +86,13 @@ class RefusedPurges:
             rows = rows[taken.asked :]
 
     async def _refused(self, row: Picked, error: psycopg.Error) -> None:
-        name, attempt = self._purges.purge.name, row.attempt + 1
-        failure = Failure(attempt, type_name(error), describe(error), "")
+        name, retry, spent = self._purges.purge.name, self._purges.purge.retry, not may_pass(error)
+        attempt = row.attempt + spent
+        failure = Failure(row.attempt + 1, type_name(error), describe(error), "")
         self._over = self._over or self._give_up_for_now()
-        delay = RETRY.delay(attempt) if attempt < RETRY.max_attempts else None
+        delay = retry.delay(row.attempt + 1) if not spent or attempt < retry.max_attempts else None
         reason = failure.message if delay is not None else "out of attempts"
-        if not await self._purges.refused(row, failure, delay, reason):
+        if not await self._purges.refused(row, failure, delay, reason, attempt):
             return  # another worker has met it, too
         self._counts.claimed += 1
         if delay is None:
@@ -99,8 +100,8 @@ class RefusedPurges:
             self._events.emit(RowQuarantined(name, row.key, attempt, reason, failure.type, failure.message))
         else:
             self._counts.retry += 1
-            ms, most = delay.total_seconds() * 1000, RETRY.max_attempts
-            self._events.emit(RowRetried(name, row.key, attempt, most, ms, failure.type, failure.message))
+            ms, most = delay.total_seconds() * 1000, retry.max_attempts
+            self._events.emit(RowRetried(name, row.key, failure.attempt, most, ms, failure.type, failure.message))
 
     def _give_up_for_now(self) -> bool:
         """Whether so much has been refused without anything going that the whole table seems to be concerned."""

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from trueup import faults
 from trueup.clock import elapsed
 from trueup.durations import format_duration
+from trueup.errors import ConfigError
 from trueup.events import (
     Events,
     RowChanged,
@@ -51,6 +52,7 @@ from trueup.reconcile.decide import (
 )
 from trueup.reconcile.outcome import Delete, Outcome, To
 from trueup.store.connect import is_away, may_pass
+from trueup.store.fitted import RowStatements
 from trueup.store.rows import Done, Rows
 from trueup.worker.rows.held import Held, claims_apart
 from trueup.worker.rows.refusals import (
@@ -192,15 +194,19 @@ class Settler(Service):
         for group in groups.values():
             await self._send(group)
 
-    async def _send(self, group: list[Settling]) -> None:
-        """Write these, which have the same holder. What is not written stays pending, for later."""
+    async def _send(self, group: list[Settling], *, fits: bool = False) -> None:
+        """Write these, which have the same holder. What is not written stays pending, for later.
+
+        `fits`: that the statements are for the table as it is was found out a moment ago.
+        """
         ready = [each for each in group if each.held.begin_writing()]
         for settling in group:
             if not settling.held.writing:
                 settling.not_before = elapsed() + BUSY_PAUSE
         if not ready:
             return
-        rows, verdicts = [each.row for each in ready], [each.verdict for each in ready]
+        begun = elapsed()
+        rows, verdicts, made = [each.row for each in ready], [each.verdict for each in ready], self._rows.made
         try:
             done = await self._rows.settle(rows[0].holder, rows, verdicts, touch=ready[0].touch)
         except Exception as error:  # of the database, or of a value that is like nothing it knows
@@ -209,7 +215,10 @@ class Settler(Service):
                 settling.uncertain = settling.uncertain or unanswered(error)
             if unanswered(error):
                 raise
-            await self._refused(ready, error)
+            if not (fits or to_repeat(error)) and await self._changed_since(made, ready):
+                await self._send(ready)
+            else:
+                await self._refused(ready, error, elapsed() - begun)
             return
         except BaseException:
             for settling in ready:
@@ -238,13 +247,13 @@ class Settler(Service):
 
     # -- what the database does not want ------------------------------------------------------------------------------
 
-    async def _refused(self, group: list[Settling], error: Exception) -> None:
+    async def _refused(self, group: list[Settling], error: Exception, took: float) -> None:
         """One row that the database refuses must not hold up the others, nor be lost itself."""
         if to_repeat(error) and self._repeat(group):
             return
         if len(group) > 1:
-            for part in parts(group, error):
-                await self._send(part)
+            for part in parts(group, error, took):
+                await self._send(part, fits=True)
             return
         (settling,) = group
         if settling.decided is None:
@@ -253,10 +262,10 @@ class Settler(Service):
                 settling.decided, BackOff | SetAside
             ):  # it says what failed before; only its outcome is left out
                 settling.verdict = _without_outcome(settling.decided)
-            await self._send(group)
+            await self._send(group, fits=True)
         elif settling.touch and self._rows.marks_rows:
             settling.touch = False
-            await self._send(group)
+            await self._send(group, fits=True)
         elif is_away(error) or may_pass(error):
             # Not even that: so the database refuses everything for the moment, and no row is to blame.
             settling.verdict, settling.decided, settling.touch, settling.repeats = settling.decided, None, True, 0
@@ -265,6 +274,20 @@ class Settler(Service):
             self._forget(group)
             self._lost(settling, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
+
+    async def _changed_since(self, made: RowStatements, group: list[Settling]) -> bool:
+        """Whether the table has changed since these statements were made: no row is to blame, and they are to be sent anew."""
+        try:
+            return await self._rows.changed_since(made)
+        except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
+            changing = [each for each in group if each.touch]
+            for settling in changing:
+                verdict, row = settling.verdict, settling.row
+                if isinstance(verdict, Change | Remove):
+                    delay = self._rows.reconciler.retry.delay(1)
+                    verdict = BackOff(delay, Failure.of(unfit, row.attempt), spend=False)
+                settling.verdict, settling.touch = _without_outcome(verdict), False
+            return bool(changing)
 
     def _repeat(self, group: list[Settling]) -> bool:
         """Whether these are to be sent again as they are, in a moment."""

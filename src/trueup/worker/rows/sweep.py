@@ -23,6 +23,11 @@ class Walk:
     again: bool = True  # there may be rows whose time has come again
     position: Position | None = None
     due_position: DuePosition | None = None
+    skip_to: Position | None = (
+        None  # from where a batch finds nothing, it goes on here: what lies between is known already
+    )
+    complete: bool = True  # it passes over nothing unseen
+    passed: int = 0  # rows that were known already
 
     @property
     def unfinished(self) -> bool:

@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from psycopg import errors
 
 from trueup import faults
@@ -46,7 +47,7 @@ from trueup.reconcile.outcome import Again
 from trueup.store.connect import RETRYABLE, is_away
 from trueup.store.pool import Few
 from trueup.store.reconcilers import Gate, Reconcilers
-from trueup.store.rows import DuePosition, Rows
+from trueup.store.rows import DuePosition, Position, Rows
 from trueup.worker.calling import Caller
 from trueup.worker.rows.claims import Claim, Claimed, Claims
 from trueup.worker.rows.crew import Crew
@@ -54,13 +55,22 @@ from trueup.worker.rows.handled import Handled
 from trueup.worker.rows.handling import Handling, check_outcome
 from trueup.worker.rows.held import Held
 from trueup.worker.rows.keyed import Keyed, breaker_of
-from trueup.worker.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, completed, first_after, wait_for_rate
+from trueup.worker.rows.pace import (
+    LOOK_AT_GATE,
+    PAUSED_LOOK,
+    completed,
+    first_after,
+    is_walk_due,
+    swept_elsewhere,
+    wait_for_rate,
+)
 from trueup.worker.rows.refusals import MAX_REPEATS
 from trueup.worker.rows.settler import Count, Settler, Settling
 from trueup.worker.rows.sweep import Progress, Sweep, Walk
 from trueup.worker.service import Service, jittered
 
 SOONEST = (0.05, 1.0)  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
+MANY = 1_000  # rows that are known: fewer are walked past at every sweep
 PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
 
 
@@ -101,6 +111,8 @@ class Sweeper(Service):
         self._looked = 0.0
         self._wakes_at = float("-inf")  # when the pause between two passes ends; not before now while one is under way
         self._due: float | None = None
+        self._swept_at: float | None = None  # when this one's last whole sweep ended
+        self._walked_to: Position | None = None  # the last row of the last walk past all rows
 
     def in_hand(self) -> Iterable[Held]:
         """What is waiting, being handled, or still to be written. Also called on the keeper's thread."""
@@ -119,18 +131,34 @@ class Sweeper(Service):
         if self._due is None:
             self._due = elapsed() + first_after(self.reconciler.every, self.reconciler.run_at_start, gate)
         begun = elapsed()
+        if begun >= self._due and (later := self._swept_elsewhere(gate)) is not None:
+            self._due = begun + later
         whole = begun >= self._due
+        made, sweep = self.rows.made, Sweep(gate.now, whole)
         try:
-            await self._sweep(Sweep(gate.now, whole), gate)
+            await self._sweep(sweep, gate, hasty=True)
         except Exception as error:
             if is_away(error):
                 raise
+            try:
+                if await self.rows.changed_since(made):
+                    return 0.0
+            except ConfigError as unfit:
+                error = unfit
             return await self._ended_by(error)
         self._failures = 0
         if whole and not self._cut_short:
             # At once after one that took longer: it has left alone what became due since it began.
             self._due = max(elapsed(), begun + jittered(self.reconciler.every.total_seconds()))
-        return await self._pause()
+        return await self._pause(None if sweep.counts.claimed or gate.is_due else gate, begun)
+
+    def _swept_elsewhere(self, gate: Gate) -> float | None:
+        """Seconds until this one's turn, when another worker has just swept. On a clock that is moved by hand nobody waits."""
+        if self.rows.clock.now() is not None or (self.reconciler.run_at_start and self._swept_at is None):
+            return None
+        return swept_elsewhere(
+            self.reconciler.every, gate, None if self._swept_at is None else elapsed() - self._swept_at
+        )
 
     async def _ended_by(self, error: Exception) -> float:
         """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
@@ -145,10 +173,13 @@ class Sweeper(Service):
             self.events.emit(SweepFailed(self.reconciler.name, type_name(error), said, again))
         return again
 
-    async def _pause(self) -> float:
+    async def _pause(self, gate: Gate | None, begun: float) -> float:
+        """`gate`: what was known when the sweep began, if it still holds."""
         assert self._due is not None
         self._wakes_at = float("inf")
-        next_in = await self.rows.next_due_in()
+        next_in = gate.next_due_in if gate is not None else await self.rows.next_due_in()
+        if gate is not None and next_in is not None:
+            next_in -= elapsed() - begun
         now = elapsed()
         wakes_at = self._due if next_in is None else min(self._due, now + max(next_in, self._soonest))
         self._wakes_at = min(self._wakes_at, wakes_at)
@@ -188,24 +219,63 @@ class Sweeper(Service):
             sweep.counts.include(suspects)
         return sweep.counts
 
-    async def _sweep(self, sweep: Sweep, gate: Gate) -> None:
-        """Claim all that there is for it now. What came of it is settled beside whatever comes next."""
+    async def _sweep(self, sweep: Sweep, gate: Gate, *, hasty: bool = False) -> None:
+        """Claim all that there is for it now. What came of it is settled beside whatever comes next.
+
+        `hasty`: where a great many rows rest, it need not walk past all of them each time.
+        """
         self._cut_short = gate.closed
+        await self._refit(gate)
         await self._heed(gate)
         self.settler.start()
         self._looked = elapsed()
         self._sweeps.add(sweep)
         try:
-            await self._take_suspects(gate.now)
-            await self._batches(sweep, Walk(gate.now, gate.now, fresh=sweep.whole))
+            walk = Walk(gate.now, gate.now, fresh=sweep.whole, again=gate.is_due)
+            if gate.is_due:
+                await self._take_suspects(gate.now)
+            if sweep.whole and not await self._probe(walk, gate, hasty=hasty):
+                walk.fresh = False
+            await self._batches(sweep, walk)
         finally:
             sweep.claiming = False
             if self._enough():
                 self.crew.give_back()
             self._conclude_if_over(sweep)
         if sweep.whole and not self._cut_short:
+            if gate.is_due or gate.set_aside:
+                await self._forget()
+            walked = walk.complete and not walk.fresh
+            await self._log.swept(self.reconciler.name, walk.passed if walked else None, gate.writes)
+            self._swept_at = elapsed()
+
+    async def _probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
+        """Whether there may be rows that nothing is known about. Where many are known, it says which of them to pass over."""
+        end = self._walked_to
+        if (
+            hasty
+            and self.reconciler.pause_by is None  # rows of keys that were paused may be anywhere
+            and end is not None
+            and (gate.walked_past or 0) >= MANY
+            and not is_walk_due(self.reconciler.every, gate)
+        ):
+            walk.skip_to, walk.complete = end, False
+            fresh, _ = await self.rows.probe(gate.now, end)
+            return fresh
+        fresh, count = await self.rows.probe(gate.now)
+        if fresh or count is None:
+            return True
+        walk.passed = count
+        return False
+
+    async def _forget(self) -> None:
+        made = self.rows.made
+        try:
             await self.rows.forget()
-            await self._log.swept(self.reconciler.name)
+        except psycopg.Error as error:
+            if is_away(error) or not await self.rows.changed_since(made):
+                raise
+            await self.rows.forget()
 
     async def _see_through(self, sweep: Sweep) -> Counts | None:
         """Until nothing is in hand, and all that is to be said about it is written. What became of suspects."""
@@ -296,8 +366,9 @@ class Sweeper(Service):
             if gate is not None and self._looked >= refresh:
                 # A long sweep: rows whose time has come meanwhile need not wait for its end.
                 refresh = self._looked + every
-                walk.cut_off, walk.again, walk.due_position = gate.now, True, None
-                await self._take_suspects(gate.now)
+                walk.cut_off, walk.again, walk.due_position = gate.now, gate.is_due, None
+                if gate.is_due:
+                    await self._take_suspects(gate.now)
             wait = (await self._next(sweep, walk)).batch.ask_again_after
             if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
                 return
@@ -310,9 +381,15 @@ class Sweeper(Service):
         gate = await self._log.gate(self.reconciler.name)
         self._looked = elapsed()
         self._cut_short = self._cut_short or gate.closed
+        await self._refit(gate)
         if self._keyed is not None:
             self._keyed.heed(await self._log.pauses(self.reconciler.name))
         return gate
+
+    async def _refit(self, gate: Gate) -> None:
+        """Look at the table anew when it has changed. Raises ConfigError when it cannot be worked on any more."""
+        if gate.sign != self.rows.found.sign:
+            await self.rows.changed_since(self.rows.made)
 
     async def _next(self, sweep: Sweep, walk: Walk) -> Claimed:
         """One claim, of the two kinds in turn while both have some; a turn is remembered from sweep to sweep."""
@@ -327,7 +404,7 @@ class Sweeper(Service):
                 walk.due_position = claimed.batch.due_position
                 walk.again = not claimed.batch.exhausted
                 if not walk.again and not sweep.whole:
-                    await rows.forget()  # what is not for it any more must not wake it again and again
+                    await self._forget()  # what is not for it any more must not wake it again and again
         else:
             claimed = await self._claim(
                 sweep, lambda mark: rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
@@ -336,6 +413,11 @@ class Sweeper(Service):
                 self._turn_of_again = True
                 walk.position = claimed.batch.position or walk.position
                 walk.fresh = not claimed.batch.exhausted
+                walk.passed += claimed.batch.passed
+                if not walk.fresh:
+                    self._walked_to = walk.position
+                if walk.skip_to is not None and walk.fresh and not claimed.count:
+                    walk.position, walk.skip_to = walk.skip_to, None
         return claimed
 
     def _has_room(self, sweep: Sweep) -> bool:

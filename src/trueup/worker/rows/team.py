@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from uuid import UUID
 
 from trueup.config import Settings
@@ -16,7 +17,7 @@ from trueup.reconcile.outcome import To
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store import tables
-from trueup.store.guard import index_ddl, unserved
+from trueup.store.guard import index_ddl, try_every, unserved
 from trueup.store.lanes import Lanes
 from trueup.store.line import Line
 from trueup.store.pool import Few
@@ -88,30 +89,36 @@ class Team:
         if declared.name in self.members:
             return
         who = f"reconciler {declared.name!r}"
-        store, selection = self._store, declared.selection
-        found = await tables.find(self._claiming, store.statements, selection.table, who)
-        check(found, who, declared)
+        selection, found = declared.selection, await self._look(declared)
         member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
         self.members[declared.name] = member
-        await self._log.put(declared.name, str(selection.table), declared.declared())
+        await self._log.put(declared.name, selection.table, declared.declared())
         await self._guard(member, found, who)
         self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
+
+    async def _look(self, declared: Reconciler | Purge) -> Found:
+        """At its table, as it is now; raises ConfigError when that cannot be worked on."""
+        who = f"reconciler {declared.name!r}"
+        found = await tables.find(self._claiming, self._store.statements, declared.selection.table, who)
+        check(found, who, declared)
+        return found
 
     async def declare_again(self) -> None:
         """Store what is declared once more: the rows may be gone since, with a database that was restored."""
         for declared in self._declared:
             if declared.name in self.members:
-                await self._log.put(declared.name, str(declared.selection.table), declared.declared())
+                await self._log.put(declared.name, declared.selection.table, declared.declared())
 
     def _purger(self, purge: Purge, found: Found) -> Purger:
         store = self._store
-        purges = Purges(self._settling, store.statements, store.clock, purge, found, self._timeout)
+        purges = Purges(
+            self._settling, store.statements, store.clock, purge, found, self._timeout, partial(self._look, purge)
+        )
         return Purger(purges, self._log, store.clock, self._events, self._holder)
 
     def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:
         store = self._store
         who = f"reconciler {reconciler.name!r}"
-        reconciler.handler.shape.check(who, found.columns)
         rows = Rows(
             self._claiming,
             self._settling,
@@ -122,6 +129,7 @@ class Team:
             found,
             owner=owner(self._settings),
             timeout=self._timeout,
+            look=partial(self._look, reconciler),
         )
         try:
             check_outcome(rows, reconciler.exhausted)
@@ -143,7 +151,7 @@ class Team:
         return sweeper
 
     async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
-        """Say so when every claim would read a large table from end to end."""
+        """Say so when every claim would read a large table from end to end, and refuse what no sweep could do."""
         if isinstance(member, Sweeper):
             query, params = member.rows.claim_statement()
             selection = member.rows.reconciler.selection
@@ -156,6 +164,8 @@ class Team:
             ddl = index_ddl(found, state=bool(selection.states), order=order)
             name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
             self._events.emit(IndexMissing(name, str(found.spec), rows, ddl))
+        made = member.rows.made if isinstance(member, Sweeper) else member.purges.made
+        await try_every(self._claiming, made.every(), found, timeout=self._timeout, who=who)
 
     async def sweep(self, name: str) -> Counts:
         """One whole sweep, without loops; all that came of it is written when this returns."""
@@ -214,6 +224,7 @@ def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
         reads = tuple(name for name in found.columns if wanted is None or name in wanted)
         also = tuple(name for name, _ in selection.claimed_set)
         deletes, moves_to = False, (exhausted.state,) if isinstance(exhausted, To) else ()
+        declared.handler.shape.check(who, found.columns)
     tables.check(
         found,
         who,

@@ -39,7 +39,8 @@ with seen as materialized (
    where trueup_n = case when (select count(*) from fresh) >= %(most)s then (select max(trueup_n) from fresh)
                          else (select max(trueup_n) from seen) end
 )
-select (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s, place.trueup_null, {place}, {handed}
+select (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s,
+       coalesce(place.trueup_n - (select count(*) from fresh), 0), place.trueup_null, {place}, {handed}
   from (select {all_marked} as ok) as one
   left join place on true
   left join {given} as c on true

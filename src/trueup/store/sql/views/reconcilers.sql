@@ -1,9 +1,14 @@
 -- Reconcilers, one or all: how many of their rows are held, rest or were set aside, and what their sweeps did lately. Reads all that
--- is known about their rows. Index: reconcilers_pkey and rows_pkey for one; sweeps_started_at.
+-- is known about their rows. `declared_by_worker` is null when nobody can tell: no worker lives, or one of an older release, which does
+-- not say what it declares. Index: reconcilers_pkey and rows_pkey for one; sweeps_started_at.
+with {living}
 select coalesce(c.name, r.reconciler), c.place, c.declared, c.declared_at,
        case when c.state = 'active' and c.paused_until > {now} then 'resting' else c.state end, c.note, c.paused_until, c.pauses,
        array(select p.key from {schema}.reconciler_pauses as p where p.reconciler = c.name and p.paused_until > {now} order by p.key limit 20),
        c.last_swept_at, c.last_error, c.last_failed_at, coalesce(c.failures, 0), r.next_due_at, coalesce(r.held, 0), coalesce(r.resting, 0), coalesce(r.quarantined, 0), coalesce(r.discarded, 0),
+       case when exists (select from living) and not exists (select from {schema}.workers as w
+                                                              where w.declaration is null and w.rescued_at is null and w.lease_until > {now})
+            then exists (select from living as l where coalesce(c.name, r.reconciler) = any(l.reconcilers)) end,
        coalesce(s.claimed, 0), coalesce(s.changed, 0), coalesce(s.unchanged, 0), coalesce(s.conflict, 0), coalesce(s.undone, 0), coalesce(s.retry, 0),
        coalesce(s.quarantined, 0), coalesce(s.lost, 0)
   from (select * from {schema}.reconcilers where %(name)s::text is null or name = %(name)s) as c

@@ -1,6 +1,20 @@
--- Reconcilers by state, rows in quarantine, how long ago anything was swept, and whose last sweep was ended by an error. Index for the rows: rows_set_aside.
+-- Reconcilers by state, rows in quarantine, how long ago anything was swept, whose last sweep was ended by an error, and how many rows are
+-- known for those that no living worker declares (none while nobody can tell, as in views/reconcilers.sql).
+-- Index for the rows: rows_set_aside; rows_pkey for those of each name, up to a number.
+with recursive {living}, named as (
+  (select k.reconciler as name from {schema}.rows as k order by k.reconciler limit 1)
+  union all
+  select (select k.reconciler from {schema}.rows as k where k.reconciler > n.name order by k.reconciler limit 1) from named as n where n.name is not null
+), undeclared as (
+  select n.name, (select count(*) from (select from {schema}.rows as k where k.reconciler = n.name limit 100000) as known) as rows
+    from named as n
+   where n.name is not null and not exists (select from living as l where n.name = any(l.reconcilers))
+     and exists (select from living)
+     and not exists (select from {schema}.workers as w where w.declaration is null and w.rescued_at is null and w.lease_until > {now})
+)
 select count(*) filter (where state = 'active' and not coalesce(paused_until > {now}, false)), count(*) filter (where state = 'paused'),
        count(*) filter (where state = 'active' and paused_until > {now}),
        (select count(*) from {schema}.rows where state in ('quarantined', 'discarded') and state = 'quarantined'),
-       extract(epoch from {now} - max(last_swept_at))::float8, coalesce(array_agg(name order by name) filter (where last_error is not null), array[]::text[])
+       extract(epoch from {now} - max(last_swept_at))::float8, coalesce(array_agg(name order by name) filter (where last_error is not null), array[]::text[]),
+       (select coalesce(jsonb_object_agg(u.name, u.rows), '{{}}') from undeclared as u)
   from {schema}.reconcilers;

@@ -1,0 +1,144 @@
+"""Statements over a user's table are made for the table as it was when it was looked at, and made anew when it has changed.
+
+A table changes under running workers: a column is dropped, added or retyped, the table is created again. Its sign tells
+(`tables.sign`). Whoever is refused asks here before a row is blamed for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import cache
+from typing import Generic, TypeVar, get_args
+
+from trueup.errors import ConfigError
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store import tables
+from trueup.store.compose import Choice, Composer, Purging
+from trueup.store.jobs import Database
+from trueup.store.load import Statements
+from trueup.store.tables import Found
+
+T = TypeVar("T")
+CHOICES: tuple[Choice, ...] = get_args(Choice)
+Look = Callable[[], Awaitable[Found]]  # raises ConfigError when the table cannot be worked on
+
+
+class Fit(Generic[T]):
+    """What was made for a table, until it is made anew. Without `look` it stays."""
+
+    def __init__(self, found: Found, make: Callable[[Found], T], look: Look | None) -> None:
+        self.found = found
+        self.made = make(found)
+        self._make = make
+        self._look = look
+        self._lock = asyncio.Lock()
+
+    async def anew(self, before: T, database: Database, statements: Statements) -> bool:
+        """Whether the table is not what it was when `before` was made; if so, all is made anew.
+
+        Raises ConfigError when it cannot be worked on as it is now.
+        """
+        if self._look is None:
+            return False
+        async with self._lock:
+            if self.made is not before:
+                return True
+            if await tables.sign(database, statements, self.found.spec) == self.found.sign:
+                return False
+            found = await self._look()
+            self.made, self.found = self._make(found), found
+            return True
+
+
+class RowStatements:
+    """Of one reconciler."""
+
+    def __init__(self, statements: Statements, reconciler: Reconciler, found: Found) -> None:
+        self.found = found
+        self._reconciler = reconciler
+        wanted = reconciler.handler.shape.columns
+        columns = tuple(found.columns) if wanted is None else tuple(name for name in found.columns if name in wanted)
+        self.columns = columns or found.spec.key
+        selection, live = reconciler.selection, reconciler.mode == "live"
+        if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
+            selection = replace(selection, claimed_as=None)
+        by = reconciler.pause_by if isinstance(reconciler.pause_by, str) else None
+        self.composer = Composer(statements, found, selection, self.columns, marks=live, pause_by=by)
+        self.unmarked = Composer(statements, found, selection, self.columns, marks=False, pause_by=by)
+        if by is not None and by not in found.columns:
+            raise ConfigError(f"reconciler {reconciler.name!r}: pause_by={by!r}: {found.spec} has no such column")
+        self.change = cache(self.composer.change)
+        self.change_locked = cache(self.composer.change_locked)
+        self.change_alone = cache(self.composer.change_alone)
+        self.checkpoint = cache(self.composer.checkpoint)
+        self.probe = cache(self.composer.probe)
+        self.claim_fresh = cache(self.composer.claim_fresh)
+        self.claim_fresh_unmarked = cache(self.unmarked.claim_fresh)
+        self._composed: dict[tuple[str, bool], bytes] = {}
+
+    def every(self) -> dict[str, bytes]:
+        """All statements over the user's table that this reconciler may ever send, by what they do."""
+        made = {
+            "claim rows": self.claim_fresh("start"),
+            "claim further rows": self.claim_fresh("with"),
+            "claim rows again": self.once("claim_again"),
+            "look for rows": self.probe(),
+            "forget rows": self.once("forget"),
+        }
+        if self._reconciler.mode != "live":
+            return made
+        spec = self.found.spec
+        plain = [name for name, column in self.found.columns.items() if column.writable and not column.generated]
+        sets = [(), *((name,) for name in plain if name not in (*spec.key, spec.state))][:2]
+        if self._reconciler.claim == "row_lock":
+            made |= {"lock a row": self.once("lock"), "see why a row is locked": self.once("locked_out")}
+            made |= {f"write {columns or 'an outcome'}": self.change_locked(columns) for columns in sets}
+            return made | ({"delete a row": self.once("remove_locked")} if self.found.deletable else {})
+        made |= {f"write {columns or 'an outcome'}": self.change(columns) for columns in sets}
+        made |= {f"write {columns}, and go on": self.checkpoint(columns) for columns in sets if columns}
+        if self.found.deletable:
+            made["delete rows"] = self.once("remove")
+        if self.composer.marks_rows:
+            made |= {"mark rows": self.once("mark"), "put rows back": self.once("put_back")}
+            if spec.lease_columns is not None:
+                made["renew leases"] = self.once("renew_both")
+        return made
+
+    def once(self, name: str, *, unmarked: bool = False) -> bytes:
+        composed = self._composed.get((name, unmarked))
+        if composed is None:
+            composer = self.unmarked if unmarked else self.composer
+            composed = self._composed[name, unmarked] = getattr(composer, name)()
+        return composed
+
+
+class PurgeStatements:
+    """Of one move or deletion."""
+
+    def __init__(self, statements: Statements, purge: Purge, found: Found) -> None:
+        self.found = found
+        self._purge = purge
+        self._columns = tuple(sorted(purge.columns))
+        # Of unknown age is not old: nobody looks at these rows again before they go.
+        self.composer = Purging(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
+        self.forgetting = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
+        self.take = cache(self._take)
+        self.pick = cache(self.composer.picked)
+
+    def _take(self, state: str | None, choice: Choice = "all") -> bytes:
+        to, composer = self._purge.to, self.composer
+        return composer.delete(state, choice) if to is None else composer.move(state, to, self._columns, choice)
+
+    def every(self) -> dict[str, bytes]:
+        """All statements over the user's table that this one may ever send, by what they do."""
+        what = "delete" if self._purge.to is None else "move"
+        made = {"forget rows": self.forgetting.forget(), "count rows": self.composer.share()}
+        for state in self._purge.selection.states or (None,):
+            made[f"pick rows {state or ''}"] = self.pick(state, after=False)
+            made[f"pick further rows {state or ''}"] = self.pick(state, after=True)
+            for choice in CHOICES:
+                made[f"{what} rows {state or ''} ({choice})"] = self.take(state, choice)
+        return made
