@@ -10,7 +10,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from tests.support.watching import until, until_beside
-from trueup import App, Context, DuplicateJob, Handle, Job, LostLease, NotAcquired, Retry, Row, Tick, To
+from trueup import App, Context, DuplicateJob, Exhausted, Handle, Job, LostLease, NotAcquired, Retry, Row, Tick, To
 from trueup.testing.worker import ManualWorker
 
 ROWS = 10  # of each state
@@ -20,7 +20,7 @@ LATIN = "Größe déjà ¿qué? ½"
 TABLES = """
 create table papers (
   id int primary key, state text not null, changed_at timestamptz not null default now() - interval '1 d',
-  leased_by text, leased_until timestamptz
+  leased_by text, leased_until timestamptz, note text
 );
 create index on papers (state, changed_at, id);
 create table written (way text not null, id int not null, unique (way, id));
@@ -61,7 +61,8 @@ def declare_rows(app: App) -> None:
             await tx.execute(WRITE, ["by_lease", paper.id])
 
     @with_columns.reconcile("by_columns", retry=SOON, **OFTEN)
-    async def by_columns(paper: Row) -> To:
+    async def by_columns(paper: Row, *, ctx: Context) -> To:
+        await ctx.checkpoint(note=LATIN)
         return To("done")
 
     @papers.reconcile("by_row_lock", claim="row_lock", retry=SOON, concurrency=1, **OFTEN)
@@ -102,7 +103,14 @@ def declare_jobs(app: App, said: list[str]) -> dict[str, Job[..., Any]]:
     async def fail(what: str) -> None:
         raise ValueError(what)
 
-    return {"double": double, "limited": limited, "bounded": bounded, "say": say, "fail": fail}
+    async def note(dead: Exhausted) -> None:
+        await dead.tx.execute(WRITE, ["exhausted", 1])
+
+    @app.job(retry=Retry(max_attempts=1), exhausted=note)
+    async def doomed() -> None:
+        raise ValueError(LATIN)
+
+    return {"double": double, "limited": limited, "bounded": bounded, "say": say, "fail": fail, "doomed": doomed}
 
 
 async def enqueue(jobs: dict[str, Job[..., Any]]) -> tuple[Handle[Any], Handle[Any]]:
@@ -118,6 +126,7 @@ async def enqueue(jobs: dict[str, Job[..., Any]]) -> tuple[Handle[Any], Handle[A
     await jobs["limited"].enqueue_many([("a",), ("b",), ("a",)])
     await jobs["bounded"].enqueue_many([(), ()])
     await jobs["fail"].enqueue_many([(LATIN,), (LATIN,)])
+    await jobs["doomed"].enqueue()
     assert (await jobs["say"].enqueue_many((LATIN,) for _ in range(BULK))).created == BULK
     await asyncio.to_thread(jobs["say"].enqueue_sync, LATIN)
     await asyncio.to_thread(jobs["say"].enqueue_many_sync, [(LATIN,)] * BULK)
@@ -159,10 +168,14 @@ async def work(app: App, url: str, web_url: str, look: str) -> None:
             lambda: count(look, "trueup.history where kind = 'orphan' and state = 'done' and crashes = 1") == 1
         )
         await until(lambda: len(said) == 3 * BULK + 3)
+        await until_beside(lambda: count(look, "trueup.history where kind = 'doomed' and state = 'dead'") == 1)
         web.close_sync()
     await app.schedules.trigger("secondly")
     assert set(said) == {LATIN}
-    assert count(look, "written") == 2 * ROWS
+    assert count(look, "written") == 2 * ROWS + 1
+    assert await app.now() is not None
+    await app.rate("calls", "1000/s")
+    await app.rate("calls", "1000/s")
     assert count(look, "(select due_at from trueup.ticks group by due_at having count(*) > 1) as twice") == 0
     await app.operations.hurry([later.id])
     assert await app.operations.cancel([later.id])
@@ -187,7 +200,8 @@ async def lose_a_worker(url: str, look: str) -> None:
 
 async def repair(app: App) -> None:
     """What people do after something went wrong."""
-    dead, other = await (await app.open()).views.jobs(states=["dead"])
+    found = await (await app.open()).views.jobs(states=["dead"])
+    dead, other = (job for job in found if job["kind"] == "fail")
     assert LATIN in dead["error"]["message"]
     assert await app.operations.revive([dead["id"]]) == {dead["id"]}
     assert (await app.operations.cancel([dead["id"]])).cancelled == {dead["id"]}
