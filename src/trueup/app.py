@@ -428,31 +428,35 @@ class App:
         store = self._store or await self.open()
         with _missing_schema_explained(self.settings.schema):
             stored = await store.enqueue.one(draft, tx)
-        self._enqueued(draft, int(stored.created), int(not stored.created))
+        self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]:
         with _missing_schema_explained(self.settings.schema):
             stored = self.store.enqueue.one_sync(draft, tx)
-        self._enqueued(draft, int(stored.created), int(not stored.created))
+        self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
     async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
         store = self._store or await self.open()
         with _missing_schema_explained(self.settings.schema):
             stored = await store.enqueue.many(template, drafts, tx)
-        self._enqueued(template, stored.created, stored.kept)
+        self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
 
     def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
         with _missing_schema_explained(self.settings.schema):
             stored = self.store.enqueue.many_sync(template, drafts, tx)
-        self._enqueued(template, stored.created, stored.kept)
+        self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
 
-    def _enqueued(self, draft: Draft, created: int, kept: int) -> None:
-        if self.events.wants(JobsEnqueued):
-            self.events.emit(JobsEnqueued(draft.kind, draft.queue, created, kept))
+    def _enqueued(self, draft: Draft, created: int, kept: int, tx: Any) -> None:
+        """Say so: in a transaction of ours once it is committed, in one of the caller's now, because nobody tells us its end."""
+        if not self.events.wants(JobsEnqueued):
+            return
+        event = JobsEnqueued(draft.kind, draft.queue, created, kept)
+        if tx is None or not self.store.transactions.after_commit(tx, lambda: self.events.emit(event)):
+            self.events.emit(event)
 
     async def wait_for_result(self, job_id: int, timeout: Duration | None) -> Any:
         """Poll until the job has ended; see Handle.result."""

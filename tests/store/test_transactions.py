@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
+import psycopg
 import pytest
 
+from tests.support.watching import Watched
 from trueup import App, Context, injected
+from trueup.events import JobsEnqueued
 
 pytestmark = pytest.mark.asyncio
 
@@ -106,3 +110,45 @@ async def test_threads_that_hold_every_connection_can_still_open_another_transac
 
         with ThreadPoolExecutor(SIZE) as threads:
             assert list(threads.map(caller, range(SIZE))) == list(range(SIZE))
+
+
+# -- what is said about jobs that were enqueued in a transaction ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", ["committed", "raised", "rolled back", "in a failed commit"])
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+async def test_only_jobs_that_were_committed_are_reported(database_url: str, ends: str, sync: bool) -> None:
+    app = App(database_url)
+    watched = Watched(app)
+
+    @app.job
+    async def child(n: int) -> None: ...
+
+    def end() -> None:
+        assert watched.of(JobsEnqueued) == []
+        if ends == "raised":
+            raise LookupError
+        if ends == "rolled back":
+            raise psycopg.Rollback
+
+    deferred = "create table one (n int unique deferrable initially deferred)"
+    twice = "insert into one values (1), (1)"
+    async with app:
+        await app.store.pool.fetch(deferred.encode())
+        with suppress(LookupError, psycopg.errors.UniqueViolation):
+            if sync:
+                with app.store.transactions.begin_sync() as plain:
+                    child.using(tx=plain).enqueue_sync(1)
+                    child.using(tx=plain).enqueue_many_sync([(2,), (3,)])
+                    if ends == "in a failed commit":
+                        plain.execute(twice)
+                    end()
+            else:
+                async with app.transaction() as tx:
+                    await child.using(tx=tx).enqueue(1)
+                    await child.using(tx=tx).enqueue_many([(2,), (3,)])
+                    if ends == "in a failed commit":
+                        await tx.execute(twice)
+                    end()
+        assert sum(event.count for event in watched.of(JobsEnqueued)) == (3 if ends == "committed" else 0)
+        assert await app.store.pool.fetch(b"select count(*) from trueup.jobs") == [(3 if ends == "committed" else 0,)]

@@ -9,7 +9,8 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class JobsEnqueued(Event):
-    """Jobs were put into a queue by this process (their transaction may still roll back when it is the caller's)."""
+    """Jobs were put into a queue by this process. Those of `app.transaction()` and `ctx.transaction()` are reported when it is
+    committed; a connection or session of your own passed as `tx=` may still be rolled back."""
 
     name = "job.enqueued"
     kind: str

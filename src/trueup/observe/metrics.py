@@ -61,7 +61,7 @@ METRICS = (
     Metric(
         "trueup_jobs_enqueued_total",
         JOB,
-        "Jobs put into a queue by this process, also in transactions that were rolled back later.",
+        "Jobs put into a queue by this process; with a connection or session of your own as `tx=`, also if it was rolled back.",
     ),
     Metric("trueup_jobs_kept_total", JOB, "Jobs not put into a queue: one with their unique key was there."),
     Metric("trueup_jobs_completed_total", JOB, "Jobs done."),
