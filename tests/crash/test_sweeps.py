@@ -171,7 +171,7 @@ def test_outcomes_of_claims_that_ended_early_are_refused_by_the_database_alone(r
     wait_until(lambda: len(run.query("select distinct holder, reconciler from trueup.rows")) >= 6, "all are at it")
     # Of some only: rows whose handler had begun are taken over one at a time.
     expire = (
-        "update trueup.rows set due_at = now() - interval '1 s' where state = 'held' and term % 3 = 0 returning key"
+        "update trueup.rows set due_at = now() - interval '1 s' where state = 'held' and mod(term, 3) = 0 returning key"
     )
     assert len(run.query(expire)) > 30
     expired_at = run.now()

@@ -95,19 +95,18 @@ async def try_every(
 
     What is refused for the moment only, because somebody rebuilds the table, is left to the first sweep.
     """
-    async with database.transaction() as connection:
-        for what, query in statements.items():
-            values = dict.fromkeys(name.decode() for name in PLACES.findall(query))
-            try:
-                async with connection.transaction():
-                    await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
-                    await connection.execute(b"explain " + message.filled(connection, message.Call(query, values)))
-            except (errors.QueryCanceled, errors.LockNotAvailable):
-                return
-            except RETRYABLE:
-                raise
-            except psycopg.Error as error:
-                raise _refused(found, who, error, what) from None
+    for what, query in statements.items():
+        values = dict.fromkeys(name.decode() for name in PLACES.findall(query))
+        try:
+            async with database.transaction() as connection:  # each has the time of a statement
+                await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
+                await connection.execute(b"explain " + message.filled(connection, message.Call(query, values)))
+        except (errors.QueryCanceled, errors.LockNotAvailable):
+            return
+        except RETRYABLE:
+            raise
+        except psycopg.Error as error:
+            raise _refused(found, who, error, what) from None
 
 
 def index_ddl(found: Found, *, state: bool, order: Sequence[str]) -> str:
