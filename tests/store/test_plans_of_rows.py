@@ -159,6 +159,7 @@ EXPLAINED = {
     "rows/claim_fresh",
     "rows/claim_again",
     "rows/change",
+    "rows/checkpoint",
     "rows/remove",
     "rows/mark",
     "rows/put_back",
@@ -228,6 +229,15 @@ async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) 
     assert plan.indexes == {"rows_pkey", "t_pkey"}
     assert plan.most_rows <= 200
     assert plan.buffers < 10_000
+
+
+async def test_a_checkpoint_looks_up_its_row(desk: RowsDesk) -> None:
+    rows = await desk.rows("open", **STALE)
+    taken = (await rows.claim_fresh(uuid4(), 1, None)).rows
+    params = {**rows.about(taken[0].holder), **rows._keys(taken), **rows._seen(taken), "c1": ["seen"]}
+    plan = await explained(desk, rows._steer, rows.made.checkpoint(("note",)), params)
+    assert plan.indexes == {"rows_pkey", "t_pkey"}
+    assert plan.most_rows <= 10
 
 
 async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk: RowsDesk) -> None:
