@@ -43,3 +43,9 @@ async def test_it_is_closed_each_time_and_whatever_became_of_the_others(app: App
     app._closed_with_us.remove(fail)
     await app.close()
     assert closed == 2
+
+
+async def test_the_old_name_of_jobs_still_works_and_says_so(app: App) -> None:
+    with pytest.warns(DeprecationWarning, match="app.jobs"):
+        old = app.operations
+    assert type(old) is type(app.jobs)

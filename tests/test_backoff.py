@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.backoff import JOB_RETRY, MOST_ATTEMPTS, Retry
+from trueup.backoff import JOB_RETRY, MAX_ATTEMPTS, Retry
 from trueup.errors import ConfigError
 
 
@@ -34,12 +34,12 @@ def test_a_cap_below_the_first_delay_wins() -> None:
 
 @pytest.mark.parametrize("factor", [2, 2.0, 1e300, float("inf")])
 def test_the_last_possible_attempt_overflows_to_the_cap(factor: float) -> None:
-    assert Retry(first="1s", factor=factor, cap="1h").delay(MOST_ATTEMPTS) == timedelta(hours=1)
+    assert Retry(first="1s", factor=factor, cap="1h").delay(MAX_ATTEMPTS) == timedelta(hours=1)
 
 
 @pytest.mark.parametrize("factor", [2, float("inf")])
 def test_no_first_delay_means_none_at_all_however_large_it_would_have_grown(factor: float) -> None:
-    assert Retry(first="0s", factor=factor, cap="1h").delay(MOST_ATTEMPTS) == timedelta()
+    assert Retry(first="0s", factor=factor, cap="1h").delay(MAX_ATTEMPTS) == timedelta()
 
 
 def test_without_jitter_the_wait_is_the_delay() -> None:
@@ -47,7 +47,7 @@ def test_without_jitter_the_wait_is_the_delay() -> None:
     assert [retry.wait(n, random.Random(n)) for n in (1, 2, 3)] == [retry.delay(n) for n in (1, 2, 3)]
 
 
-@given(attempt=st.integers(1, MOST_ATTEMPTS), seed=st.integers())
+@given(attempt=st.integers(1, MAX_ATTEMPTS), seed=st.integers())
 def test_jitter_draws_between_nothing_and_the_full_delay(attempt: int, seed: int) -> None:
     retry = Retry(first="1s", cap="30s", jitter=True)
     assert timedelta() <= retry.wait(attempt, random.Random(seed)) <= retry.delay(attempt)
@@ -65,7 +65,7 @@ def test_jitter_uses_the_whole_range() -> None:
     first=st.timedeltas(timedelta(), timedelta(days=1)),
     factor=st.floats(1, 1e6),
     cap=st.timedeltas(timedelta(), timedelta(days=30)),
-    attempt=st.integers(1, MOST_ATTEMPTS - 1),
+    attempt=st.integers(1, MAX_ATTEMPTS - 1),
 )
 def test_delays_never_shrink_and_never_pass_the_cap(
     first: timedelta, factor: float, cap: timedelta, attempt: int
@@ -96,7 +96,7 @@ def test_one_exception_class_may_be_given_without_a_tuple() -> None:
     ("options", "named"),
     [
         ({"max_attempts": 0}, "max_attempts=0"),
-        ({"max_attempts": MOST_ATTEMPTS + 1}, f"max_attempts={MOST_ATTEMPTS + 1}"),
+        ({"max_attempts": MAX_ATTEMPTS + 1}, f"max_attempts={MAX_ATTEMPTS + 1}"),
         ({"max_attempts": True}, "max_attempts=True"),
         ({"max_attempts": 2.5}, "max_attempts=2.5"),
         ({"factor": 0.5}, "factor=0.5"),

@@ -21,8 +21,8 @@ from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
 from trueup.events import Event
 from trueup.observe.logs import ENTRIES, Entry
-from trueup.store import load
-from trueup.store.migrate import DIRECTORY
+from trueup.store.db import load
+from trueup.store.db.migrate import DIRECTORY
 
 PAGES = Path(__file__).parents[1] / "docs/reference"
 BEGIN = "<!-- made by: python -m tools.reference -->"

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from trueup.embedded.cluster import Cluster
-from trueup.store.migrate import Migrator
+from trueup.store.db.migrate import Migrator
 
 TARGET = Path(__file__).parents[1] / "src/trueup/store/migrations/schema.sql"
 STAND_IN = "the_schema_of_trueup"

@@ -27,7 +27,7 @@ Most = Annotated[int, Query(ge=1, le=1000)]
 Status = Literal["pending", "running", "completed", "failed"]
 
 
-class Wish(BaseModel):
+class LeaseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     mode: Mode = "partial"
 
@@ -81,14 +81,14 @@ def make_api(service: Service) -> FastAPI:
     api = plain_api("Addresses", lifespan, version="2", invalid=400, app=app)
 
     @api.post("/v2/addresses/{address}/chains/{chain}/reconcile", status_code=202, response_model=JobOut)
-    async def reconcile(address: Address, chain: ChainName, wish: Wish | None = None) -> dict[str, Any]:
+    async def reconcile(address: Address, chain: ChainName, wish: LeaseRequest | None = None) -> dict[str, Any]:
         if why := unknown(chain):
             raise HTTPException(400, why)
         if not well_formed(chain, address):
             raise HTTPException(400, f"this is not an address of {chain}")
         if mistyped(address):
             raise HTTPException(400, "the address is mistyped: its upper and lower case do not fit its digits")
-        return await _request(service, address, chain, (wish or Wish()).mode)
+        return await _request(service, address, chain, (wish or LeaseRequest()).mode)
 
     @api.get("/v2/reconciliation-jobs/{job_id}", response_model=JobOut)
     async def read_job(job_id: JobId) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from .chains import CHAINS, UNKNOWN
 
 LOCK = 738523901
 ASK_AGAIN = 0.05  # seconds
-MOST_REFUSED = 100  # addresses that the database refuses: more of them are not the addresses' fault
-MOST_TOLD = 1000  # malformed addresses that are named; all are counted
+MAX_REFUSED = 100  # addresses that the database refuses: more of them are not the addresses' fault
+MAX_TOLD = 1000  # malformed addresses that are named; all are counted
 
 # What may be wrong with one row. Anything else (no connection, no table, no privilege) is wrong with all of them.
 ONE_ROW = (psycopg.DataError, psycopg.IntegrityError, errors.RaiseException)
@@ -94,7 +94,7 @@ async def create_jobs(tx: Tx, tick: datetime) -> Created:
 
 
 async def _find_malformed(tx: Tx, created: Created) -> None:
-    cursor = await tx.execute(_MALFORMED, {**_KNOWN, "most": MOST_TOLD})
+    cursor = await tx.execute(_MALFORMED, {**_KNOWN, "most": MAX_TOLD})
     for address, chain, count in await cursor.fetchall():
         created.errors = count
         created.bad.append(Bad(address, chain, f"not an address of {chain}"))
@@ -123,5 +123,5 @@ async def _refused(tx: Tx, address_id: int, error: psycopg.Error, created: Creat
     row: Any = await (await tx.execute("select address, chain from addresses where id = %s", [address_id])).fetchone()
     created.errors += 1
     created.bad.append(Bad(row[0], row[1], error.diag.message_primary or type(error).__name__))
-    if sum(1 for bad in created.bad if not bad.why.startswith("not an address")) > MOST_REFUSED:
+    if sum(1 for bad in created.bad if not bad.why.startswith("not an address")) > MAX_REFUSED:
         raise error

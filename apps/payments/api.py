@@ -20,8 +20,8 @@ from .judge import Settlement, Status
 from .observe import Observer, ObserverError
 from .service import Service
 
-MOST_AMOUNT = 2**256 - 1
-LONGEST = timedelta(days=3650)
+MAX_AMOUNT = 2**256 - 1
+MAX_LIFETIME = timedelta(days=3650)
 SHOWN = (
     "id",
     "chain_id",
@@ -51,7 +51,7 @@ def _amount(value: object) -> object:
     return int(value)
 
 
-Amount = Annotated[int, BeforeValidator(_amount), Field(ge=1, le=MOST_AMOUNT, examples=["1000000000000000000"])]
+Amount = Annotated[int, BeforeValidator(_amount), Field(ge=1, le=MAX_AMOUNT, examples=["1000000000000000000"])]
 Moment = Annotated[AwareDatetime, BeforeValidator(_written), Field(examples=["2031-01-31T12:00:00Z"])]
 Text = Annotated[str, Field(min_length=1, max_length=100)]
 Word = Annotated[str | None, Query(pattern="^[-_:a-zA-Z0-9]{1,100}$")]
@@ -101,8 +101,8 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
         token = None if new.token is None else await _address(observer, "token", new.token)
         async with app.transaction() as tx:
             now = app.clock.now() or await requests.database_time(tx)
-            if not now < new.expires_at <= now + LONGEST:
-                raise HTTPException(422, f"expires_at: a moment within the {LONGEST.days} days to come is needed")
+            if not now < new.expires_at <= now + MAX_LIFETIME:
+                raise HTTPException(422, f"expires_at: a moment within the {MAX_LIFETIME.days} days to come is needed")
             made = await requests.create(
                 tx, new.chain_id, address, token, new.expected_amount, new.expires_at, now=app.clock.now()
             )

@@ -12,7 +12,7 @@ from .database import Tx
 from .dates import clocks, reminder
 from .plan import JOBS
 
-MOST_TICKS = 10_000
+MAX_TICKS = 10_000
 
 TWICE = "select job, tick from runs where ended_at is not null group by 1, 2 having count(*) > 1"
 OVERLAPPING = """
@@ -103,7 +103,7 @@ async def _check_each_once(books: Books, tx: Tx) -> None:
 async def _check_ticks(books: Books, app: App) -> None:
     fired = skipped = 0
     for job in JOBS:
-        ticks: list[dict[str, Any]] = (await app.schedules.show(job.name, ticks=MOST_TICKS))["ticks"]
+        ticks: list[dict[str, Any]] = (await app.schedules.show(job.name, ticks=MAX_TICKS))["ticks"]
         run = {tick["due_at"] for tick in ticks if tick["outcome"] == "fired"}
         async with app.transaction() as tx:
             done = await database.rows(

@@ -32,7 +32,7 @@ class Risk(StrEnum):
     CAPACITY_OVERLOAD = "CAPACITY_OVERLOAD"
 
 
-LEAST = {Level.EXCELLENT: 85.0, Level.GOOD: 70.0, Level.WARNING: 50.0, Level.CRITICAL: 0.0}  # best first
+MIN_SCORE = {Level.EXCELLENT: 85.0, Level.GOOD: 70.0, Level.WARNING: 50.0, Level.CRITICAL: 0.0}  # best first
 
 
 class UnusableFacts(Permanent):
@@ -115,7 +115,7 @@ def velocity(last_7_days: int, last_28_days: int, *, anything_left: bool) -> flo
 
 
 def level(points: float) -> Level:
-    return next(each for each, least in LEAST.items() if points >= least)
+    return next(each for each, least in MIN_SCORE.items() if points >= least)
 
 
 def trend(points: float, previous: float | None) -> Trend:
@@ -137,5 +137,5 @@ def risks(facts: Facts, now: datetime) -> tuple[Risk, ...]:
 
 def alerts(before: Level | None, after: Level) -> bool:
     """Only when it got worse: neither at the first look nor when it stays as bad as it was."""
-    order = list(LEAST)
+    order = list(MIN_SCORE)
     return before is not None and order.index(after) > order.index(before)

@@ -20,7 +20,7 @@ from . import rows
 from .content import TooLarge
 from .decoding import Undecided
 from .ids import PATTERN
-from .images import MOST_IMAGE_BYTES, MOST_VIDEO_BYTES, Rejected, UnsupportedType
+from .images import MAX_IMAGE_BYTES, MAX_VIDEO_BYTES, Rejected, UnsupportedType
 from .intake import Refused
 from .rows import Wallpaper
 from .service import Service
@@ -94,7 +94,7 @@ def make_api(service: Service) -> FastAPI:
 
     @api.exception_handler(TooLarge)
     async def too_large(_: Request, error: TooLarge) -> JSONResponse:
-        return JSONResponse({"detail": f"an image has at most {MOST_IMAGE_BYTES:,} bytes"}, status_code=413)
+        return JSONResponse({"detail": f"an image has at most {MAX_IMAGE_BYTES:,} bytes"}, status_code=413)
 
     @api.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
@@ -113,7 +113,7 @@ def make_api(service: Service) -> FastAPI:
 
     @api.put("/wallpapers/{wallpaper_id}/content", response_model=WallpaperOut)
     async def upload(wallpaper_id: Id, request: Request) -> Wallpaper:
-        if _declared_size(request) > MOST_VIDEO_BYTES:
+        if _declared_size(request) > MAX_VIDEO_BYTES:
             raise TooLarge
         try:
             async with asyncio.timeout(UPLOAD_WITHIN):

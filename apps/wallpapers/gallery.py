@@ -8,7 +8,7 @@ from trueup import GiveUp
 
 from .content import Content, TooLarge
 from .decoding import Decoder
-from .images import MOST_IMAGE_BYTES, Picture, Rejected
+from .images import MAX_IMAGE_BYTES, Picture, Rejected
 from .recovering import chosen, facts_of, prefix_of
 from .rows import Facts, Upload
 from .storage import Storage
@@ -41,7 +41,7 @@ class Gallery:
         if stored is None:
             return None
         try:
-            async with self.storage.get(stored, MOST_IMAGE_BYTES) as content:
+            async with self.storage.get(stored, MAX_IMAGE_BYTES) as content:
                 picture = await self.look(content)
                 return facts_of(upload, stored, self.storage.bucket, content, picture)
         except (Rejected, TooLarge) as error:

@@ -13,8 +13,8 @@ from typing import IO
 
 from PIL import Image
 
-MOST_IMAGE_BYTES = 50 << 20
-MOST_VIDEO_BYTES = 200 << 20  # reserved: videos are refused as yet
+MAX_IMAGE_BYTES = 50 << 20
+MAX_VIDEO_BYTES = 200 << 20  # reserved: videos are refused as yet
 HEAD = 64  # bytes; by these a file is recognised
 SMALLEST = (1280, 720)
 LARGEST = (7680, 4320)

@@ -14,7 +14,7 @@ from trueup import App
 from . import rows
 from .content import Content, received
 from .gallery import Gallery
-from .images import HEAD, MOST_IMAGE_BYTES, Picture, sniff
+from .images import HEAD, MAX_IMAGE_BYTES, Picture, sniff
 from .publishing import Publisher
 from .recovering import key_of
 from .rows import Facts, Wallpaper
@@ -48,7 +48,7 @@ class Intake:
             return None
         if row.upload_state == "failed":
             raise Refused(row, f"the upload has failed: {row.processing_error}")
-        async with aclosing(_recognised(chunks)) as recognised, received(recognised, MOST_IMAGE_BYTES) as content:
+        async with aclosing(_recognised(chunks)) as recognised, received(recognised, MAX_IMAGE_BYTES) as content:
             if row.upload_state in DONE and row.content_hash == content.sha256:
                 return row
             facts = await self._facts(wallpaper_id, content, await self._gallery.look(content))

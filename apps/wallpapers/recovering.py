@@ -8,7 +8,7 @@ from trueup import GiveUp, Stay, To
 
 from .answers import Stored
 from .content import Content
-from .images import MOST_IMAGE_BYTES, Picture
+from .images import MAX_IMAGE_BYTES, Picture
 from .rows import Facts, Upload
 
 MAX_ATTEMPTS = 3
@@ -36,7 +36,7 @@ def chosen(upload: Upload, found: Sequence[Stored]) -> Stored | None:
     if len(named or found) > 1:
         raise GiveUp(f"several objects: {', '.join(each.key for each in found)}"[:500])
     for stored in named or found:
-        if not 0 < stored.size <= MOST_IMAGE_BYTES:
+        if not 0 < stored.size <= MAX_IMAGE_BYTES:
             raise GiveUp(f"{stored.key} has {stored.size:,} bytes")
         return stored
     return None

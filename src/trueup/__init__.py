@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from trueup.jobs.job import Draft
     from trueup.jobs.limits import Limit
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
+    from trueup.jobs.tick import Tick
     from trueup.reconcile.declare import Table
     from trueup.reconcile.failed import Failed
     from trueup.reconcile.outcome import Again, Delete, Now, Stay, To, Unchanged
     from trueup.reconcile.row import Row
-    from trueup.tick import Tick
-    from trueup.worker.hold import Lease
-    from trueup.worker.runtime import Worker
+    from trueup.work.leases.hold import Lease
+    from trueup.work.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ _HOME = {
     "JobCancelled": "trueup.errors",
     "JobFailed": "trueup.errors",
     "JobTimeout": "trueup.jobs.outcome",
-    "Lease": "trueup.worker.hold",
+    "Lease": "trueup.work.leases.hold",
     "Limit": "trueup.jobs.limits",
     "LostClaim": "trueup.errors",
     "LostLease": "trueup.errors",
@@ -85,12 +85,12 @@ _HOME = {
     "Snooze": "trueup.jobs.outcome",
     "Stay": "trueup.reconcile.outcome",
     "Table": "trueup.reconcile.declare",
-    "Tick": "trueup.tick",
+    "Tick": "trueup.jobs.tick",
     "To": "trueup.reconcile.outcome",
     "TrueupError": "trueup.errors",
     "Unchanged": "trueup.reconcile.outcome",
     "UnknownKind": "trueup.errors",
-    "Worker": "trueup.worker.runtime",
+    "Worker": "trueup.work.worker",
     "injected": "trueup.jobs.context",
 }
 

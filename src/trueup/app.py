@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
@@ -30,15 +31,15 @@ from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.registry import Registry
 from trueup.leases.backend import LeaseBackend
-from trueup.leases.length import SHORTEST
+from trueup.leases.length import MIN_LEASE
 from trueup.observe.logs import attach_logs
-from trueup.operations import Operations
+from trueup.operate.jobs import Operations
+from trueup.operate.reconcilers import ReconcileOperations
+from trueup.operate.recovery import Backlog, Recovery, recovery
+from trueup.operate.schedules import ScheduleOperations
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.scan import Scan
-from trueup.reconcile_operations import ReconcileOperations
-from trueup.recovery import Backlog, Recovery, recovery
-from trueup.schedule_operations import ScheduleOperations
 from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
 from trueup.schedules.spec import Spec
@@ -46,10 +47,10 @@ from trueup.store.leases import AdvisoryLeases, RowLeases
 from trueup.store.rates import MAX_WAIT
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
-from trueup.worker.exclusive import Backend, Exclusive, asks_for_lease, check_key
-from trueup.worker.hold import Wish
-from trueup.worker.lease import Holding
-from trueup.worker.runtime import Worker
+from trueup.work.jobs.exclusive import Backend, Exclusive, asks_for_lease, check_key
+from trueup.work.leases.hold import LeaseRequest
+from trueup.work.leases.lease import LeaseContext
+from trueup.work.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -354,14 +355,14 @@ class App:
         wait: Duration | None = None,
         backend: Backend = "postgres",
         key: int | str | None = None,
-    ) -> Holding:
+    ) -> LeaseContext:
         """The right to act on something: `async with app.lease("nightly") as lease: …`, or `with` in plain code.
 
         Raises NotAcquired when it is held elsewhere; with `wait`, after waiting that long. `key` is the number of an
         advisory lock, or the key in Redis, that others know, too.
         """
         length = parse_duration(ttl)
-        if length < SHORTEST:
+        if length < MIN_LEASE:
             raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
         checked_name("lease", name)
         if backend == "postgres" and name.startswith(("advisory:", "redis:")):
@@ -369,12 +370,12 @@ class App:
         if backend not in get_args(Backend):
             raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
         check_key(f"lease {name!r}: key=", backend, key)
-        return self._holding(Wish(name, length, None if wait is None else parse_duration(wait)), backend, key)
+        return self._holding(LeaseRequest(name, length, None if wait is None else parse_duration(wait)), backend, key)
 
     lease_sync = lease
 
-    def _holding(self, wish: Wish, backend: Backend, key: int | str | None) -> Holding:
-        return Holding(wish, lambda: (self._lease_backend(backend, key), self.store.terms), self.events)
+    def _holding(self, wish: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
+        return LeaseContext(wish, lambda: (self._lease_backend(backend, key), self.store.terms), self.events)
 
     def _lease_backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
         store, settings = self.store, self.settings
@@ -393,9 +394,15 @@ class App:
                 return cast(LeaseBackend, made)
 
     @property
-    def operations(self) -> Operations:
+    def jobs(self) -> Operations:
         """What people do to jobs: cancel, hurry, revive, discard."""
         return Operations(self.store, self.events)
+
+    @property
+    def operations(self) -> Operations:
+        """The old name of `jobs`, until 0.2."""
+        warnings.warn("app.operations is called app.jobs now; the old name goes with 0.2", DeprecationWarning, 2)
+        return self.jobs
 
     @property
     def schedules(self) -> ScheduleOperations:

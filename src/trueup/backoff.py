@@ -18,7 +18,7 @@ from trueup.errors import ConfigError, Final
 R = TypeVar("R")
 _random = random.Random()  # noqa: S311 - jitter
 
-MOST_ATTEMPTS = 10_000  # beyond this somebody meant "for ever", which hides a job that cannot succeed
+MAX_ATTEMPTS = 10_000  # beyond this somebody meant "for ever", which hides a job that cannot succeed
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Retry:
         if (
             isinstance(self.max_attempts, bool)
             or not isinstance(self.max_attempts, int)
-            or not 1 <= self.max_attempts <= MOST_ATTEMPTS
+            or not 1 <= self.max_attempts <= MAX_ATTEMPTS
         ):
             raise ConfigError(
-                f"Retry(max_attempts={self.max_attempts!r}): a whole number from 1 to {MOST_ATTEMPTS} is needed"
+                f"Retry(max_attempts={self.max_attempts!r}): a whole number from 1 to {MAX_ATTEMPTS} is needed"
             )
         if not self.factor >= 1:
             raise ConfigError(f"Retry(factor={self.factor!r}): at least 1 is needed, or delays would shrink")

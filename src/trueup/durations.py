@@ -11,7 +11,9 @@ from trueup.errors import ConfigError
 
 Duration: TypeAlias = timedelta | str
 
-LONGEST = timedelta(days=36525)  # 100 years: more is a slip, and dates reckoned with it could leave Python's calendar
+MAX_DURATION = timedelta(
+    days=36525
+)  # 100 years: more is a slip, and dates reckoned with it could leave Python's calendar
 
 _UNITS = {
     "w": timedelta(weeks=1),
@@ -36,7 +38,7 @@ def parse_duration(value: object) -> timedelta:
     """The duration meant by a `timedelta` or a text such as "1h30m", to the nearest microsecond.
 
     Takes any object, because settings come from files and the environment; whatever is not a duration between
-    zero and LONGEST raises ConfigError. A bare number is refused: its unit would be a guess.
+    zero and MAX_DURATION raises ConfigError. A bare number is refused: its unit would be a guess.
     """
     if isinstance(value, timedelta):
         return _in_range(value, format_duration(value))
@@ -61,7 +63,7 @@ def _shown(value: object) -> str:
 def _in_range(duration: timedelta, written: str) -> timedelta:
     if duration < timedelta():
         raise ConfigError(f"{written!r} is negative; {_DURATION_EXAMPLE}")
-    if duration > LONGEST:
+    if duration > MAX_DURATION:
         raise ConfigError(_too_long(written))
     return duration
 

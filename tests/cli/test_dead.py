@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
-from trueup.operations import PAGE
+from trueup.operate.jobs import PAGE
 
 
 @pytest.fixture

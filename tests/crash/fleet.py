@@ -143,8 +143,8 @@ def main() -> None:
     workers: list[Worker] = []
 
     def trust_left() -> float:
-        life = workers[0]._life
-        return life.trust.left(elapsed()) if life is not None else 0.0
+        registration = workers[0]._registration
+        return registration.trust.left(elapsed()) if registration is not None else 0.0
 
     journal = Journal(Path(os.environ[VARIABLE]), trust_left)
     app = App()

@@ -14,7 +14,7 @@ import pytest
 from tests.crash.in_hand import LEASE, InHand, in_hand
 from tests.support.database import TestServer
 from tests.support.waiting import wait_until
-from trueup.store.migrate import Migrator
+from trueup.store.db.migrate import Migrator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.support import invariants, recorder
 from tests.support.invariants import History
-from tests.support.journal import Journal, Line, read_journals
+from tests.support.journal import Journal, OwnConnection, read_journals
 from tests.support.recorder import LeaseChange, Move
 from trueup import App, Context, Retry, Snooze, injected
 from trueup.events import JobStarted
@@ -35,15 +35,15 @@ def move(seq: int, before: str | None, after: str | None, **facts: Any) -> Move:
     return Move(seq=seq, before=before, after=after, **given)
 
 
-def started(job: int, term: int, process: int, trust_left: float = 1.0) -> Line:
+def started(job: int, term: int, process: int, trust_left: float = 1.0) -> OwnConnection:
     return {"event": "job.started", "job_id": job, "term": term, "process": process, "trust_left": trust_left}
 
 
-def lost(job: int, term: int, process: int) -> Line:
+def lost(job: int, term: int, process: int) -> OwnConnection:
     return {"event": "job.claim_lost", "job_id": job, "term": term, "process": process, "refused_by": "database"}
 
 
-def effect(job: int, key: str = "send:1", content: str = "hello") -> Line:
+def effect(job: int, key: str = "send:1", content: str = "hello") -> OwnConnection:
     return {"effect": content, "job_id": job, "term": 1, "key": key, "process": 10}
 
 
@@ -212,13 +212,13 @@ async def test_all_moves_of_jobs_are_recorded_and_found_legal(
     dying = await flaky.enqueue(True)
     ids = [dying, await flaky.enqueue(False), await sleepy.enqueue()]
     cancelled = await flaky.using(delay="1h").enqueue(False)
-    await still.operations.cancel([cancelled])
+    await still.jobs.cancel([cancelled])
     await worker.run_pending()
     clock.advance(seconds=1)
     await worker.run_pending()
-    await still.operations.revive([dying])
+    await still.jobs.revive([dying])
     await worker.run_pending()
-    await still.operations.cancel([dying])
+    await still.jobs.cancel([dying])
 
     history = invariants.read_history(recorded)
     moved = [(each.before, each.after) for each in history.by_job()[dying]]
@@ -244,7 +244,7 @@ async def test_a_rescue_is_recorded_as_one(recorded: str, still: App, worker: Ma
 
     await send.enqueue()
     for _ in range(2):
-        await worker.worker.begin_life()
+        await worker.worker.register()
         await worker.claim()
         clock.advance(minutes=5)
         await worker.rescue()

@@ -17,7 +17,7 @@ from tests.support.faketime import faketime_env, remove_leftovers
 from tests.support.journal import read_journals
 from tests.support.processes import Fleet
 from tests.support.waiting import wait_until
-from trueup.worker.scanning import SAVE_AT
+from trueup.work.scans.scanning import SAVE_AT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -26,7 +26,7 @@ ITEMS = 1_500
 # and what was handled while the last one was being kept, on a machine that may be busy.
 TAIL = SAVE_AT + PAGE + 2 * CONCURRENCY + 100
 
-LEAST_HANDLED = "select count(*), coalesce(min(n), 0), coalesce(sum(n - 1), 0) from (select count(ended) as n from effects.items group by item having count(ended) > 0) as each"
+MIN_HANDLED = "select count(*), coalesce(min(n), 0), coalesce(sum(n - 1), 0) from (select count(ended) as n from effects.items group by item having count(ended) > 0) as each"
 OVERLAPS = """
 select count(*) from effects.items as this join effects.items as other
     on other.pid <> this.pid and other.began < this.ended and other.ended > this.began
@@ -65,7 +65,7 @@ class Scanning:
         self.fleet.stop_all()
         assert self.fleet.crashed == []
         assert self.scalar("select not underway and cursor is null and items = %s from trueup.scans", ITEMS)
-        handled, least, again = self.query(LEAST_HANDLED)[0]
+        handled, least, again = self.query(MIN_HANDLED)[0]
         assert (handled, least) == (ITEMS, 1)
         kept = [items for (items,) in self.query("select items from effects.saves order by id")]
         assert kept == sorted(kept), "a cursor was moved back"

@@ -8,7 +8,7 @@ import signal
 from tests.support.journal import Journal
 from trueup import App
 from trueup.events import Event
-from trueup.worker.runtime import Worker
+from trueup.work.worker import Worker
 
 
 async def work(app: App, worker: Worker, journal: Journal, *told: type[Event]) -> None:

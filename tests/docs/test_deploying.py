@@ -14,7 +14,7 @@ from tests.support import round_trips
 from tests.support.watching import Watched, until_beside
 from trueup import App
 from trueup.events import ServiceFailed
-from trueup.store.migrate import Migrator
+from trueup.store.db.migrate import Migrator
 
 pytestmark = pytest.mark.asyncio
 

@@ -274,13 +274,13 @@ async def test_listeners_hear_of_a_job_at_the_commit_and_not_before(still: App, 
         if len(heard) == 2:
             both_heard.set()
 
-    ear = await asyncpg.connect(database_url)
-    await ear.add_listener("trueup_trueup", hear)
+    notify_connection = await asyncpg.connect(database_url)
+    await notify_connection.add_listener("trueup_trueup", hear)
     tx = conn.transaction()
     await tx.start()
     await send.using(tx=conn, delay="1h").enqueue(1)
     await send.using(tx=conn).enqueue_many([(1,), (2,)])
-    await ear.fetchval("select 1")
+    await notify_connection.fetchval("select 1")
     assert heard == []
     await tx.rollback()
     async with conn.transaction():
@@ -291,7 +291,7 @@ async def test_listeners_hear_of_a_job_at_the_commit_and_not_before(still: App, 
         ("mail", 3600),
         ("mail", 0),
     ]
-    await ear.close(timeout=10)
+    await notify_connection.close(timeout=10)
 
 
 async def test_a_worker_does_what_was_enqueued_so(still: App, worker: ManualWorker, conn: Any) -> None:

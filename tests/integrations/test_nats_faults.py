@@ -164,7 +164,7 @@ async def test_a_failed_attempt_is_not_sent_later(still: App, worker: ManualWork
         job = await nats.publish.enqueue("orders.paid", 1)
         assert await worker.run_pending() == 1
         broker.start()
-        await still.operations.cancel([job])
+        await still.jobs.cancel([job])
         await nats.ensure_stream()  # connected again, and everything that waited would have been sent
         assert await stored(broker) == []
 

@@ -20,12 +20,12 @@ from trueup import App, ConfigError, LostLease, NotAcquired
 from trueup.clock import elapsed
 from trueup.events import LeaseAcquired, LeaseLost
 from trueup.integrations.redis import RedisLeases, RedisQuorum
-from trueup.worker.lease import Holding
+from trueup.work.leases.lease import LeaseContext
 
 pytestmark = pytest.mark.asyncio
 
 
-def lease(app: App, ttl: str = "30s") -> Holding:
+def lease(app: App, ttl: str = "30s") -> LeaseContext:
     return app.lease("nightly", ttl=ttl, backend="redis")
 
 

@@ -359,7 +359,7 @@ def test_servers_that_do_not_give_their_id_are_taken_for_different_ones(
 async def test_a_run_whose_lease_is_unknown_is_postponed_and_not_skipped(
     proxy: RedisProxy, database_url: str, command: str, kind: Kind, sync: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trueup.worker.exclusive.ASK_AGAIN", timedelta(milliseconds=50))
+    monkeypatch.setattr("trueup.work.jobs.exclusive.ASK_AGAIN", timedelta(milliseconds=50))
     app = App(database_url, redis_url=proxy.url)
     events, ran = Watched(app), list[int]()
     if sync:

@@ -149,7 +149,7 @@ async def test_a_revived_delivery_may_be_postponed_anew(still: App, worker: Manu
         job = await deliver.enqueue({"n": 1})
         assert len(await run_to_its_end(still, worker, clock)) == 3
         clock.advance(hours=1)
-        assert await still.operations.revive([job.id]) == {job.id}
+        assert await still.jobs.revive([job.id]) == {job.id}
         assert len(await run_to_its_end(still, worker, clock)) == 3
     assert len(sink.received) == 6
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.jobs.failure import MOST_MESSAGE, MOST_TRACEBACK, Failure, clean, describe
+from trueup.jobs.failure import MAX_MESSAGE, MAX_TRACEBACK, Failure, clean, describe
 
 PASSWORD = "h0rse-battery"
 DSN = f"postgresql://app:{PASSWORD}@db.example:5432/shop"
@@ -47,8 +47,8 @@ def test_an_error_of_50_megabytes_is_described_at_once() -> None:
     started = time.perf_counter()
     failure = raised(error)
     assert time.perf_counter() - started < 3
-    assert len(failure.message) < MOST_MESSAGE + 100
-    assert len(failure.traceback) < MOST_TRACEBACK + 100
+    assert len(failure.message) < MAX_MESSAGE + 100
+    assert len(failure.traceback) < MAX_TRACEBACK + 100
 
 
 def test_an_error_whose_text_cannot_be_had_is_still_recorded() -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, computed_field
 
 from trueup.errors import DuplicateJob, InvalidArguments
 from trueup.jobs.arguments import Arguments
-from trueup.jobs.payload import MOST_DEPTH, MOST_DIGITS, encode_result
+from trueup.jobs.payload import MAX_DEPTH, MAX_DIGITS, encode_result
 
 LIMIT = 1_000_000
 
@@ -53,15 +53,15 @@ def nested(depth: int) -> Any:
         ({"a\x00b": 1}, "text with a NUL"),
         (("x\ud800",), "result[0]: text with a lone surrogate at position 1"),
         ({"\udfff": 1}, "lone surrogate"),
-        ([10**5000], f"result[0]: an integer of more than {MOST_DIGITS} digits"),
-        (-(10**MOST_DIGITS), f"result: an integer of more than {MOST_DIGITS} digits"),
+        ([10**5000], f"result[0]: an integer of more than {MAX_DIGITS} digits"),
+        (-(10**MAX_DIGITS), f"result: an integer of more than {MAX_DIGITS} digits"),
         ({"a": object()}, "result.a: object cannot be stored as JSON"),
         ([lambda: 1], "result[0]: function cannot be stored as JSON"),
         (Point(float("nan")), "result.x: nan is not a JSON number"),
         ({"slim": Slim(float("inf"))}, "result.slim.x: inf is not a JSON number"),
         ([Point(1, "\x00")], "result[0].note: text with a NUL"),
-        (nested(10_000), f"nested deeper than {MOST_DEPTH} levels"),
-        (nested(MOST_DEPTH + 1), f"nested deeper than {MOST_DEPTH} levels"),
+        (nested(10_000), f"nested deeper than {MAX_DEPTH} levels"),
+        (nested(MAX_DEPTH + 1), f"nested deeper than {MAX_DEPTH} levels"),
         (Model(ratio=float("nan")), "result.ratio: nan is not a JSON number"),
         ("x" * LIMIT, "1,000,002 bytes of JSON are over the limit of 1,000,000 (TRUEUP_PAYLOAD_LIMIT)"),
     ],
@@ -94,9 +94,9 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         r"\u0000",
         r"\ud800",
         "🐎",
-        10**MOST_DIGITS - 1,
+        10**MAX_DIGITS - 1,
         "9" * 5000,
-        nested(MOST_DEPTH),
+        nested(MAX_DEPTH),
     ],
     ids=lambda value: f"{type(value).__name__} {str(value)[:10]}",
 )

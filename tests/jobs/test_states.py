@@ -10,8 +10,8 @@ import pytest
 
 from trueup import events
 from trueup.jobs.states import FINAL, LIVE, MOVES, JobState
+from trueup.store.db.load import names, source
 from trueup.store.jobs import Jobs
-from trueup.store.load import names, source
 
 PAGE = Path(__file__).parents[2] / "docs/reference/states.md"
 PAST = {

@@ -12,7 +12,7 @@ from apps.servers.valkey import Valkey
 from trueup import App
 from trueup.leases.backend import LeaseBackend
 from trueup.store.leases import AdvisoryLeases
-from trueup.worker.exclusive import Backend
+from trueup.work.jobs.exclusive import Backend
 
 END_SESSIONS = (
     "select pg_terminate_backend(pid) from pg_stat_activity"

@@ -11,12 +11,12 @@ from tests.support.watching import Watched
 from trueup import LostLease, NotAcquired
 from trueup.clock import elapsed
 from trueup.events import LeaseLost
-from trueup.worker.lease import Holding
+from trueup.work.leases.lease import LeaseContext
 
 pytestmark = pytest.mark.asyncio
 
 
-def lease(keeper: Keeper, ttl: str = "1s", wait: str | None = None) -> Holding:
+def lease(keeper: Keeper, ttl: str = "1s", wait: str | None = None) -> LeaseContext:
     return keeper.app.lease("nightly", ttl=ttl, wait=wait, backend=keeper.backend)
 
 

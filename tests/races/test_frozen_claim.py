@@ -9,8 +9,8 @@ import pytest
 
 from trueup import App
 from trueup.jobs.limits import Controls, Limit
-from trueup.store.line import Line
-from trueup.worker.runtime import Worker
+from trueup.store.db.own_connection import OwnConnection
+from trueup.work.worker import Worker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -24,14 +24,14 @@ async def begun(url: str) -> tuple[App, Worker]:
     async def report() -> None: ...
 
     worker = app.worker()
-    await worker.begin_life()
+    await worker.register()
     return app, worker
 
 
 async def test_a_worker_frozen_inside_a_claim_is_rescued_and_its_lane_is_free_again(database_url: str) -> None:
     (app, frozen), (other_app, other) = await begun(database_url), await begun(database_url)
     line = frozen.claimer._lanes._database
-    assert isinstance(line, Line)
+    assert isinstance(line, OwnConnection)
     async with asyncio.timeout(20):
         with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             async with line.transaction() as connection:
@@ -41,7 +41,7 @@ async def test_a_worker_frozen_inside_a_claim_is_rescued_and_its_lane_is_free_ag
                     await asyncio.sleep(0.05)
                 await connection.execute("select 1")
         job_id = await other_app.registry["report"].enqueue()
-        await other.begin_life()
+        await other.register()
         claim = await other.claimer._lanes.claim(other._current().holder, LANE, Controls(Limit(total=2)), 2)
     assert [job.id for job, _ in claim.jobs] == [job_id]
     for each, worker in ((app, frozen), (other_app, other)):

@@ -20,7 +20,7 @@ from trueup.clock import elapsed
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Rest
 from trueup.reconcile.outcome import Stay, To
-from trueup.store.rows import Rows
+from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
 

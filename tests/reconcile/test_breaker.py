@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from trueup.reconcile.breaker import LONGEST_PAUSE, MOST_SUSPECTS, Breaker
+from trueup.reconcile.breaker import MAX_PAUSE, MAX_SUSPECTS, Breaker
 
 HALF_A_MINUTE = timedelta(seconds=30)
 
@@ -103,7 +103,7 @@ def test_what_another_process_found_out_counts_as_well() -> None:
 def test_suspects_are_not_kept_without_end() -> None:
     b = breaker(1)
     b.open()
-    for n in range(MOST_SUSPECTS + 5):
+    for n in range(MAX_SUSPECTS + 5):
         b.failed(str(n), "X")
     b.worked("good")
     assert b.counts("4")
@@ -116,5 +116,5 @@ def test_pauses_double_up_to_a_limit() -> None:
 
 
 def test_a_pause_that_is_longer_than_the_limit_stays_as_it_is() -> None:
-    for long in (LONGEST_PAUSE * 2, timedelta(days=100_000_000)):
+    for long in (MAX_PAUSE * 2, timedelta(days=100_000_000)):
         assert Breaker(1, long).pause(50) == long

@@ -14,7 +14,7 @@ from trueup import Again, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.jobs.failure import Failure
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import SOONEST, BackOff, Change, Lost, Remove, Rest, SetAside, Verdict, decide
+from trueup.reconcile.decide import MIN_DELAY, BackOff, Change, Lost, Remove, Rest, SetAside, Verdict, decide
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.selection import Selection
@@ -68,7 +68,7 @@ def test_a_row_whose_time_of_change_is_refreshed_is_done() -> None:
         (NOON + timedelta(seconds=10), timedelta(seconds=10)),
         ((NOON + timedelta(seconds=10)).replace(tzinfo=None), timedelta(seconds=10)),
         (NOON + HOUR, HOUR),
-        (NOON + HOUR + SOONEST, None),
+        (NOON + HOUR + MIN_DELAY, None),
         (None, None),
         ("2026-06-01", None),
     ],
@@ -86,12 +86,12 @@ def test_delete_removes_and_nothing_rests() -> None:
 
 def test_no_row_is_due_again_in_the_sweep_that_looked_at_it() -> None:
     by = reconciler(revisit="0s", retry=Retry(first="0s"))
-    assert decided(Unchanged(), by=by) == Rest(SOONEST, succeeded=True)
-    assert decided(Again("0s"), by=by) == Rest(SOONEST, succeeded=False)
-    assert decided(Stay(), by=by) == Change(Stay(), SOONEST)
+    assert decided(Unchanged(), by=by) == Rest(MIN_DELAY, succeeded=True)
+    assert decided(Again("0s"), by=by) == Rest(MIN_DELAY, succeeded=False)
+    assert decided(Stay(), by=by) == Change(Stay(), MIN_DELAY)
     verdict = decided(ValueError(), by=by)
     assert isinstance(verdict, BackOff)
-    assert verdict.delay == SOONEST
+    assert verdict.delay == MIN_DELAY
 
 
 def test_in_shadow_an_outcome_is_only_proposed() -> None:

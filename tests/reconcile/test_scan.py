@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trueup import App, ConfigError, InvalidArguments
-from trueup.reconcile.scan import MOST_CURSOR, Scan
+from trueup.reconcile.scan import MAX_CURSOR, Scan
 
 
 async def numbers(cursor: int | None) -> AsyncIterator[tuple[int, int]]:
@@ -147,7 +147,7 @@ def test_the_beginning_is_no_cursor() -> None:
         ("a\0b", "NUL"),
         ("\ud800", "surrogate"),
         ([10**5_000], "digits"),
-        ("x" * MOST_CURSOR, "over the limit"),
+        ("x" * MAX_CURSOR, "over the limit"),
     ],
 )
 def test_a_cursor_that_would_not_come_back_as_it_went_is_refused_and_the_scan_named(cursor: Any, said: str) -> None:

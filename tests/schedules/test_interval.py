@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedules.moments import utc, written
-from trueup.durations import LONGEST
+from trueup.durations import MAX_DURATION
 from trueup.errors import ConfigError
 from trueup.schedules import Every
 
 MOMENTS = st.datetimes(datetime.fromisoformat("1970-01-01"), datetime.fromisoformat("2100-01-01")).map(
     lambda drawn: utc(drawn.isoformat())
 )
-INTERVALS = st.timedeltas(timedelta(seconds=1), LONGEST)
+INTERVALS = st.timedeltas(timedelta(seconds=1), MAX_DURATION)
 
 
 def test_ticks_are_counted_from_the_epoch_so_that_all_instances_agree() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedules.moments import utc
-from trueup.durations import LONGEST
+from trueup.durations import MAX_DURATION
 from trueup.errors import ConfigError
 from trueup.schedules import Cron, Every, Once
 from trueup.schedules.spec import Spec, from_json, to_json
@@ -35,7 +35,9 @@ def test_what_is_stored_is_fixed_and_reads_back_as_the_same(spec: Spec, stored: 
 
 
 @settings(deadline=None, print_blob=True)
-@given(st.one_of(st.builds(Every, st.timedeltas(timedelta(seconds=1), LONGEST), MOMENTS), st.builds(Once, MOMENTS)))
+@given(
+    st.one_of(st.builds(Every, st.timedeltas(timedelta(seconds=1), MAX_DURATION), MOMENTS), st.builds(Once, MOMENTS))
+)
 def test_every_moment_and_interval_survives_to_the_microsecond(spec: Spec) -> None:
     assert from_json(to_json(spec)) == spec
 

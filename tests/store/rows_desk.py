@@ -19,11 +19,12 @@ from trueup.reconcile.declare import Table
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.table import TableSpec
-from trueup.store import loaders, tables
+from trueup.store.db import loaders
+from trueup.store.db.own_connection import OwnConnection
 from trueup.store.jobs import Database
-from trueup.store.line import Line
-from trueup.store.purges import Purges
-from trueup.store.rows import Batch, Rows
+from trueup.store.rows import tables
+from trueup.store.rows.purges import Purges
+from trueup.store.rows.rows import Batch, Rows
 from trueup.store.store import Store
 
 SECONDS = timedelta(seconds=10)
@@ -51,7 +52,7 @@ class RowsDesk:
 
     store: Store
     connection: AsyncConnection[Any]
-    lines: list[Line] = field(default_factory=list)
+    lines: list[OwnConnection] = field(default_factory=list)
 
     async def run(self, query: str, *params: object) -> list[dict[str, Any]]:
         """Any statement, as the user's own code would send it."""
@@ -70,7 +71,7 @@ class RowsDesk:
             yield connection
             await connection.rollback()
 
-    def line(self) -> Line:
+    def line(self) -> OwnConnection:
         line = self.store.line_for_rows("test")
         self.lines.append(line)
         return line

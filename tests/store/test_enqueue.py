@@ -191,11 +191,11 @@ async def test_a_job_enqueued_without_an_event_loop_is_stored_the_same(desk: Des
 
 
 async def test_listeners_are_told_the_lane_and_the_moment(desk: Desk, store: Store, database_url: str) -> None:
-    async with await AsyncConnection.connect(database_url, autocommit=True) as ear:
-        await ear.execute("listen trueup_trueup")
+    async with await AsyncConnection.connect(database_url, autocommit=True) as notify_connection:
+        await notify_connection.execute("listen trueup_trueup")
         await desk.put(queue="mail", delay=HOUR)
         await desk.put_many(700, queue="bulk")
-        heard = [note.payload async for note in ear.notifies(timeout=10, stop_after=2)]
+        heard = [note.payload async for note in notify_connection.notifies(timeout=10, stop_after=2)]
     assert [payload.split()[0] for payload in heard] == ["mail", "bulk"]
     assert [float(payload.split()[1]) for payload in heard] == [3600, 0], "seconds from now"
 

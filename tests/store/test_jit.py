@@ -24,7 +24,7 @@ from tests.support.debian_server import DebianServer
 from tests.support.memory import in_memory
 from tests.support.watching import until
 from trueup import App
-from trueup.store.load import source
+from trueup.store.db.load import source
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from tests.support.waiting import wait_until
 from trueup.errors import MigrationBlocked, SchemaMismatch
 from trueup.events import Event, Events, MigrationWaits
-from trueup.store.migrate import Migrator, Step, all_steps
+from trueup.store.db.migrate import Migrator, Step, all_steps
 
 OURS = all_steps()
 NEXT = OURS[-1].number + 1
@@ -33,7 +33,7 @@ SLEEP = Step(NEXT, "pre", "sleep", "alter table {schema}.jobs add column tag tex
 
 MIGRATE = """
 import sys, psycopg
-from trueup.store.migrate import Migrator, Step, all_steps
+from trueup.store.db.migrate import Migrator, Step, all_steps
 with psycopg.connect(sys.argv[1], autocommit=True) as connection:
     Migrator(connection, "trueup", steps=[*all_steps(), eval(sys.argv[2])]).migrate()
 """

@@ -12,7 +12,7 @@ import pytest
 
 from tests.store.desk import Desk, failure
 from trueup.jobs.exhausted import Exhausting
-from trueup.jobs.failure import MOST_ERRORS
+from trueup.jobs.failure import MAX_ERRORS
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.states import MOVES
 from trueup.store.jobs import Jobs
@@ -180,15 +180,15 @@ async def test_a_finished_job_frees_its_unique_key(desk: Desk) -> None:
 async def test_the_first_error_and_the_latest_ones_are_kept(desk: Desk, clock: ManualClock, last: str) -> None:
     holder = await desk.worker(lease_for=timedelta(days=1))
     job_id = await desk.put(max_attempts=1000)
-    for attempt in range(1, MOST_ERRORS + 5):
+    for attempt in range(1, MAX_ERRORS + 5):
         (job,) = await desk.claim(holder)
         await desk.store.jobs.retry(holder, [job], [timedelta()], [failure(f"error {attempt}", attempt)])
     (job,) = await desk.claim(holder)
     await finish(desk, last, job)
     messages = [error["message"] for error in (await desk.row(job_id))["errors"]]
-    assert len(messages) == MOST_ERRORS
+    assert len(messages) == MAX_ERRORS
     assert messages[0] == "error 1"
-    assert messages[-2:] == [f"error {MOST_ERRORS + 4}", "boom"]
+    assert messages[-2:] == [f"error {MAX_ERRORS + 4}", "boom"]
 
 
 async def test_progress_is_noted_by_the_holder_and_refused_to_others(desk: Desk, store: Store) -> None:

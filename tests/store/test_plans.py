@@ -20,13 +20,13 @@ from tests.support.database import TestServer
 from trueup.clock import DatabaseClock
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.limits import Controls, Limit
+from trueup.store.db.load import Statements, names, source
+from trueup.store.db.own_connection import Rows
 from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
-from trueup.store.line import Rows
-from trueup.store.load import Statements, names, source
-from trueup.store.quarantine import Quarantine
 from trueup.store.recovery import RecoveryViews
+from trueup.store.rows.quarantine import Quarantine
 from trueup.store.views import Views
 from trueup.store.workers import Workers
 

@@ -16,12 +16,12 @@ from trueup import App
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, Remove, Rest
 from trueup.reconcile.outcome import Delete, To
-from trueup.store.guard import index_ddl
-from trueup.store.load import names, source
-from trueup.store.purges import Purges
-from trueup.store.rows import LEAST_WINDOW, Rows
+from trueup.store.db.load import names, source
+from trueup.store.rows.guard import index_ddl
+from trueup.store.rows.purges import Purges
+from trueup.store.rows.rows import MIN_WINDOW, Rows
+from trueup.store.rows.tables import signed
 from trueup.store.store import Store
-from trueup.store.tables import signed
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -140,9 +140,9 @@ async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
 async def test_the_looks_of_an_idle_sweep_do_not_grow_with_what_rests(desk: RowsDesk) -> None:
     """A gate reads a few rows, and a probe one window of them, however many are known."""
     rows = await desk.rows("open", **STALE)
-    probe = {"now": None, "cut_off": None, "reconciler": "look", "window": LEAST_WINDOW}
+    probe = {"now": None, "cut_off": None, "reconciler": "look", "window": MIN_WINDOW}
     plan = await explained(desk, rows._steer, rows.made.probe(), probe)
-    assert plan.most_rows <= LEAST_WINDOW
+    assert plan.most_rows <= MIN_WINDOW
     assert plan.indexes >= {"rows_pkey"}
     asked = {"now": None, "name": "look", **signed(rows.found.spec)}
     gate = await explained(desk, rows._steer, desk.store.statements["reconcilers/gate"], asked)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.store.desk import LEASE, Desk, failure
-from trueup.jobs.failure import MOST_ERRORS
+from trueup.jobs.failure import MAX_ERRORS
 from trueup.store.jobs import Rescued
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
@@ -91,14 +91,14 @@ async def test_a_job_that_keeps_killing_its_workers_comes_back_ever_later(
 async def test_a_rescue_keeps_the_first_error_and_the_latest_ones(desk: Desk, clock: ManualClock, store: Store) -> None:
     holder = await desk.worker()
     job_id = await desk.put(max_attempts=1000)
-    for attempt in range(1, MOST_ERRORS + 1):
+    for attempt in range(1, MAX_ERRORS + 1):
         (job,) = await desk.claim(holder)
         await store.jobs.retry(holder, [job], [timedelta()], [failure(f"error {attempt}", attempt)])
     await desk.claim(holder)
     clock.advance(seconds=LEASE_S)
     await store.jobs.rescue()
     errors = (await desk.row(job_id))["errors"]
-    assert len(errors) == MOST_ERRORS
+    assert len(errors) == MAX_ERRORS
     assert errors[0]["message"] == "error 1"
     assert errors[-1]["type"] == "WorkerLost"
 

@@ -11,13 +11,13 @@ from tests.support.watching import Watched
 from trueup import App
 from trueup.errors import NotFound
 from trueup.events import ScheduleAhead
-from trueup.schedule_audit import audit
+from trueup.operate.audit import audit
 from trueup.schedules import Cron
 from trueup.schedules.policy import SchedulePolicy
 from trueup.store.schedules import Entry, Planned
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
-from trueup.worker.ticker import Ticker
+from trueup.work.ticker import Ticker
 
 pytestmark = pytest.mark.asyncio
 

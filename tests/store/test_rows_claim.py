@@ -27,9 +27,9 @@ from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Rest, SetAside
 from trueup.reconcile.outcome import Stay, To
-from trueup.store import message
-from trueup.store.locked import Locked
-from trueup.store.rows import Rows
+from trueup.store.db import message
+from trueup.store.rows.locked import Locked
+from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 

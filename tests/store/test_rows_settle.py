@@ -21,10 +21,10 @@ from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, on
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside
 from trueup.reconcile.outcome import Delete, Stay, To
-from trueup.store.pool import fetch_sync
-from trueup.store.rows import Rows
+from trueup.store.db.pool import fetch_sync
+from trueup.store.db.texts import text_of
+from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
-from trueup.store.texts import text_of
 from trueup.testing.clock import NOON, ManualClock
 
 pytestmark = pytest.mark.asyncio

@@ -18,7 +18,7 @@ from tests.store.desk import Desk
 from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup import App
 from trueup.errors import ConfigError, NotFound
-from trueup.schedule_audit import audit
+from trueup.operate.audit import audit
 from trueup.schedules import Cron, Every, Once
 from trueup.schedules.decide import REPLACED, decide
 from trueup.schedules.jitter import delay

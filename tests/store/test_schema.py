@@ -7,8 +7,8 @@ import psycopg
 
 from tests.support.database import TestServer
 from tools.schema import STAND_IN, TARGET, generate
-from trueup.store.load import compose
-from trueup.store.migrate import DIRECTORY, Migrator
+from trueup.store.db.load import compose
+from trueup.store.db.migrate import DIRECTORY, Migrator
 
 
 def dump(server: TestServer, url: str) -> str:

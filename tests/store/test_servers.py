@@ -19,7 +19,7 @@ from tests.support.debian_server import DebianServer
 from tests.support.majors import WHEELS, MajorServer
 from tests.support.memory import in_memory
 from trueup import App
-from trueup.store.migrate import Migrator
+from trueup.store.db.migrate import Migrator
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

@@ -19,9 +19,9 @@ from tests.support.majors import MajorServer
 from tests.support.memory import in_memory
 from tests.support.shadows import Shadowed, plant, shadowed
 from trueup import App
-from trueup.store.load import Statements, names, qualified, source
-from trueup.store.migrate import Migrator
-from trueup.store.placeholders import numbered
+from trueup.store.db.load import Statements, names, qualified, source
+from trueup.store.db.migrate import Migrator
+from trueup.store.db.placeholders import numbered
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from trueup.store.history import KEEP_LEASES, Kept, Look
 from trueup.store.leases import RowLeases
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
-from trueup.worker import hold
+from trueup.work.leases import hold
 
 pytestmark = pytest.mark.asyncio
 

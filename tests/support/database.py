@@ -14,7 +14,7 @@ from psycopg import sql
 
 from tests.support.waiting import wait_until
 from trueup.embedded.cluster import Cluster
-from trueup.store.migrate import Migrator
+from trueup.store.db.migrate import Migrator
 
 # Crashes of processes are tested with real kills; crashes of the machine are not, so the disk need not be waited for.
 FAST = {

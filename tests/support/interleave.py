@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 from psycopg import AsyncConnection
 
 from trueup.jobs.job import Draft
+from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.own_connection import Answered, fetch, repeat
 from trueup.store.enqueue import Stored
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
-from trueup.store.line import Answered, fetch, repeat
-from trueup.store.message import Conversation, Part, Rows
 from trueup.store.store import Store
 from trueup.store.workers import Workers
 

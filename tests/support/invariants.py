@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.support.journal import Line, read_journals
+from tests.support.journal import OwnConnection, read_journals
 from tests.support.recorder import LeaseChange, Move, read_leases, read_moves
 from trueup.jobs.states import FINAL, MOVES
 
@@ -31,7 +31,7 @@ class History:
 
     moves: Sequence[Move] = ()
     leases: Sequence[LeaseChange] = ()
-    journal: Sequence[Line] = ()
+    journal: Sequence[OwnConnection] = ()
     killed: frozenset[int] = frozenset()  # processes that had no chance to say how their runs ended
     effects: Mapping[int, int] = field(default_factory=dict)  # rows written through ctx.transaction(), per job
     transactional: frozenset[str] = frozenset()  # kinds that write exactly one such row

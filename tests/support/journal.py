@@ -18,7 +18,7 @@ from trueup.clock import elapsed
 from trueup.events import Event, JobStarted
 
 VARIABLE = "TRUEUP_HISTORY"
-Line = dict[str, Any]
+OwnConnection = dict[str, Any]
 
 
 class Journal:
@@ -30,7 +30,7 @@ class Journal:
         self._trust_left = trust_left
 
     def __call__(self, event: Event) -> None:
-        line: Line = {"event": event.name, **asdict(event)}
+        line: OwnConnection = {"event": event.name, **asdict(event)}
         if isinstance(event, JobStarted):
             line["trust_left"] = _finite(self._trust_left())
         self._write(line)
@@ -42,15 +42,15 @@ class Journal:
     def close(self) -> None:
         os.close(self._file)
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: OwnConnection) -> None:
         line = {**line, "process": os.getpid(), "elapsed": elapsed()}
         os.write(self._file, json.dumps(line, default=_plain).encode() + b"\n")  # one write: never half a line of ours
         os.fsync(self._file)
 
 
-def read_journals(directory: Path) -> list[Line]:
+def read_journals(directory: Path) -> list[OwnConnection]:
     """The lines of all processes, in the order of this machine's clock that cannot be set."""
-    lines: list[Line] = []
+    lines: list[OwnConnection] = []
     for path in directory.glob("*.jsonl"):
         for text in path.read_text().splitlines():
             try:

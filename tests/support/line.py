@@ -23,7 +23,7 @@ from tests.support.wire import BIND, PARSE, QUERY, Conversation
 
 Address: TypeAlias = Path | tuple[str, int]
 
-LARGEST_CHUNK = 64 * 1024
+MAX_CHUNK = 64 * 1024
 THROTTLED_CHUNK_LASTS = 0.05  # seconds; short, so that the bytes of a slow line trickle
 IN_FLIGHT = 64  # chunks under way in one direction before the sender is made to wait
 RESET = None
@@ -38,7 +38,7 @@ class Condition:
     bytes_per_second: float = math.inf
 
 
-class Line:
+class OwnConnection:
     """What all connections of a proxy run over. A new condition is felt at once, also by bytes already under way."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Line:
     @property
     def chunk(self) -> int:
         """How many bytes to take at once."""
-        return int(max(1, min(LARGEST_CHUNK, self.condition.bytes_per_second * THROTTLED_CHUNK_LASTS)))
+        return int(max(1, min(MAX_CHUNK, self.condition.bytes_per_second * THROTTLED_CHUNK_LASTS)))
 
     async def transmit(self, size: int) -> None:
         """Return when this many bytes have had the time that they take."""
@@ -96,7 +96,7 @@ class LostReply:
 class Connection:
     """Carries the bytes of one client, and the answers to it, over the line."""
 
-    def __init__(self, client: socket.socket, line: Line, losses: list[LostReply]) -> None:
+    def __init__(self, client: socket.socket, line: OwnConnection, losses: list[LostReply]) -> None:
         self._client = client
         self._line = line
         self._losses = losses

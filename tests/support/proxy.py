@@ -19,7 +19,7 @@ from typing import Any, Self
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.support import ports
-from tests.support.line import Address, Condition, Connection, Line, LostReply, send_at_once
+from tests.support.line import Address, Condition, Connection, LostReply, OwnConnection, send_at_once
 from tests.support.urls import connection_url
 
 COMMAND_TIMEOUT = 10  # a command takes milliseconds; this says that the proxy's thread is gone
@@ -33,7 +33,7 @@ class Proxy:
 
     def __init__(self, upstream: Address) -> None:
         self._upstream = upstream
-        self._line = Line()
+        self._line = OwnConnection()
         self._losses: list[LostReply] = []
         self._carrying: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None

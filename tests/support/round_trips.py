@@ -177,8 +177,8 @@ async def work(app: App, url: str, web_url: str, look: str) -> None:
     await app.rate("calls", "1000/s")
     await app.rate("calls", "1000/s")
     assert count(look, "(select due_at from trueup.ticks group by due_at having count(*) > 1) as twice") == 0
-    await app.operations.hurry([later.id])
-    assert await app.operations.cancel([later.id])
+    await app.jobs.hurry([later.id])
+    assert await app.jobs.cancel([later.id])
 
 
 async def lose_a_worker(url: str, look: str) -> None:
@@ -203,9 +203,9 @@ async def repair(app: App) -> None:
     found = await (await app.open()).views.jobs(states=["dead"])
     dead, other = (job for job in found if job["kind"] == "fail")
     assert LATIN in dead["error"]["message"]
-    assert await app.operations.revive([dead["id"]]) == {dead["id"]}
-    assert (await app.operations.cancel([dead["id"]])).cancelled == {dead["id"]}
-    assert await app.operations.discard([other["id"]]) == {other["id"]}
+    assert await app.jobs.revive([dead["id"]]) == {dead["id"]}
+    assert (await app.jobs.cancel([dead["id"]])).cancelled == {dead["id"]}
+    assert await app.jobs.discard([other["id"]]) == {other["id"]}
     assert len(await app.reconcilers.quarantined("failing")) == ROWS
     assert await app.reconcilers.release_all("failing") == ROWS
     await app.recovery()

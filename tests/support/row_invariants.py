@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.support.invariants import Violations
-from tests.support.journal import Line, read_journals
+from tests.support.journal import OwnConnection, read_journals
 from tests.support.row_recorder import Known, UserChange, by_row, read_known, read_users
 
 # From where to where, and whether the lease, or the rest, that is found there must have passed (None: either way).
@@ -44,7 +44,7 @@ class RowHistory:
 
     known: Sequence[Known] = ()
     users: Sequence[UserChange] = ()
-    journal: Sequence[Line] = ()
+    journal: Sequence[OwnConnection] = ()
     killed: frozenset[int] = frozenset()  # processes that had no chance to say how their runs ended
     places: Mapping[str, str] = field(default_factory=dict)
     done: frozenset[str] = frozenset({"done"})  # states that a row enters once

@@ -58,7 +58,7 @@ PLAIN_TEXT = re.compile(r"--[^\n]*|'(?:[^']|'')*'")  # what is no code in a stat
 def _code() -> str:
     """All that can become part of a statement: the SQL files, and the texts of the modules that compose statements."""
     root = Path(trueup.store.__file__).parent
-    modules = [path.read_text() for path in [*root.glob("compose/*.py"), root / "load.py"]]
+    modules = [path.read_text() for path in [*root.glob("rows/compose/*.py"), root / "db/load.py"]]
     statements = [path.read_text() for path in [*root.glob("sql/*/*.sql"), *root.glob("migrations/*.sql")]]
     return "\n".join([*modules, *(PLAIN_TEXT.sub("", statement) for statement in statements)])
 

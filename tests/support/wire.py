@@ -10,7 +10,7 @@ READY_FOR_QUERY = b"Z"
 
 STARTUP = b""
 ENCRYPTION_REQUESTS = (80877103, 80877104)  # SSLRequest, GSSENCRequest
-LONGEST_STARTUP = 10_000  # the server refuses longer ones; here it tells that the stream is TLS, or another protocol
+MAX_STARTUP = 10_000  # the server refuses longer ones; here it tells that the stream is TLS, or another protocol
 
 
 class Message(NamedTuple):
@@ -48,7 +48,7 @@ class Frames:
         if len(self._buffer) < start + 4:
             return None
         length = int.from_bytes(self._buffer[start : start + 4])
-        if length < 4 or (self._startup and length > LONGEST_STARTUP):
+        if length < 4 or (self._startup and length > MAX_STARTUP):
             self.readable = False
             self._buffer.clear()
             return None

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests.support import row_invariants, row_recorder
-from tests.support.journal import Line
+from tests.support.journal import OwnConnection
 from tests.support.row_invariants import RowHistory
 from tests.support.row_recorder import Known, UserChange
 
@@ -50,11 +50,11 @@ def changed(after: str, tx: int) -> UserChange:
     return UserChange(tx, "tasks", "7", "pending", after, second(tx), second(tx), str(tx))
 
 
-def ran(term: int, process: int) -> Line:
+def ran(term: int, process: int) -> OwnConnection:
     return {"effect": "task 7", "job_id": 7, "term": term, "key": "send:7", "process": process}
 
 
-def lost(term: int, process: int) -> Line:
+def lost(term: int, process: int) -> OwnConnection:
     about = {"reconciler": "send", "key": "7", "refused_by": "database"}
     return {"event": "row.claim_lost", "term": term, "process": process, **about}
 

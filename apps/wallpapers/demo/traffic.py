@@ -15,7 +15,7 @@ from PIL import Image
 from apps.wallpapers import rows
 from apps.wallpapers.content import received
 from apps.wallpapers.ids import new_id
-from apps.wallpapers.images import JPEG, MOST_IMAGE_BYTES, SMALLEST
+from apps.wallpapers.images import JPEG, MAX_IMAGE_BYTES, SMALLEST
 from apps.wallpapers.recovering import key_of
 from apps.wallpapers.rows import Facts
 from apps.wallpapers.service import Service
@@ -116,14 +116,14 @@ class Traffic:
 
     async def object_only(self) -> None:
         """Nobody's object."""
-        async with received(_once(self._picture()), MOST_IMAGE_BYTES) as content:
+        async with received(_once(self._picture()), MAX_IMAGE_BYTES) as content:
             await self._stubbornly(
                 lambda: self._service.storage.put(key_of(new_id(), JPEG.file_type), content, JPEG.mime_type)
             )
 
     async def _break_off(self, after: str) -> None:
         app, storage = self._service.app, self._service.storage
-        async with received(_once(self._picture()), MOST_IMAGE_BYTES) as content:
+        async with received(_once(self._picture()), MAX_IMAGE_BYTES) as content:
             async with app.transaction() as tx:
                 row = await rows.create(tx, self._user(), "broken off.jpg")
                 facts = Facts(

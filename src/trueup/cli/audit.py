@@ -16,10 +16,10 @@ from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
-    from trueup.schedule_audit import Audit
+    from trueup.operate.audit import Audit
     from trueup.schedules.audit import Findings, Span
 
-MOST_LISTED = 20  # of each kind and schedule, for people
+MAX_LISTED = 20  # of each kind and schedule, for people
 
 
 @with_session
@@ -90,7 +90,7 @@ def _lines(findings: Findings) -> Iterator[str]:
 
 def _few(lines: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
-        if number == MOST_LISTED:
+        if number == MAX_LISTED:
             yield "and more (--json lists all)"
             return
         yield line

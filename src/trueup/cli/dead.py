@@ -16,7 +16,7 @@ from trueup.errors import NotFound
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.operations import Progress
+    from trueup.operate.jobs import Progress
 
 group = typer.Typer(help="Look at dead jobs, revive or discard them.", no_args_is_help=True)
 
@@ -53,10 +53,10 @@ def revive(
     """Put dead jobs back into their queues, with all attempts anew."""
     wanted = many.chosen(ids, everything, kind)
     if wanted:
-        revived = session.run(lambda app: _or_none(app.operations.revive(wanted)))
+        revived = session.run(lambda app: _or_none(app.jobs.revive(wanted)))
         many.report(session, {"revived": revived}, wanted, "not dead, or a live job has their unique key")
         return
-    _all(session, "revive", "revived", kind, yes, lambda app, note: app.operations.revive_all(kind, note))
+    _all(session, "revive", "revived", kind, yes, lambda app, note: app.jobs.revive_all(kind, note))
 
 
 @group.command("discard")
@@ -72,10 +72,10 @@ def discard(
     """Take dead jobs off the list; they count as cancelled."""
     wanted = many.chosen(ids, everything, kind)
     if wanted:
-        discarded = session.run(lambda app: _or_none(app.operations.discard(wanted, reason)))
+        discarded = session.run(lambda app: _or_none(app.jobs.discard(wanted, reason)))
         many.report(session, {"discarded": discarded}, wanted, "not dead")
         return
-    _all(session, "discard", "discarded", kind, yes, lambda app, note: app.operations.discard_all(kind, reason, note))
+    _all(session, "discard", "discarded", kind, yes, lambda app, note: app.jobs.discard_all(kind, reason, note))
 
 
 def _all(

@@ -17,7 +17,7 @@ from trueup.jobs.states import JobState
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.operations import Cancelled
+    from trueup.operate.jobs import Cancelled
 
 group = typer.Typer(help="Look at jobs, enqueue, retry or cancel them.", no_args_is_help=True)
 group.command("enqueue")(enqueue)
@@ -73,12 +73,12 @@ def retry(
 
 async def _retry(app: App, ids: list[int]) -> tuple[set[int], set[int]]:
     try:
-        revived = await app.operations.revive(ids)
+        revived = await app.jobs.revive(ids)
     except NotFound:
         revived = set()
     rest = [job_id for job_id in ids if job_id not in revived]
     try:
-        hurried = await app.operations.hurry(rest) if rest else set()
+        hurried = await app.jobs.hurry(rest) if rest else set()
     except NotFound:
         hurried = set()
     return revived, hurried
@@ -93,8 +93,8 @@ def _retry_all(session: Session, kind: str | None, yes: bool) -> None:
         many.confirm(f"Retry {dead:,} dead and {waiting:,} waiting jobs{many.of_kind(kind)}?", yes)
         with many.progress("retry", dead + waiting) as note:
             # The waiting first: a job revived and failed again in the meantime keeps its backoff.
-            hurried = await app.operations.hurry_all(kind, note)
-            return {"revived": await app.operations.revive_all(kind, note), "hurried": hurried}
+            hurried = await app.jobs.hurry_all(kind, note)
+            return {"revived": await app.jobs.revive_all(kind, note), "hurried": hurried}
 
     many.report_all(session, session.run(run))
 
@@ -118,9 +118,9 @@ def cancel(
 
 
 async def _cancel(app: App, ids: list[int], reason: str) -> Cancelled:
-    from trueup.operations import Cancelled
+    from trueup.operate.jobs import Cancelled
 
     try:
-        return await app.operations.cancel(ids, reason)
+        return await app.jobs.cancel(ids, reason)
     except NotFound:
         return Cancelled(set(), set())

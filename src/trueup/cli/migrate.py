@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trueup.app import App
     from trueup.events import Event
-    from trueup.store.migrate import Migrator, Step
+    from trueup.store.db.migrate import Migrator, Step
 
 
 @with_session
@@ -42,7 +42,7 @@ def migrate(
     Workers and producers go on meanwhile: a step that cannot lock its tables at once is undone and tried again after a pause, and the session that is in the way is named.
     """
     from trueup.durations import parse_duration
-    from trueup.store.migrate import Migrator
+    from trueup.store.db.migrate import Migrator
 
     if sql and (check or pre_only):
         raise WrongUsage("--sql goes with neither --check nor --pre-only")

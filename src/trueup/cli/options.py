@@ -41,9 +41,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-_HIGHEST_ID = 2**63 - 1
-JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_HIGHEST_ID, show_default=False)]
-JobIds = Annotated[list[int] | None, typer.Argument(metavar="ID…", min=1, max=_HIGHEST_ID, show_default=False)]
+_MAX_ID = 2**63 - 1
+JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_MAX_ID, show_default=False)]
+JobIds = Annotated[list[int] | None, typer.Argument(metavar="ID…", min=1, max=_MAX_ID, show_default=False)]
 
 
 def remember(

@@ -17,7 +17,7 @@ from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
-    from trueup.recovery import ReconcilerRecovery, Recovery, ScheduleRecovery
+    from trueup.operate.recovery import ReconcilerRecovery, Recovery, ScheduleRecovery
 
 BARS = "▁▂▃▄▅▆▇█"
 NO_BAR = "·"  # nothing at all there, which the lowest bar is not
@@ -110,7 +110,7 @@ def _tables(report: Recovery) -> Iterator[Table]:
 
 
 def _downtimes(report: Recovery) -> Table:
-    from trueup.recovery import short
+    from trueup.operate.recovery import short
 
     table = Table("Downtimes", [Column("from"), Column("until"), Column("length", right=True)])
     for each in report.downtimes:
@@ -120,7 +120,7 @@ def _downtimes(report: Recovery) -> Table:
 
 def _schedules(schedules: Sequence[ScheduleRecovery]) -> Table:
     """Those that have something to tell; the others are a number."""
-    from trueup.recovery import short
+    from trueup.operate.recovery import short
 
     told = [each for each in schedules if each.missed or each.skipped or each.unfinished or each.behind]
     rest = [each for each in schedules if each not in told]
@@ -167,7 +167,7 @@ def _rows(swept: Sequence[ReconcilerRecovery]) -> Table:
 
 
 def _lateness(swept: Sequence[ReconcilerRecovery]) -> Table:
-    from trueup.recovery import short
+    from trueup.operate.recovery import short
 
     columns = [
         Column("reconciler", wide=True),
@@ -198,7 +198,7 @@ def bars(counts: Sequence[int]) -> str:
 
 
 def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
-    from trueup.recovery import per_second, short
+    from trueup.operate.recovery import per_second, short
 
     titles = ("left", "rate", "done in", "held", "resting", "quarantined")
     columns = [
@@ -224,7 +224,7 @@ def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
 
 
 def _overdue(report: Recovery) -> Table:
-    from trueup.recovery import short
+    from trueup.operate.recovery import short
 
     columns = [Column("queue"), Column("kind", wide=True), Column("jobs", right=True), Column("oldest", right=True)]
     table = Table("Overdue jobs", columns)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trueup.app import App
 
 LATELY = 3600.0  # seconds: how far back ended jobs are counted
-SHORTEST_PAUSE = 0.1  # seconds
+MIN_PAUSE = 0.1  # seconds
 SCHEDULE_STATES = ("active", "paused", "retired", "finished")
 
 
@@ -38,7 +38,7 @@ def status(
     """
     from trueup.durations import parse_duration
 
-    pause = max(SHORTEST_PAUSE, parse_duration(every).total_seconds())
+    pause = max(MIN_PAUSE, parse_duration(every).total_seconds())
     if watch:
         session.run(lambda app: _watch(session, app, pause))
     else:

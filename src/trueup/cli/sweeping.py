@@ -26,7 +26,7 @@ from trueup.clock import elapsed
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.reconcile_runs import DryRun, Progress, Run
+    from trueup.operate.runs import DryRun, Progress, Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAY_EVERY = 5.0  # seconds between lines about how far it is, where there is no terminal
@@ -307,12 +307,12 @@ def _due(row: dict[str, Any]) -> str:
 
 
 def _how_many(dry: DryRun) -> str:
-    from trueup.reconcile_runs import MOST_COUNTED
+    from trueup.operate.runs import MAX_COUNTED
 
     if not dry.rows:
         return "nothing to do"
     if dry.total is None:
-        return f"{len(dry.rows):,} of more than {MOST_COUNTED:,} rows are shown (--limit); would {dry.would}"
+        return f"{len(dry.rows):,} of more than {MAX_COUNTED:,} rows are shown (--limit); would {dry.would}"
     shown = f"{len(dry.rows):,} of {many_rows(dry.total)} are shown (--limit)" if dry.more else many_rows(dry.total)
     return f"{shown}; would {dry.would}"
 

@@ -24,7 +24,7 @@ from trueup.errors import ConfigError
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.worker.runtime import Worker
+    from trueup.work.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -57,7 +57,7 @@ def worker(
 
 
 async def _work(app: App, queues: Mapping[str, int | None] | None, concurrency: int | None, migrate: bool) -> None:
-    from trueup.worker.starting import patiently
+    from trueup.work.starting import patiently
 
     try:
         store = await patiently(app.open, app.settings.start_within, app.events)

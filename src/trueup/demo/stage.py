@@ -24,7 +24,7 @@ from trueup.demo.fleet import Part, Worker
 from trueup.demo.journal import Journal
 from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import TrueupError
-from trueup.store.migrate import Migrator
+from trueup.store.db.migrate import Migrator
 
 LEASE = timedelta(seconds=2)  # usually half a minute; so that a takeover can be watched
 

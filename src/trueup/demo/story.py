@@ -20,9 +20,9 @@ from trueup.demo.stage import LEASE, Stage, StepFailed, free_port, listens
 from trueup.demo.view import Pace, View, WorkerView
 from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
-FEWEST_WORKERS, MOST_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
-FEWEST_SECONDS = 25  # of sending, or all are sent before anything can happen
-LOWEST_RATE, HIGHEST_RATE = 20, 200  # a second: or nobody has several in hand; or two cores cannot keep up
+MIN_WORKERS, MAX_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
+MIN_SECONDS = 25  # of sending, or all are sent before anything can happen
+MIN_RATE, MAX_RATE = 20, 200  # a second: or nobody has several in hand; or two cores cannot keep up
 POLL = 0.05  # seconds
 STEP_WITHIN = 60.0  # seconds
 ENOUGH_IN_HAND = 3  # messages a worker should hold when something happens to it
@@ -72,10 +72,10 @@ def _wrong(workers: int, users: int, rate: int) -> str:
     missing = application.missing()
     if missing:
         return f'The demo needs {", ".join(missing)}: pip install "trueup[demo]"'
-    if not FEWEST_WORKERS <= workers <= MOST_WORKERS or not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        return f"{FEWEST_WORKERS} to {MOST_WORKERS} workers and a rate of {LOWEST_RATE} to {HIGHEST_RATE} a second are needed"
-    if users < rate * FEWEST_SECONDS:
-        return f"at least {rate * FEWEST_SECONDS:,} users are needed, {FEWEST_SECONDS} seconds of sending at {rate} a second"
+    if not MIN_WORKERS <= workers <= MAX_WORKERS or not MIN_RATE <= rate <= MAX_RATE:
+        return f"{MIN_WORKERS} to {MAX_WORKERS} workers and a rate of {MIN_RATE} to {MAX_RATE} a second are needed"
+    if users < rate * MIN_SECONDS:
+        return f"at least {rate * MIN_SECONDS:,} users are needed, {MIN_SECONDS} seconds of sending at {rate} a second"
     return ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 
 from trueup.errors import ConfigError
-from trueup.store.callers import TWO_PHASE
+from trueup.store.db.callers import TWO_PHASE
 
 try:
     from sqlalchemy import Connection, TwoPhaseTransaction, text

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.context import Context
 from trueup.jobs.payload import CONFIG, SERIALIZED, checked, explain
-from trueup.tick import Tick
+from trueup.jobs.tick import Tick
 
 
 class Arguments:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trueup.errors import ConfigError
 from trueup.jobs.job import ClaimedJob
-from trueup.lost import Lost
+from trueup.leases.lost import Lost
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection

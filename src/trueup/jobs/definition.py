@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-/]{0,199}")
-MOST_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
+MAX_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
 
 # What every client can read in every time zone; the table refuses anything else.
 MIN_RUN_AT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -288,10 +288,10 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
     if (
         isinstance(options.priority, bool)
         or not isinstance(options.priority, int)
-        or abs(options.priority) > MOST_PRIORITY
+        or abs(options.priority) > MAX_PRIORITY
     ):
         raise ConfigError(
-            f"{who}: priority={options.priority!r}: a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY} is needed"
+            f"{who}: priority={options.priority!r}: a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY} is needed"
         )
     if options.run_at is not None:
         if options.run_at.tzinfo is None:

@@ -9,13 +9,11 @@ from types import TracebackType
 
 import orjson
 
-from trueup.texts import MAX_MESSAGE as MOST_MESSAGE
-from trueup.texts import MAX_TRACEBACK as MOST_TRACEBACK
-from trueup.texts import clean, describe, type_name, without_contents
+from trueup.texts import MAX_MESSAGE, MAX_TRACEBACK, clean, describe, type_name, without_contents
 
-__all__ = ["MOST_ERRORS", "MOST_MESSAGE", "MOST_TRACEBACK", "Failure", "clean", "describe", "type_name"]
+__all__ = ["MAX_ERRORS", "MAX_MESSAGE", "MAX_TRACEBACK", "Failure", "clean", "describe", "type_name"]
 
-MOST_ERRORS = 25  # kept per job: the first and the latest
+MAX_ERRORS = 25  # kept per job: the first and the latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +43,16 @@ def _traceback(error: BaseException) -> str:
         return ""
     try:
         lines = traceback.format_exception(type(error), error, frames, limit=-30, chain=True)
-        return clean(without_contents("".join(lines)), MOST_TRACEBACK)
+        return clean(without_contents("".join(lines)), MAX_TRACEBACK)
     except KeyboardInterrupt:
         raise
     except BaseException:  # a __str__ that raises, a chain that loops: the frames alone are still worth having
-        return clean("".join(traceback.format_tb(frames, limit=-30)), MOST_TRACEBACK)
+        return clean("".join(traceback.format_tb(frames, limit=-30)), MAX_TRACEBACK)
 
 
 def _from_the_handler(frames: TracebackType | None) -> TracebackType | None:
     """Without the frames of the worker that called the handler: they are the same for every failure."""
     inner = frames
-    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("trueup.worker."):
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("trueup.work."):
         inner = inner.tb_next
     return inner or frames

@@ -24,11 +24,11 @@ SERIALIZED = CoreConfig(
     val_json_bytes="base64",
 )
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=False, **SERIALIZED)  # type: ignore[typeddict-item]
-MOST_DEPTH = 200  # the JSON parser reads no deeper
+MAX_DEPTH = 200  # the JSON parser reads no deeper
 MAX_KEY_SHOWN = 80
 MAX_PATH_SHOWN = 500
-MOST_DIGITS = 4_300  # Python refuses to print or parse longer integers (sys.get_int_max_str_digits)
-_TOO_LARGE = 10**MOST_DIGITS
+MAX_DIGITS = 4_300  # Python refuses to print or parse longer integers (sys.get_int_max_str_digits)
+_TOO_LARGE = 10**MAX_DIGITS
 
 # If any of these bytes is in the JSON it may hold something jsonb refuses; then it is read back and walked, since that shows what
 # keys, computed fields and generators have become. A null may be what a model with a configuration of its own has made of a
@@ -75,7 +75,7 @@ def explain(value: Any, root: str, error: Exception) -> InvalidArguments:
 
 def _readable(encoded: bytes) -> bool:
     """Whether it can be parsed again: the encoder goes deeper, and writes longer integers, than any parser reads."""
-    if len(encoded) <= MOST_DIGITS and encoded.count(b"[") + encoded.count(b"{") <= MOST_DEPTH:
+    if len(encoded) <= MAX_DIGITS and encoded.count(b"[") + encoded.count(b"{") <= MAX_DEPTH:
         return True
     try:
         from_json(encoded)
@@ -145,15 +145,15 @@ def _taken_as_read(_: Any) -> bool:
 
 def _fault_in(value: Any, path: str, depth: int = 0, encodes: Callable[[Any], bool] = _taken_as_read) -> str | None:
     """The first place in `value` that jsonb cannot hold, and why. `encodes` judges objects that are not JSON by nature."""
-    if depth > MOST_DEPTH:
-        return f"{path[:80]}…: nested deeper than {MOST_DEPTH} levels"
+    if depth > MAX_DEPTH:
+        return f"{path[:80]}…: nested deeper than {MAX_DEPTH} levels"
     match value:
         case None | bool():
             return None
         case Enum():
             return _fault_in(value.value, path, depth, encodes)
         case int():
-            return f"{path}: an integer of more than {MOST_DIGITS} digits" if abs(value) >= _TOO_LARGE else None
+            return f"{path}: an integer of more than {MAX_DIGITS} digits" if abs(value) >= _TOO_LARGE else None
         case float():
             return None if isfinite(value) else f"{path}: {value} is not a JSON number"
         case str():

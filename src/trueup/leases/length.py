@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-SHORTEST = timedelta(seconds=1)
+MIN_LEASE = timedelta(seconds=1)
 
 
 def longest_hold(interval: timedelta) -> timedelta:
@@ -14,4 +14,4 @@ def longest_hold(interval: timedelta) -> timedelta:
     least; of short intervals, where a minute is much, a tenth.
     """
     spare = max(interval / 24, min(timedelta(minutes=1), interval / 10))
-    return max(interval - spare, SHORTEST)
+    return max(interval - spare, MIN_LEASE)

@@ -58,7 +58,7 @@ _OF_A_TAG = re.compile(r"[^<\n]*+")
 _LINE = re.compile(r"(?:[^\r\n\\]|\\(?![nr]))*+")
 _CLOSERS = "\"')]},;>"
 _IDENTIFIER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.[]")
-_LONGEST_IDENTIFIER = 80
+_MAX_IDENTIFIER = 80
 _LINE_START = re.compile(r"[ \t]*+(?:-[ \t]++)?(?:export[ \t]++)?[\"']?\Z")
 
 _NOT_SECRET = re.compile(r"(?:true|false|null|none|nil|undefined)(?![^\s,;)\]}\"'&])", _FLAGS)
@@ -97,7 +97,7 @@ _HINTS = (
 
 def is_secret_name(name: str) -> bool:
     """Whether a field of this name holds a secret."""
-    name = name[-_LONGEST_IDENTIFIER:].lower()
+    name = name[-_MAX_IDENTIFIER:].lower()
     found = _AT_THE_END.search(name)
     return found is not None and _is_secret(name, found)
 
@@ -165,7 +165,7 @@ class _Masking:
         return "".join(self._parts) + self._text[self._done :]
 
     def _identifier_start(self, at: int) -> int:
-        least = max(self._done, at - _LONGEST_IDENTIFIER)
+        least = max(self._done, at - _MAX_IDENTIFIER)
         while at > least and self._text[at - 1] in _IDENTIFIER:
             at -= 1
         return at
@@ -205,7 +205,7 @@ class _Masking:
         if (block := _BLOCK.match(text, at)) is not None:
             return self._hide_block(name, block.end())
         line_start = text.rfind("\n", 0, name.start) + 1
-        if name.start - line_start <= _LONGEST_IDENTIFIER and _LINE_START.match(text[line_start : name.start]):
+        if name.start - line_start <= _MAX_IDENTIFIER and _LINE_START.match(text[line_start : name.start]):
             line = _LINE.match(text, at)
             assert line is not None
             if not _PROSE_INSIDE.search(line[0]):

@@ -18,8 +18,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-LONGEST_PAUSE = timedelta(minutes=10)
-MOST_SUSPECTS = 10_000  # the oldest are forgotten: at worst they make it rest once more
+MAX_PAUSE = timedelta(minutes=10)
+MAX_SUSPECTS = 10_000  # the oldest are forgotten: at worst they make it rest once more
 MAX_KEYS = 1_000  # breakers open at a time, per reconciler; beyond that it is no fault of single keys, and the reconciler rests
 MAX_EVERYBODY = timedelta(days=1)  # what a receiver can ask for with Retry-After
 
@@ -83,7 +83,7 @@ class Breaker:
         was, self.probing = self.probing, False
         if was:
             self._suspects |= self._failed
-            for key in list(self._suspects)[:-MOST_SUSPECTS]:
+            for key in list(self._suspects)[:-MAX_SUSPECTS]:
                 del self._suspects[key]
         self._failed.clear()
         self._in_a_row.clear()
@@ -98,6 +98,6 @@ class Breaker:
 
     def pause(self, pauses: int) -> timedelta:
         """How long to rest, after this many rests in a row already."""
-        if self._pause_for >= LONGEST_PAUSE:
+        if self._pause_for >= MAX_PAUSE:
             return self._pause_for
-        return min(self._pause_for * (1 << min(pauses, 16)), LONGEST_PAUSE)
+        return min(self._pause_for * (1 << min(pauses, 16)), MAX_PAUSE)

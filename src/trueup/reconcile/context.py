@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trueup.jobs.context import Context, JobTransaction
-from trueup.lost import Lost
+from trueup.leases.lost import Lost
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import NOTHING, Delete, Outcome, Stay, To
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trueup.errors import LostClaim
-from trueup.jobs.failure import MOST_MESSAGE, Failure, clean, describe, type_name
+from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.failed import Failed
@@ -18,7 +18,7 @@ from trueup.reconcile.outcome import Again, Delete, Outcome, Stay, To, Unchanged
 from trueup.reconcile.reconciler import Reconciler
 
 # A row is due again after the sweep that looked at it, even without a delay and on a clock that stands still.
-SOONEST = timedelta(microseconds=1)
+MIN_DELAY = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ def decide(
     if isinstance(ended, BaseException):
         return _after_error(ended, row, reconciler, rng, made, patient, running_for)
     if reconciler.mode == "shadow":
-        return Rest(max(reconciler.revisit, SOONEST), succeeded=True, proposed=shown(ended))
+        return Rest(max(reconciler.revisit, MIN_DELAY), succeeded=True, proposed=shown(ended))
     return _after_outcome(ended, row, reconciler)
 
 
 def shown(outcome: Outcome) -> str:
     """An outcome as people read it, whatever values it carries."""
     try:
-        return clean(repr(outcome), MOST_MESSAGE)
+        return clean(repr(outcome), MAX_MESSAGE)
     except Exception as broken:
         return f"{type(outcome).__name__}(… {type(broken).__name__} …)"
 
@@ -126,13 +126,13 @@ def _after_outcome(outcome: Outcome, row: ClaimedRow, reconciler: Reconciler) ->
     match outcome:
         case To() | Stay():
             rest_for = _rest_for(outcome, row, reconciler)
-            return Change(outcome, None if rest_for is None else max(rest_for, SOONEST))
+            return Change(outcome, None if rest_for is None else max(rest_for, MIN_DELAY))
         case Delete():
             return Remove(outcome)
         case Unchanged():
-            return Rest(max(reconciler.revisit, SOONEST), succeeded=True)
+            return Rest(max(reconciler.revisit, MIN_DELAY), succeeded=True)
         case Again(after=after):
-            return Rest(max(after, SOONEST), succeeded=False)
+            return Rest(max(after, MIN_DELAY), succeeded=False)
 
 
 def _rest_for(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) -> timedelta | None:
@@ -182,7 +182,7 @@ def _after_error(
     elif row.attempt >= retry.max_attempts and not patient:
         reason = "out of attempts"
     else:
-        delay = max(retry.wait(row.attempt, rng), SOONEST)
+        delay = max(retry.wait(row.attempt, rng), MIN_DELAY)
         outcome = _meanwhile(error, delay, row, reconciler, made, running_for)
         return BackOff(delay, Failure.of(error, row.attempt), outcome=outcome)  # with what failed= has noted on it
     return _final(reason, error, failure, row, reconciler, made)
@@ -239,4 +239,4 @@ def _final(
         return _after_outcome(outcome_of(returned, "exhausted="), row, reconciler)
     except (Exception, SystemExit) as broken:
         said = f"{reason}, and exhausted= failed: {type_name(broken)}: {describe(broken)}"
-        return SetAside(clean(said, MOST_MESSAGE), failure)
+        return SetAside(clean(said, MAX_MESSAGE), failure)

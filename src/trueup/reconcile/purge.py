@@ -13,7 +13,7 @@ from trueup.errors import ConfigError
 from trueup.reconcile.reconciler import interval, lane, positive, slower, whole
 from trueup.reconcile.selection import Selection
 
-MOST_BATCH = 100_000
+MAX_BATCH = 100_000
 
 
 class PurgeOptions(TypedDict, total=False):
@@ -74,7 +74,7 @@ class Purge:
             to=to,
             columns=columns,
             every=every,
-            batch=whole(who, "batch", options.get("batch", 1_000), MOST_BATCH),
+            batch=whole(who, "batch", options.get("batch", 1_000), MAX_BATCH),
             rate=slower(options.get("rate")),
             max_fraction=fraction,
             run_at_start=options.get("run_at_start", False),

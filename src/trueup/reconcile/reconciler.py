@@ -23,9 +23,9 @@ PauseOn = Literal["same", "any"]
 PauseBy = str | Callable[[Any], object]
 Exhausted = To | Stay | Delete | Callable[[Any, Failed], Outcome | None]
 
-SHORTEST_LEASE = timedelta(seconds=1)
-MOST_BATCH = 10_000
-MOST_CONCURRENCY = 1_000
+MIN_LEASE = timedelta(seconds=1)
+MAX_BATCH = 10_000
+MAX_CONCURRENCY = 1_000
 
 
 class ReconcileOptions(TypedDict, total=False):
@@ -100,7 +100,7 @@ class Reconciler:
         claim = _one_of(who, "claim", options.get("claim", "lease"), get_args(Claim))
         mode = _one_of(who, "mode", options.get("mode", "live"), get_args(Mode))
         lease_for = positive(who, "lease_for", options.get("lease_for", "30s"))
-        if lease_for < SHORTEST_LEASE:
+        if lease_for < MIN_LEASE:
             raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; a second is the least")
         if claim == "row_lock" and (selection.claimed_as is not None or selection.table.lease_columns is not None):
             raise ConfigError(
@@ -128,8 +128,8 @@ class Reconciler:
             selection=selection,
             handler=handler,
             every=every,
-            batch=whole(who, "batch", options.get("batch", 100), MOST_BATCH),
-            concurrency=whole(who, "concurrency", options.get("concurrency", 10), MOST_CONCURRENCY),
+            batch=whole(who, "batch", options.get("batch", 100), MAX_BATCH),
+            concurrency=whole(who, "concurrency", options.get("concurrency", 10), MAX_CONCURRENCY),
             claim=claim,  # type: ignore[arg-type]
             lease_for=lease_for,
             retry=options.get("retry") or Retry(),

@@ -18,9 +18,9 @@ from trueup.jobs.payload import checked, explain
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-SHORTEST = timedelta(seconds=1)
-MOST_CONCURRENCY = 1_000
-MOST_CURSOR = 64_000  # bytes of JSON: it is written every second, and belongs to a place, not to what was found there
+MIN_INTERVAL = timedelta(seconds=1)
+MAX_CONCURRENCY = 1_000
+MAX_CURSOR = 64_000  # bytes of JSON: it is written every second, and belongs to a place, not to what was found there
 
 
 class Scan(Generic[T]):
@@ -44,15 +44,11 @@ class Scan(Generic[T]):
         self.name = checked_name("scan", name)
         if len(name) > 190:
             raise ConfigError(f"scan {name!r}: up to 190 characters are allowed; its lease has a name too")
-        self.every = self._long_enough("every", every, SHORTEST)
+        self.every = self._long_enough("every", every, MIN_INTERVAL)
         self.timeout = self._long_enough("timeout", timeout, timedelta(microseconds=1))
-        if (
-            isinstance(concurrency, bool)
-            or not isinstance(concurrency, int)
-            or not 1 <= concurrency <= MOST_CONCURRENCY
-        ):
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MAX_CONCURRENCY:
             raise ConfigError(
-                f"scan {name!r}: concurrency={concurrency!r}: a whole number from 1 to {MOST_CONCURRENCY:,} is needed"
+                f"scan {name!r}: concurrency={concurrency!r}: a whole number from 1 to {MAX_CONCURRENCY:,} is needed"
             )
         self.concurrency = concurrency
         self.run_at_start = run_at_start
@@ -116,9 +112,9 @@ class Scan(Generic[T]):
             encoded = to_json(cursor, inf_nan_mode="constants")
         except (PydanticSerializationError, ValueError) as error:
             raise explain(cursor, root, error) from None
-        if len(encoded) > MOST_CURSOR:
-            raise InvalidArguments(f"{root}: {len(encoded):,} bytes of JSON are over the limit of {MOST_CURSOR:,}")
-        return checked(encoded, cursor, root, MOST_CURSOR)
+        if len(encoded) > MAX_CURSOR:
+            raise InvalidArguments(f"{root}: {len(encoded):,} bytes of JSON are over the limit of {MAX_CURSOR:,}")
+        return checked(encoded, cursor, root, MAX_CURSOR)
 
     def _long_enough(self, what: str, value: Duration, least: timedelta) -> timedelta:
         try:

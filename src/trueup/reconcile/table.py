@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trueup.errors import ConfigError
 from trueup.reconcile.models import Described
 
-LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer ones off, and then talks of another thing
+MAX_NAME = 63  # bytes; PostgreSQL cuts longer ones off, and then talks of another thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,6 @@ def checked_identifier(what: str, name: object) -> str:
         length = len(name.encode())
     except UnicodeEncodeError:
         raise ConfigError(f"{what} {name!r}: not text that can be encoded") from None
-    if length > LONGEST_NAME:
-        raise ConfigError(f"{what} {name!r}: longer than PostgreSQL's {LONGEST_NAME} bytes")
+    if length > MAX_NAME:
+        raise ConfigError(f"{what} {name!r}: longer than PostgreSQL's {MAX_NAME} bytes")
     return name

@@ -12,11 +12,11 @@ from cronsim import CronSim
 from trueup.schedules.fields import clean, never_comes, parse_fields, split_fields
 
 # 29 February falls on one given weekday every 28 years, but every 40 around a century's end that is no leap year.
-LONGEST_WAIT = timedelta(days=41 * 366)
+MAX_WAIT = timedelta(days=41 * 366)
 
 _DAY = timedelta(days=1)
 _LAST_DAY = date(9998, 12, 31)
-_ANY_READING = datetime.combine(date(2000, 1, 1), time())  # whatever comes at all comes within LONGEST_WAIT of any
+_ANY_READING = datetime.combine(date(2000, 1, 1), time())  # whatever comes at all comes within MAX_WAIT of any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class Expression:
         return expression
 
     def first(self, reading: datetime) -> datetime | None:
-        """The first match that is not before `reading`; None when none comes within LONGEST_WAIT."""
+        """The first match that is not before `reading`; None when none comes within MAX_WAIT."""
         if reading.microsecond:
             reading = reading.replace(microsecond=0) + timedelta(seconds=1)
         day = reading.date()
@@ -63,7 +63,7 @@ class Expression:
         return day.month in self._days.months and self._days.match_day(day)
 
     def _day_after(self, day: date) -> date | None:
-        last = min(day, _LAST_DAY - LONGEST_WAIT) + LONGEST_WAIT
+        last = min(day, _LAST_DAY - MAX_WAIT) + MAX_WAIT
         while day < last:
             day += _DAY
             if day.month not in self._days.months:

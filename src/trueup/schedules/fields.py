@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from trueup.errors import ConfigError
 
-LONGEST = 1_000  # characters; every field written out as a list needs fewer
+MAX_LENGTH = 1_000  # characters; every field written out as a list needs fewer
 
 _FIELDS = {  # name: (how many values, how they are written)
     "second": (60, "0-59"),
@@ -45,8 +45,8 @@ def clean(written: str) -> str:
     """The expression with single blanks. Raises ConfigError for a text that cannot be one."""
     if not isinstance(written, str):
         raise ConfigError(f'a cron expression is a text such as "30 2 * * *", not {type(written).__name__}')
-    if len(written) > LONGEST:
-        raise ConfigError(f"a cron expression of {len(written)} characters is too long; the most is {LONGEST}")
+    if len(written) > MAX_LENGTH:
+        raise ConfigError(f"a cron expression of {len(written)} characters is too long; the most is {MAX_LENGTH}")
     # Before anything is made upper case: there are letters outside ASCII whose upper case is a plain S or I.
     if not written.isascii() or not written.replace("\t", " ").isprintable():
         raise ConfigError(f"cron expression {written!r}: only printable ASCII characters and blanks may be in it")

@@ -9,7 +9,7 @@ from trueup.durations import Duration, format_duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.schedules.when import When, in_utc
 
-SHORTEST = timedelta(seconds=1)  # as cron: each tick is a row and a job
+MIN_INTERVAL = timedelta(seconds=1)  # as cron: each tick is a row and a job
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,8 +27,10 @@ class Every(When):
 
     def __init__(self, interval: Duration, anchor: datetime | None = None) -> None:
         parsed = parse_duration(interval)
-        if parsed < SHORTEST:
-            raise ConfigError(f"every {format_duration(parsed)} is too often; the least is {format_duration(SHORTEST)}")
+        if parsed < MIN_INTERVAL:
+            raise ConfigError(
+                f"every {format_duration(parsed)} is too often; the least is {format_duration(MIN_INTERVAL)}"
+            )
         object.__setattr__(self, "interval", parsed)
         object.__setattr__(self, "anchor", EPOCH if anchor is None else in_utc(anchor, "anchor"))
 

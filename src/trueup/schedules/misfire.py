@@ -26,8 +26,8 @@ from trueup.schedules.when import When, in_utc
 
 Missed: TypeAlias = Literal["latest", "all", "skip"]
 
-MOST_LOOKED_AT = 10_000  # ticks in one plan: less than a tenth of a second
-MOST_FIRED = 1_000  # in one plan: each becomes a job in the same transaction
+MAX_LOOKED_AT = 10_000  # ticks in one plan: less than a tenth of a second
+MAX_FIRED = 1_000  # in one plan: each becomes a job in the same transaction
 
 
 class Reason(StrEnum):
@@ -112,8 +112,8 @@ def plan(
     policy: Policy,
     pauses: Sequence[Pause] = (),
     *,
-    most_looked_at: int = MOST_LOOKED_AT,
-    most_fired: int = MOST_FIRED,
+    most_looked_at: int = MAX_LOOKED_AT,
+    most_fired: int = MAX_FIRED,
 ) -> Plan:
     """Decide about the ticks after `watermark` up to and including `now`.
 

@@ -9,7 +9,7 @@ from trueup.errors import ConfigError
 
 Overlap: TypeAlias = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 
-MOST_QUEUED = 100  # runs waiting for one schedule; more means that it never catches up
+MAX_QUEUED = 100  # runs waiting for one schedule; more means that it never catches up
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Refuse:
 Action: TypeAlias = Start | Queue | Replace | Refuse
 
 
-def decide(overlap: Overlap, runs: Runs, most_queued: int = MOST_QUEUED) -> Action:
+def decide(overlap: Overlap, runs: Runs, most_queued: int = MAX_QUEUED) -> Action:
     """What to do with the next due tick, given the runs of those before it."""
     if overlap == "allow" or not runs.any:
         return Start()

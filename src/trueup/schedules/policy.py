@@ -11,7 +11,7 @@ from trueup.durations import Duration, format_duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.schedules import misfire, overlap
 from trueup.schedules.misfire import Missed
-from trueup.schedules.overlap import MOST_QUEUED, Overlap
+from trueup.schedules.overlap import MAX_QUEUED, Overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class SchedulePolicy:
     catch_up: timedelta = timedelta(days=1)
     grace: timedelta = timedelta(seconds=60)
     overlap: Overlap = "skip"
-    most_queued: int = MOST_QUEUED
+    most_queued: int = MAX_QUEUED
     jitter: timedelta = timedelta()
     pause_after: int | None = None
 
@@ -49,7 +49,7 @@ class SchedulePolicy:
         catch_up: Duration = "1d",
         grace: Duration = "60s",
         overlap: Overlap = "skip",
-        most_queued: int = MOST_QUEUED,
+        most_queued: int = MAX_QUEUED,
         jitter: Duration = "0s",
         pause_after: int | None = None,
     ) -> SchedulePolicy:

@@ -16,7 +16,7 @@ from trueup.schedules.zones import zone
 LeapDay: TypeAlias = Literal["feb28", "mar1", "skip"]
 
 _LEAP_YEAR = 2000
-_LONGEST_WAIT = 9  # years: from the end of 1896 to 29 February 1904, and the year in which the search begins
+_MAX_WAIT = 9  # years: from the end of 1896 to 29 February 1904, and the year in which the search begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Yearly(When):
         t = in_utc(t, "t")
         # The year on the zone's clocks may be one behind that of UTC.
         first = max(t.year - 1, EARLIEST.year)
-        for year in range(first, first + 1 + _LONGEST_WAIT):
+        for year in range(first, first + 1 + _MAX_WAIT):
             occurrence = self.occurrence(year)
             if occurrence is not None and occurrence > t:
                 return occurrence

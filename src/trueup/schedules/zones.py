@@ -16,7 +16,7 @@ import tzdata  # type: ignore[import-untyped]  # data, and a version
 
 from trueup.errors import ConfigError
 
-LONGEST_NAME = 255
+MAX_NAME = 255
 
 _OFFSET = re.compile(r"(?:UTC|GMT)([+-])0*([0-9]{1,2})(?::?00)?", re.IGNORECASE)
 _REFUSED = {
@@ -70,8 +70,8 @@ def _why_not(name: object) -> str:
         return f'a name such as "Europe/Berlin" is needed, not {type(name).__name__}'
     if not name:
         return 'it is empty; write "UTC" if that is meant'
-    if len(name) > LONGEST_NAME:
-        return f"no name is longer than {LONGEST_NAME} characters"
+    if len(name) > MAX_NAME:
+        return f"no name is longer than {MAX_NAME} characters"
     lowered = name.lower()
     if lowered in _REFUSED:
         return f"refused, because {_REFUSED[lowered]}"

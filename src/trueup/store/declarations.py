@@ -17,9 +17,9 @@ import orjson
 
 from trueup.clock import Clock
 from trueup.schedules import spec as specs
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import Rows
 from trueup.store.jobs import Database
-from trueup.store.line import Rows
-from trueup.store.load import Statements
 from trueup.store.schedules import Entry
 
 

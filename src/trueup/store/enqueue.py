@@ -17,11 +17,11 @@ from trueup import faults
 from trueup.clock import Clock
 from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
 from trueup.jobs.job import Draft
-from trueup.store.asyncpg import AsyncpgConnection
-from trueup.store.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
-from trueup.store.load import Statements
-from trueup.store.pool import Pool, SyncPool
-from trueup.store.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
+from trueup.store.db.asyncpg import AsyncpgConnection
+from trueup.store.db.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
+from trueup.store.db.load import Statements
+from trueup.store.db.pool import Pool, SyncPool
+from trueup.store.db.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
 IN_ORDER = 10_000  # unique keys are taken in their order, so many of a batch at a time

@@ -15,11 +15,11 @@ from typing import Generic, TypeVar, get_args
 from trueup.errors import ConfigError
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store import tables
-from trueup.store.compose import Choice, Composer, Purging
+from trueup.store.db.load import Statements
 from trueup.store.jobs import Database
-from trueup.store.load import Statements
-from trueup.store.tables import Found
+from trueup.store.rows import tables
+from trueup.store.rows.compose import Choice, Composer, Purging
+from trueup.store.rows.tables import Found
 
 T = TypeVar("T")
 CHOICES: tuple[Choice, ...] = get_args(Choice)

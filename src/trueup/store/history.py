@@ -17,9 +17,9 @@ from typing import Any
 from psycopg import AsyncConnection, errors, sql
 
 from trueup.clock import Clock
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import Rows, fetch, milliseconds
 from trueup.store.jobs import Database
-from trueup.store.line import Rows, fetch, milliseconds
-from trueup.store.load import Statements
 from trueup.texts import describe
 
 LOCK_WAIT = timedelta(milliseconds=50)  # for a table; everybody else who wants it waits as long

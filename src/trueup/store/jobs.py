@@ -13,11 +13,11 @@ from psycopg import AsyncConnection
 
 from trueup.clock import Clock
 from trueup.jobs.exhausted import TRIES, Exhausting
-from trueup.jobs.failure import MOST_ERRORS, Failure
+from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
-from trueup.store.line import Answered
-from trueup.store.load import Statements
-from trueup.store.message import Conversation, Part, Rows, array
+from trueup.store.db.load import Statements
+from trueup.store.db.message import Conversation, Part, Rows, array
+from trueup.store.db.own_connection import Answered
 
 MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
 
@@ -118,7 +118,7 @@ class Jobs:
             jobs,
             delays=[delay.total_seconds() for delay in delays],
             errors=[failure.to_json() for failure in failures],
-            most_errors=MOST_ERRORS,
+            most_errors=MAX_ERRORS,
             aging=self._aging,
         )
 
@@ -145,7 +145,7 @@ class Jobs:
         """running -> dead."""
         errors = [each.to_json() if isinstance(each, Failure) else errors_json(each) for each in failures]
         return await self._finish(
-            "jobs/bury", holder, jobs, reasons=list(reasons), errors=errors, most_errors=MOST_ERRORS
+            "jobs/bury", holder, jobs, reasons=list(reasons), errors=errors, most_errors=MAX_ERRORS
         )
 
     async def defer(
@@ -164,7 +164,7 @@ class Jobs:
             delays=[delay.total_seconds() for delay in delays],
             exhausting=[each.to_json() for each in exhausting],
             errors=[errors_json(each) for each in failures],
-            most_errors=MOST_ERRORS,
+            most_errors=MAX_ERRORS,
             aging=self._aging,
             channel=self._statements.channel,
         )
@@ -196,7 +196,7 @@ class Jobs:
     async def rescue(self, exhausts: Iterable[str] = ()) -> list[Rescued]:
         """Take the jobs of every worker whose lease has passed. `exhausts`: kinds with `exhausted=`, beside those declared."""
         rows = await self._fetch(
-            "jobs/rescue", most_errors=MOST_ERRORS, max_tries=TRIES.max_attempts, exhausts=list(exhausts)
+            "jobs/rescue", most_errors=MAX_ERRORS, max_tries=TRIES.max_attempts, exhausts=list(exhausts)
         )
         return [Rescued(*row) for row in rows]
 

@@ -11,9 +11,9 @@ from uuid import UUID
 from trueup.clock import Clock
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.limits import AHEAD, Controls, Grant, grant
+from trueup.store.db.load import Statements
+from trueup.store.db.message import Call, Conversation, Rows, array
 from trueup.store.jobs import MAX_CLAIM_BYTES, Database
-from trueup.store.load import Statements
-from trueup.store.message import Call, Conversation, Rows, array
 
 MAX_KEYS = 500  # keys looked at in one claim; the next claim goes on after the last of them
 JOB_COLUMNS = 17  # of a claimed row; what follows is about the lane

@@ -16,17 +16,17 @@ from psycopg import errors
 
 from trueup.clock import Clock
 from trueup.errors import ConfigError, DatabaseUnavailable, LostLease, NotAcquired
-from trueup.store.callers import connection_of, connection_of_sync
-from trueup.store.connect import RETRYABLE
-from trueup.store.line import Rows
-from trueup.store.load import Statements
-from trueup.store.pool import fetch_sync
-from trueup.store.steps import fetch
-from trueup.store.steps import fetch_sync as fetch_callers
-from trueup.store.wire import Connect, Wire
+from trueup.store.db.callers import connection_of, connection_of_sync
+from trueup.store.db.connect import RETRYABLE
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import Rows
+from trueup.store.db.pool import fetch_sync
+from trueup.store.db.steps import fetch
+from trueup.store.db.steps import fetch_sync as fetch_callers
+from trueup.store.db.thread_connection import Connect, ThreadConnection
 
 # Statements about leases touch one row. One that takes longer than this is stuck, and renewals queue up behind it.
-MOST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 MIN_SILENCE = timedelta(seconds=60)  # in a fenced transaction between two statements; a call to another system fits in
 LOCKED = "another transaction has locked it: one that an earlier holder has fenced, or another acquisition under way"
 ADVISORY_LOOK = 1.0  # seconds between looks at an advisory lock: it ends with its connection, whatever the ttl
@@ -53,14 +53,14 @@ class Terms:
         self._connect = connect
         self._statements = statements
         self._clock = clock
-        self._seconds = min(timeout.total_seconds(), MOST_SECONDS)
+        self._seconds = min(timeout.total_seconds(), MAX_SECONDS)
         self._acquiring = self.wire("lease")
         self._renewing = self.wire("lease renewal")
         self._at_close: list[Callable[[], None]] = []
         self._closed = False
 
-    def wire(self, part: str) -> Wire:
-        return Wire(self._connect, part, self._seconds)
+    def wire(self, part: str) -> ThreadConnection:
+        return ThreadConnection(self._connect, part, self._seconds)
 
     def acquire(self, statement: str, name: str, **params: Any) -> Rows:
         """Run a statement that gives a lease to somebody. No rows: it is held elsewhere.

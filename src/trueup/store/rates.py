@@ -14,9 +14,9 @@ from datetime import timedelta
 from trueup.clock import Clock, elapsed
 from trueup.durations import Rate
 from trueup.errors import RateExceeded
-from trueup.store.load import Statements
-from trueup.store.pool import Pool, SyncPool
-from trueup.store.steps import Ask, Steps, drive, drive_sync
+from trueup.store.db.load import Statements
+from trueup.store.db.pool import Pool, SyncPool
+from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 
 MAX_WAIT = timedelta(hours=1)
 LATE = 0.05  # seconds, or a tenth of the spacing if that is longer: begun later than this, a call takes another moment

@@ -10,9 +10,9 @@ from typing import Any
 from trueup.clock import Clock
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S, GRACE, Lateness
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import Rows
 from trueup.store.jobs import Database
-from trueup.store.line import Rows
-from trueup.store.load import Statements
 from trueup.store.workers import GRACE as ALIVE_WITHIN
 from trueup.store.workers import Downtime
 

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from trueup.clock import Clock
+from trueup.store.db.load import Statements
 from trueup.store.jobs import Database
-from trueup.store.load import Statements
 
 FIRST_PAUSE, MAX_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # until a schedule that is refused is tried again
 MAX_TRIED = 20  # schedules that were refused and are tried again in one pass

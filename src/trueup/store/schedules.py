@@ -30,15 +30,15 @@ from trueup.schedules.decide import Decision, decide
 from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
-from trueup.store.connect import SILENT_FOR, is_away
+from trueup.store.db.connect import SILENT_FOR, is_away
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
 from trueup.store.jobs import Database
-from trueup.store.line import BOUND, Rows, fetch, milliseconds
-from trueup.store.load import Statements
 from trueup.store.refusals import PlanRefused, Refusals, Refused
 from trueup.texts import describe, type_name
 
-MOST_AT_ONCE = 1_000  # schedules planned in one transaction
-MOST_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
+MAX_AT_ONCE = 1_000  # schedules planned in one transaction
+MAX_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
 DECIDE_FOR = (
     0.1  # seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s
 )
@@ -169,7 +169,7 @@ class Schedules:
         unreadable: Iterable[Unreadable] = (),
     ) -> Rows:
         given = None if names is None else list(names)
-        due = {"now": now, "names": given, "most": MOST_AT_ONCE, **_names_and_versions(unreadable)}
+        due = {"now": now, "names": given, "most": MAX_AT_ONCE, **_names_and_versions(unreadable)}
         return await fetch(connection, self._statements["schedules/due"], due)
 
     async def _plan(self, connection: AsyncConnection[Any], now: datetime, rows: Rows) -> Planned:
@@ -179,7 +179,7 @@ class Schedules:
         refused: list[Refused] = []
         ticks, until = 0, elapsed() + DECIDE_FOR
         for row in rows:
-            if decisions and (ticks >= MOST_TICKS or elapsed() > until):
+            if decisions and (ticks >= MAX_TICKS or elapsed() > until):
                 break
             name, version = row[0], row[3]
             try:
@@ -200,7 +200,7 @@ class Schedules:
         for name in paused:
             await self._pause_failing(connection, name, failing[name], now)
         verdicts = [verdict for _, decision in decisions for verdict in decision.verdicts]
-        left_over = len(decisions) + len(broken) + len(refused) < len(rows) or len(rows) == MOST_AT_ONCE
+        left_over = len(decisions) + len(broken) + len(refused) < len(rows) or len(rows) == MAX_AT_ONCE
         return Planned(
             fired=sum(verdict.fired for verdict in verdicts),
             skipped=sum(verdict.count for verdict in verdicts if not verdict.fired),

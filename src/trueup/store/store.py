@@ -12,24 +12,24 @@ from trueup.clock import Clock
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
-from trueup.store import loaders
-from trueup.store.callers import connection_of, connection_of_sync
-from trueup.store.connect import connection_settings, is_away, make_readable_sync, restarts
+from trueup.store.db import loaders
+from trueup.store.db.callers import connection_of, connection_of_sync
+from trueup.store.db.connect import connection_settings, is_away, make_readable_sync, restarts
+from trueup.store.db.listen import NotifyConnection
+from trueup.store.db.load import Statements
+from trueup.store.db.migrate import WAIT, Migrator, Step
+from trueup.store.db.own_connection import OwnConnection
+from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
+from trueup.store.db.steps import Ask, Steps, drive, drive_sync
+from trueup.store.db.transactions import Transactions
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.leases import Terms
-from trueup.store.line import Line
-from trueup.store.listen import Ear
-from trueup.store.load import Statements
-from trueup.store.migrate import WAIT, Migrator, Step
-from trueup.store.pool import Few, Pool, SyncPool
 from trueup.store.rates import Rates
 from trueup.store.schedules import Schedules
-from trueup.store.steps import Ask, Steps, drive, drive_sync
-from trueup.store.transactions import Transactions
 from trueup.store.views import Views
 from trueup.store.workers import Workers
 from trueup.texts import describe
@@ -110,9 +110,9 @@ class Store:
         keep: bool = False,
         lock_timeout: timedelta | None = None,
         server_timeout: timedelta | None = None,
-    ) -> Line:
+    ) -> OwnConnection:
         """A connection of its own for a part of the worker. With `keep`, the server keeps its statements where it can."""
-        return Line(
+        return OwnConnection(
             self.url,
             part,
             self.events,
@@ -123,9 +123,9 @@ class Store:
             server_timeout=server_timeout,
         )
 
-    def line_for_rows(self, part: str) -> Line:
+    def line_for_rows(self, part: str) -> OwnConnection:
         """The same, for reading users' rows."""
-        return Line(
+        return OwnConnection(
             self.url,
             part,
             self.events,
@@ -136,15 +136,15 @@ class Store:
             plans_anew=True,
         )
 
-    def connections_for_rows(self) -> Few:
+    def connections_for_rows(self) -> HandlerConnections:
         """Connections for transactions of reconcilers' handlers, as many as run at a time."""
-        return Few(self.url, self.connect_timeout, prepare=self.prepare, context=loaders.context())
+        return HandlerConnections(self.url, self.connect_timeout, prepare=self.prepare, context=loaders.context())
 
-    def jobs_on(self, line: Line) -> Jobs:
+    def jobs_on(self, line: OwnConnection) -> Jobs:
         return Jobs(line, self.statements, self.clock, self.aging)
 
-    def ear(self) -> Ear:
-        return Ear(self.url, self.statements, self.connect_timeout)
+    def notify_connection(self) -> NotifyConnection:
+        return NotifyConnection(self.url, self.statements, self.connect_timeout)
 
     def connect_sync(self, part: str) -> Connection[Any]:
         try:

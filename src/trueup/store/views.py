@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trueup.clock import Clock
+from trueup.store.db.load import Statements
 from trueup.store.jobs import Database
-from trueup.store.load import Statements
 
 Record = dict[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from trueup.clock import Clock
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import fetch
 from trueup.store.jobs import Database
-from trueup.store.line import fetch
-from trueup.store.load import Statements
 
 GRACE = timedelta(
     seconds=60

@@ -26,7 +26,7 @@ class ManualWorker:
     async def begin(self) -> None:
         """Register as a holder."""
         await self.app.open()
-        await self.worker.begin_life()
+        await self.worker.register()
 
     async def claim(self) -> list[ClaimedJob]:
         """One pass of the claimer, without starting anything; returns what is now in hand."""
@@ -52,7 +52,7 @@ class ManualWorker:
         When the clock was moved past the worker's lease it begins a new life first, as a real one would.
         """
         if not self.worker.trusted:
-            await self.worker.begin_life()
+            await self.worker.register()
         ran = 0
         while await self.claim():
             while await self.run_one() is not None:
@@ -66,10 +66,10 @@ class ManualWorker:
         A failed row is due again when the clock has been moved on. Nothing is done while it is paused.
         """
         if not self.worker.trusted:
-            await self.worker.begin_life()
-        self.worker.team.declare(self.app._reconcilers.all())
-        await self.worker.team.gather()
-        return await self.worker.team.sweep(name)
+            await self.worker.register()
+        self.worker.row_services.declare(self.app._reconcilers.all())
+        await self.worker.row_services.gather()
+        return await self.worker.row_services.sweep(name)
 
     async def end(self) -> None:
         """Close its connections, as a killed process would: nothing is handed back."""

@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from apps.wallpapers import intake, rows
 from apps.wallpapers.api import make_api
 from apps.wallpapers.ids import new_id
-from apps.wallpapers.images import MOST_IMAGE_BYTES
+from apps.wallpapers.images import MAX_IMAGE_BYTES
 from apps.wallpapers.sweeps import MISSING_EVENTS, ORPHANED_INTENTS, STUCK_UPLOADS
 from tests.apps.wallpapers.pictures import VIDEO, animated, picture
 from tests.apps.wallpapers.studio import Studio
@@ -75,7 +75,7 @@ async def test_two_pictures_for_one_intent_at_the_same_time_leave_one(api: httpx
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
     (winner,) = [seed for seed, answer in enumerate(answers) if answer.status_code == 200]
     (stored,) = await studio.storage.find(wallpaper_id)
-    async with studio.storage.get(stored, MOST_IMAGE_BYTES) as content:
+    async with studio.storage.get(stored, MAX_IMAGE_BYTES) as content:
         assert content.sha256 == hashlib.sha256(picture(winner)).hexdigest()
 
 
@@ -106,7 +106,7 @@ async def test_what_is_no_wallpaper_is_refused_and_the_intent_waits_for_another(
         (picture(1)[:4000], 422, "cannot be read"),
         (picture(1, size=(640, 480)), 422, "640×480"),
         (animated("WEBP"), 422, "animated"),
-        (picture(1) + bytes(MOST_IMAGE_BYTES), 413, "52,428,800"),
+        (picture(1) + bytes(MAX_IMAGE_BYTES), 413, "52,428,800"),
     ):
         answer = await upload(api, wallpaper_id, content)
         assert (answer.status_code, said in answer.json()["detail"]) == (status, True), answer.text

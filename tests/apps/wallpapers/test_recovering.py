@@ -13,7 +13,7 @@ from apps.wallpapers.answers import Stored
 from apps.wallpapers.content import Content
 from apps.wallpapers.events import message_id, uploaded
 from apps.wallpapers.ids import is_id, new_id
-from apps.wallpapers.images import JPEG, MOST_IMAGE_BYTES, PNG, Picture
+from apps.wallpapers.images import JPEG, MAX_IMAGE_BYTES, PNG, Picture
 from apps.wallpapers.recovering import absent, chosen, facts_of
 from apps.wallpapers.rows import Facts, Upload
 from trueup import GiveUp, Stay, To
@@ -54,7 +54,7 @@ def test_the_object_of_a_row_is_the_one_there_is_or_the_one_it_names() -> None:
         chosen(ROW, [JPG, png])
 
 
-@pytest.mark.parametrize("size", [0, MOST_IMAGE_BYTES + 1])
+@pytest.mark.parametrize("size", [0, MAX_IMAGE_BYTES + 1])
 def test_an_object_that_cannot_be_a_wallpaper_is_not_even_fetched(size: int) -> None:
     with pytest.raises(GiveUp, match="bytes"):
         chosen(ROW, [replace(JPG, size=size)])

@@ -11,14 +11,14 @@ from trueup.jobs.job import ClaimedJob
 
 ID_HEADER = "Nats-Msg-Id"
 STREAM_HEADER = "Nats-Expected-Stream"
-MOST_ID = 500  # characters; the server keeps every id in memory for as long as the duplicate window
+MAX_ID = 500  # characters; the server keeps every id in memory for as long as the duplicate window
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 
 
 def fault_in_id(message_id: str) -> str | None:
-    if not 1 <= len(message_id) <= MOST_ID:
-        return f"1 to {MOST_ID} characters are needed"
+    if not 1 <= len(message_id) <= MAX_ID:
+        return f"1 to {MAX_ID} characters are needed"
     return _fault_in_value(message_id)
 
 

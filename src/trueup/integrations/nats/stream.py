@@ -10,13 +10,13 @@ from typing import Any
 
 from nats.js.api import StreamConfig
 
-from trueup.backoff import MOST_ATTEMPTS, Retry
+from trueup.backoff import MAX_ATTEMPTS, Retry
 from trueup.config import Settings
 from trueup.durations import Duration, format_duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.integrations.nats.subjects import checked_patterns, covers
 
-LEAST_WINDOW = timedelta(minutes=2)  # what a server has for streams that say nothing
+MIN_WINDOW = timedelta(minutes=2)  # what a server has for streams that say nothing
 MARGIN = timedelta(minutes=1)  # for what nobody counts: a queue, a slow commit, a second crash
 
 _NAME = re.compile(r"[^\s.*>/\\]{1,200}")
@@ -56,7 +56,7 @@ class Stream:
         """How long ids are remembered. Raises ConfigError unless that is longer than the longest gap between two attempts."""
         gap = longest_gap(retry, settings, timeout)
         if self._window is None:
-            return max(LEAST_WINDOW, gap + MARGIN)
+            return max(MIN_WINDOW, gap + MARGIN)
         if self._window <= gap:
             raise ConfigError(
                 f"stream {self.name}: duplicate_window={format_duration(self._window)} must be longer than"
@@ -104,7 +104,7 @@ def longest_gap(retry: Retry, settings: Settings, timeout: timedelta) -> timedel
     An attempt fails, the next one waits for its longest delay, dies with its worker, and is taken over. Whoever enqueues may
     ask for more attempts than `retry` has, so that the delay is the longest of any number.
     """
-    return retry.delay(MOST_ATTEMPTS) + 2 * timeout + settings.lease_for + settings.rescue_every
+    return retry.delay(MAX_ATTEMPTS) + 2 * timeout + settings.lease_for + settings.rescue_every
 
 
 def nanoseconds(duration: timedelta) -> int:

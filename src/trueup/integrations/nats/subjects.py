@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trueup.errors import ConfigError
 
-MOST = 1_000  # bytes; the server reads lines of 4,096, in which the reply's subject has to fit, too
+MAX_BYTES = 1_000  # bytes; the server reads lines of 4,096, in which the reply's subject has to fit, too
 
 
 def fault_in_subject(subject: str) -> str | None:
@@ -37,8 +37,8 @@ def _fault(subject: str) -> str | None:
         return f"{subject!r:.120} has an empty token; write it like 'orders.paid'"
     if any(letter.isspace() or not letter.isprintable() for letter in subject):
         return f"{subject!r:.120} has a blank or a control character in it"
-    if len(subject.encode("utf-8", "replace")) > MOST:
-        return f"{subject[:40]!r}… is longer than {MOST} bytes"
+    if len(subject.encode("utf-8", "replace")) > MAX_BYTES:
+        return f"{subject[:40]!r}… is longer than {MAX_BYTES} bytes"
     return None
 
 

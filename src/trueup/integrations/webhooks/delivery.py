@@ -32,7 +32,7 @@ from trueup.integrations.webhooks.transport import GuardedTransport, default_tls
 _NOT_NOW = frozenset({408, 425, 429})  # the answers of 4xx that are about the moment and not about the message
 _SIZE = re.compile("([0-9]{1,9})(B|KiB|MiB)")
 _SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
-MOST_READ = 16 << 20
+MAX_READ = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,6 @@ def _parts(response: httpx.Response) -> Any:
 def _size(value: object) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     size = int(match[1]) * _SIZE_UNITS[match[2]] if match else value
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_READ:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_READ:
         raise ConfigError(f'max_response={value!r:.80}: write it like "64KiB", up to "16MiB", or in bytes')
     return size

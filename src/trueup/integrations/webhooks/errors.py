@@ -20,7 +20,7 @@ from trueup.errors import TrueupError
 from trueup.integrations.webhooks.retry_after import MAX_POSTPONEMENT, MIN_POSTPONEMENT
 
 POSTPONE_FOR = timedelta(days=1)  # as long as receivers are ever down for; then somebody should hear of it
-MOST_SHOWN = 200  # characters of an answer in an error's text; `excerpt` has the rest
+MAX_SHOWN = 200  # characters of an answer in an error's text; `excerpt` has the rest
 
 
 class DeliveryError(TrueupError):
@@ -87,4 +87,4 @@ class BadSignature(TrueupError):
 def _quoted(excerpt: str) -> str:
     if not excerpt:
         return ""
-    return f": {excerpt[:MOST_SHOWN]!r}" + ("…" if len(excerpt) > MOST_SHOWN else "")
+    return f": {excerpt[:MAX_SHOWN]!r}" + ("…" if len(excerpt) > MAX_SHOWN else "")

@@ -18,7 +18,7 @@ from trueup.texts import clean
 
 # For most of a day: receivers are down for hours, and come back.
 RETRY = Retry(max_attempts=20, first="5s", factor=2, cap="1h")
-MOST_ANSWER = 500  # characters of it that are kept with the job
+MAX_ANSWER = 500  # characters of it that are kept with the job
 HOPELESS = (DeliveryRefused, ConfigError, InvalidArguments)
 
 
@@ -56,6 +56,6 @@ def delivery_job(
             delivered = await webhook.deliver(payload, key=key or ctx.idempotency_key, headers=headers, sent_at=ctx.now)
         except DeliveryPostponed as postponed:
             raise Snooze(postponed.delay(ctx.snoozed_for, within=patience)) from postponed
-        return Receipt(status=delivered.status, answer=clean(delivered.body_excerpt, MOST_ANSWER))
+        return Receipt(status=delivered.status, answer=clean(delivered.body_excerpt, MAX_ANSWER))
 
     return deliver

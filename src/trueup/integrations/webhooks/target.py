@@ -16,7 +16,7 @@ import httpx
 
 from trueup.errors import ConfigError
 
-MOST_KEY = 1_000  # bytes: servers take some 8,000 for all headers
+MAX_KEY = 1_000  # bytes: servers take some 8,000 for all headers
 HIDDEN = "***"
 MIN_HIDDEN = 6  # characters of something that a receiver repeats
 
@@ -76,8 +76,8 @@ def header_of(key: object) -> str:
         text = quote(key, safe=_VISIBLE) if isinstance(key, str) else ""
     except UnicodeEncodeError:
         text = ""
-    if not 1 <= len(text) <= MOST_KEY:
-        raise ConfigError(f"key={key!r:.80}: 1 to {MOST_KEY} bytes of text are needed")
+    if not 1 <= len(text) <= MAX_KEY:
+        raise ConfigError(f"key={key!r:.80}: 1 to {MAX_KEY} bytes of text are needed")
     return text
 
 

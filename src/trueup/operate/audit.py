@@ -1,0 +1,76 @@
+"""Whether every tick that was expected is in the ledger, and every run has its tick: read from the database, judged by
+`schedules.audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby, islice
+from typing import Any
+
+from trueup.errors import ConfigError
+from trueup.schedules import spec as specs
+from trueup.schedules.audit import Astray, Findings, Row, expected, reigns
+from trueup.store.db.own_connection import Rows
+from trueup.store.schedules import Schedules
+
+PAGE = 10_000  # ticks judged at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The findings of each schedule that was there at any time between both moments."""
+
+    since: datetime
+    until: datetime
+    schedules: tuple[Findings, ...]
+
+    @property
+    def clean(self) -> bool:
+        return all(findings.clean for findings in self.schedules)
+
+    def with_missing(self, missing: Mapping[str, str]) -> Audit:
+        """The same, with those that code declares and that do not fire, each with the reason."""
+        found = {findings.name: findings for findings in self.schedules}
+        for name, why in missing.items():
+            found.setdefault(name, Findings(name)).missing = why
+        return replace(self, schedules=tuple(found[name] for name in sorted(found)))
+
+
+async def audit(schedules: Schedules, within: timedelta, kept: timedelta) -> Audit:
+    """Judge the last `within`, as far back as the ledger is `kept`."""
+    # The time first, then versions and watermarks, then the ledger: what is decided meanwhile does no harm.
+    now = await schedules.now()
+    start = now - min(within, kept)
+    found: dict[str, Findings] = {}
+    for name, versions in groupby(await schedules.versions(start), key=lambda row: row[0]):
+        found[name] = await _one(schedules, name, list(versions), start, now)
+    for name, due_at, job_id, recorded in await schedules.runs_astray(start):
+        found.setdefault(name, Findings(name)).astray.append(Astray(due_at, job_id, recorded))
+    return Audit(start, now, tuple(found[name] for name in sorted(found)))
+
+
+async def _one(schedules: Schedules, name: str, versions: Rows, start: datetime, now: datetime) -> Findings:
+    findings = Findings(name)
+    try:
+        held = reigns([(since, _when(state, spec)) for _, since, state, spec, _ in versions], now)
+    except ConfigError as error:
+        findings.unreadable = str(error)
+        return findings
+    watermark = versions[-1][4] or now  # a deleted schedule has none: all of its ticks have their verdict
+    # A tick of an earlier version was settled when it ended, whatever the watermark says.
+    watermark = max(watermark, min(versions[-1][1], now))
+    ticks, after = expected(held, start, now), start
+    while True:
+        page = list(islice(ticks, PAGE))
+        until = page[-1] if len(page) == PAGE else now
+        rows = [Row(*row) for row in await schedules.ledger(name, after, until)]
+        findings.compare(page, rows, after, watermark, now)
+        if len(page) < PAGE:
+            return findings
+        after = until
+
+
+def _when(state: str, spec: Any) -> specs.Spec | None:
+    return specs.from_json(spec) if state == "active" else None

@@ -1,0 +1,86 @@
+"""The rows there are for a reconciler now, to look at and to count."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+
+import psycopg
+from psycopg import errors
+
+from trueup.config import Settings
+from trueup.durations import format_duration
+from trueup.errors import ConfigError
+from trueup.operate.runs.results import Run
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store.db.connect import is_away
+from trueup.store.rows import tables
+from trueup.store.rows.guard import try_every
+from trueup.store.rows.purges import Purges
+from trueup.store.rows.rows import Rows
+from trueup.store.store import Store
+from trueup.texts import describe
+from trueup.work.rows.services import check, owner
+
+MAX_COUNTED = 1_000_000  # rows; counting more would take longer than people like to wait
+
+
+@asynccontextmanager
+async def looking(store: Store, settings: Settings, declared: Reconciler | Purge) -> AsyncIterator[Rows | Purges]:
+    """The rows of one, to look at: nothing is claimed, and nothing is written. Raises ConfigError as a worker's start would."""
+    who = f"reconciler {declared.name!r}"
+    line = store.line_for_rows("look")
+    try:
+        found = await tables.find(line, store.statements, declared.selection.table, who)
+        check(found, who, declared)
+        timeout = settings.statement_timeout
+        if isinstance(declared, Purge):
+            yield Purges(line, store.statements, store.clock, declared, found, timeout)
+            return
+        yield Rows(
+            line,
+            line,
+            store.statements,
+            store.clock,
+            store.enqueue,
+            declared,
+            found,
+            owner=owner(settings),
+            timeout=timeout,
+        )
+    finally:
+        await line.close()
+
+
+async def tried(store: Store, settings: Settings, of: Rows | Purges) -> None:
+    """Have PostgreSQL plan every statement that a sweep may send. Raises ConfigError for one that it refuses."""
+    name = of.purge.name if isinstance(of, Purges) else of.reconciler.name
+    who, timeout = f"reconciler {name!r}", settings.statement_timeout
+    await try_every(store.pool, of.made.every(), of.found, timeout=timeout, who=who)
+
+
+async def waiting(of: Rows | Purges, late_by: timedelta | None = None) -> int | None:
+    """How many rows there are for it; None when that is too many to count, or takes too long."""
+    try:
+        count = await of.waiting(MAX_COUNTED, late_by=late_by)
+    except errors.QueryCanceled:
+        return None
+    return None if count >= MAX_COUNTED else count
+
+
+@contextmanager
+def slowness_explained(name: str, settings: Settings, run: Run | None = None) -> Iterator[None]:
+    try:
+        yield
+    except errors.QueryCanceled:
+        limit = format_duration(settings.statement_timeout)
+        index = f"make the index: {run.index_ddl}" if run is not None and run.index_ddl else "an index may be missing"
+        raise ConfigError(
+            f"reconciler {name!r}: a statement took longer than statement_timeout={limit}; {index}"
+        ) from None
+    except psycopg.Error as error:
+        if is_away(error):
+            raise
+        raise ConfigError(f"reconciler {name!r}: PostgreSQL refuses the statement: {describe(error)}") from None

@@ -1,0 +1,301 @@
+"""What people do to schedules: make, edit, pause, resume, delete, trigger, backfill, preview, audit them.
+
+A schedule that people make is a row like one that code declares, and all planners follow it. What code declares is changed
+in the code: people can pause, trigger and backfill it, and nothing else. The CLI and every page call these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, TypeAlias, TypedDict, Unpack, get_args
+
+import orjson
+
+from trueup.durations import Duration, Rate, parse_duration
+from trueup.errors import ConfigError, NotFound
+from trueup.events import Events, ScheduleChanged
+from trueup.jobs.definition import checked_name
+from trueup.jobs.job import Draft
+from trueup.jobs.registry import Registry
+from trueup.operate.audit import Audit, audit
+from trueup.schedules import spec as specs
+from trueup.schedules.misfire import Missed
+from trueup.schedules.overlap import Overlap
+from trueup.schedules.policy import SchedulePolicy
+from trueup.schedules.preview import Year, in_year
+from trueup.schedules.spec import Spec
+from trueup.store.schedules import Entry, StoredSchedule
+from trueup.store.store import Store
+from trueup.store.views import Record
+
+PAGE = 100  # ticks backfilled in one transaction
+MAX_BACKFILLED = 100_000  # ticks in one backfill; more is a slip
+CONCURRENT = ("skip", "allow")  # policies that need no limit on the job
+
+Progress = Callable[[int], None]
+Moments: TypeAlias = list[datetime]  # named here, because in the class `list` is a method
+Records: TypeAlias = list[Record]
+
+
+class Policy(TypedDict, total=False):
+    """How ticks are treated, as `@app.cron` takes it."""
+
+    missed: Missed
+    catch_up: Duration
+    grace: Duration
+    overlap: Overlap
+    most_queued: int
+    jitter: Duration
+    pause_after: int | None
+
+
+class ScheduleOperations:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        events: Events,
+        keep_ticks: timedelta,
+        declared: Sequence[str] = (),
+    ) -> None:
+        self._store = store
+        self._schedules = store.schedules
+        self._registry = registry
+        self._events = events
+        self._keep_ticks = keep_ticks
+        self._declared = declared
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, spec: Spec, call: Draft, **policy: Unpack[Policy]) -> None:
+        """Fire `call` (a `job.call(…)`) at the times of `spec`, from now on.
+
+        Raises ConfigError when the name is taken, or when the policy lets runs wait for one another and the job is not
+        declared with `limit=1`.
+        """
+        entry = self._entry(checked_name("schedule", name), spec, call, _with(SchedulePolicy(), policy))
+        if not await self._schedules.put(entry, expected=0):
+            raise ConfigError(await self._name_is_taken(name))
+        self._changed(name, "created")
+
+    async def edit(
+        self, name: str, *, spec: Spec | None = None, call: Draft | None = None, **policy: Unpack[Policy]
+    ) -> bool:
+        """Change a schedule that people made; what is not given stays. False when it was so already.
+
+        Ticks that were due are settled first, by the old version. Raises ConfigError for one that is declared in code, or
+        when somebody else changed it at the same moment.
+        """
+        stored = await self._made_by_people(name, "changed")
+        entry = self._entry(
+            name,
+            spec or specs.from_json(stored.spec),
+            call or _call(stored),
+            _with(SchedulePolicy.from_json(stored.policy), policy),
+        )
+        if await self._schedules.put(entry, expected=stored.version):
+            self._changed(name, "edited")
+            return True
+        if (await self._schedules.get(name)).version != stored.version:
+            raise ConfigError(f"schedule {name!r} was changed by somebody else at the same moment; look, and try again")
+        return False
+
+    async def pause(self, name: str, reason: str = "paused by a person") -> bool:
+        """No ticks until it is resumed. False when it was not active."""
+        return await self._moved(name, "paused", await self._schedules.pause([name], reason))
+
+    async def resume(self, name: str) -> bool:
+        """Ticks again, from now on; those of the pause are not made up for. False when it was not paused."""
+        return await self._moved(name, "resumed", await self._schedules.resume([name]))
+
+    async def retire(self, name: str, reason: str = "retired by a person") -> bool:
+        """End a schedule that code declared and no running worker declares. False when it was retired already.
+
+        Raises ConfigError while a running worker declares it, because that would bring it back, and for one that people made.
+        """
+        stored = await self._schedules.get(name)
+        if stored.origin == "people":
+            raise ConfigError(f"schedule {name!r} was not declared in code; delete it instead")
+        by = await self._store.declarations.declared_by(name)
+        if by:
+            who = ", ".join(sorted({_who(service, release) for service, release in by}))
+            raise ConfigError(
+                f"schedule {name!r} is declared by running workers ({who}), which would bring it back;"
+                " remove it from the code first, or pause it"
+            )
+        return await self._moved(name, "retired", await self._schedules.retire([name], reason))
+
+    async def rewind(self, name: str) -> bool:
+        """Ticks again from now on, for a schedule whose watermark got ahead of the clock. False when it is not ahead.
+
+        That happens when the database's clock was ahead for a while: ticks up to that moment count as decided. Those that are in
+        the ledger keep their verdict and are not fired again.
+        """
+        return await self._moved(name, "rewound", {name} if await self._schedules.rewind(name) else set())
+
+    async def delete(self, name: str) -> None:
+        """Forget a schedule that people made, or one that is retired. Its ledger stays."""
+        if not await self._schedules.delete(name):
+            await self._made_by_people(name, "deleted")
+            raise NotFound(f"no schedule is called {name!r}")  # it was there a moment ago, perhaps
+        self._changed(name, "deleted")
+
+    # -- firing -------------------------------------------------------------------------------------------------------
+
+    async def trigger(self, name: str) -> int:
+        """Fire once now, whatever the schedule and its policy say, also while it is paused. Returns the job's id."""
+        job_id = await self._schedules.trigger(name)
+        if job_id is None:
+            raise ConfigError(f"schedule {name!r} has a tick at this very moment")
+        self._changed(name, "triggered")
+        return job_id
+
+    async def backfill(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        rate: str | Rate = "100/s",
+        progress: Progress | None = None,
+    ) -> int:
+        """Fire the past ticks from `start` to `end`, both included, that were not fired. Returns how many that were.
+
+        Skipped ticks are fired too. A page of ticks is fired or not as a whole; after an interruption the same call goes on
+        where it ended. `overlap` does not count: `rate` says how fast runs may be enqueued, and limits of the job hold.
+        `progress` is called with the number of ticks looked at since the last time.
+        """
+        pace = Rate.parse(rate)
+        ticks = await self.ticks_between(name, start, end)
+        size = max(1, min(PAGE, timedelta(seconds=1) // pace.spacing))
+        total = fired = 0
+        for at in range(0, len(ticks), size):
+            page = ticks[at : at + size]
+            await asyncio.sleep((pace.spacing * fired).total_seconds())  # for those of the page before
+            fired = await self._schedules.backfill(name, page)
+            total += fired
+            if progress is not None:
+                progress(len(page))
+        if total:
+            self._changed(name, f"backfilled with {total} ticks")
+        return total
+
+    async def ticks_between(self, name: str, start: datetime, end: datetime) -> Moments:
+        """The ticks that a backfill of this range looks at, by the schedule as it is now."""
+        if start > end:
+            raise ConfigError(f"the range from {start.isoformat()} to {end.isoformat()} ends before it begins")
+        spec = specs.from_json((await self._schedules.get(name)).spec)
+        ticks = list(islice(spec.between(start - timedelta.resolution, end), MAX_BACKFILLED + 1))
+        if len(ticks) > MAX_BACKFILLED:
+            raise ConfigError(f"more than {MAX_BACKFILLED:,} ticks are in that range; give a shorter one")
+        return ticks
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def list(self) -> Records:
+        """All schedules by name, each with its last tick and how many of its runs have not ended."""
+        return await self._store.views.schedules()
+
+    async def show(self, name: str, ticks: int = 20) -> Record:
+        """Everything about one, and its latest ticks, newest first. Raises NotFound."""
+        found = await self._store.views.schedule(name)
+        if found is None:
+            raise NotFound(f"no schedule is called {name!r}")
+        return {**found, "ticks": await self._store.views.ticks(name, ticks)}
+
+    async def preview(self, what: str | Spec, year: int) -> Year:
+        """A schedule by its name, or one that is not stored, in a year: first ticks, and what moved clocks do to it."""
+        spec = specs.from_json((await self._schedules.get(what)).spec) if isinstance(what, str) else what
+        return in_year(spec, year)
+
+    async def audit(self, since: Duration = "7d") -> Audit:
+        """Expected ticks against the ledger, for the time since then; see `schedules.audit`.
+
+        Also finds schedules that this App's code or a running worker declares, and that are not stored or are retired.
+        """
+        found = await audit(self._schedules, parse_duration(since), self._keep_ticks)
+        missing = await self._store.declarations.missing(self._declared)
+        return found.with_missing({name: _why_missing(state) for name, state in missing.items()})
+
+    async def attention(self) -> Record:
+        """What is wrong between the code of running workers and what is stored, as names: `missing` is declared and does not
+        fire, `undeclared` fires although no running worker declares it."""
+        declarations = self._store.declarations
+        undeclared = [each.name for each in await declarations.undeclared()]
+        return {"missing": sorted(await declarations.missing()), "undeclared": undeclared}
+
+    # -- common -------------------------------------------------------------------------------------------------------
+
+    def _entry(self, name: str, spec: Spec, call: Draft, policy: SchedulePolicy) -> Entry:
+        if not isinstance(spec, get_args(Spec)):
+            raise ConfigError(f"schedule {name!r}: {spec!r} cannot be stored; give a Cron, an Every or a Once")
+        if call.run_at is not None or call.delay or call.unique_key is not None:
+            raise ConfigError(f"schedule {name!r}: its ticks say when; the call takes no delay=, run_at= or unique=")
+        controls = self._registry[call.kind].controls
+        if controls.fair_by is not None:
+            raise ConfigError(
+                f"schedule {name!r}: job {call.kind!r} has fair_by=, which runs of a schedule have no key for"
+            )
+        if policy.overlap not in CONCURRENT and (controls.limit is None or controls.limit.total != 1):
+            raise ConfigError(
+                f"schedule {name!r}: overlap={policy.overlap!r} lets runs wait for one another;"
+                f" declare job {call.kind!r} with limit=1"
+            )
+        return Entry(
+            name, "people", spec, policy, call.kind, call.queue, call.lane, call.max_attempts, call.priority, call.args
+        )
+
+    async def _made_by_people(self, name: str, verb: str) -> StoredSchedule:
+        stored = await self._schedules.get(name)
+        if stored.origin == "code":
+            raise ConfigError(
+                f"schedule {name!r} is declared in code and is {verb} there; to stop it for now, pause it instead"
+            )
+        return stored
+
+    async def _name_is_taken(self, name: str) -> str:
+        taken = f"a schedule is called {name!r} already"
+        try:
+            stored = await self._schedules.get(name)
+        except NotFound:
+            return taken
+        if stored.state in ("retired", "finished"):
+            return f"{taken}, and is {stored.state}: delete it first"
+        return f"{taken}, {'declared in code' if stored.origin == 'code' else 'made by people'}; choose another name"
+
+    async def _moved(self, name: str, what: str, changed: set[str]) -> bool:
+        if not changed:
+            await self._schedules.get(name)  # raises NotFound
+            return False
+        self._changed(name, what)
+        return True
+
+    def _changed(self, name: str, what: str) -> None:
+        self._events.emit(ScheduleChanged(name, what))
+
+
+def _with(policy: SchedulePolicy, given: Policy) -> SchedulePolicy:
+    """The policy with what was given in place. Raises ConfigError for a name that is none."""
+    unknown = sorted(given.keys() - Policy.__annotations__.keys())
+    if unknown:
+        raise ConfigError(f"a schedule has no {', '.join(unknown)}; its policy is {', '.join(Policy.__annotations__)}")
+    durations = ("catch_up", "grace", "jitter")
+    read: dict[str, Any] = {key: parse_duration(value) if key in durations else value for key, value in given.items()}
+    return replace(policy, **read)
+
+
+def _who(service: str | None, release: str | None) -> str:
+    return f"{service or 'unnamed service'}, release {release or 'unknown'}"
+
+
+def _why_missing(state: str | None) -> str:
+    return "declared in code, and not stored" if state is None else f"declared in code, and {state}"
+
+
+def _call(stored: StoredSchedule) -> Draft:
+    args = orjson.dumps(stored.args).decode()
+    return Draft(stored.kind, stored.queue, stored.lane, args, stored.max_attempts, priority=stored.priority)

@@ -1,0 +1,64 @@
+"""A caller's asyncpg connection, as far as enqueueing needs one.
+
+trueup has a driver of its own and does not import this one: whoever hands over a connection has. Two of its ways matter here.
+It has no COPY for a statement of ours, so that long batches go in as several inserts. And callers teach it to encode types in
+their own way, `jsonb` above all, so that arguments are text to it and PostgreSQL makes them `jsonb`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from trueup.errors import ConfigError
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import Rows
+from trueup.store.db.placeholders import numbered
+
+
+def is_of(package: str, thing: object) -> bool:
+    """Whether it is of a class of this package, or of one derived from that; nothing is imported to find out."""
+    return any(cls.__module__.partition(".")[0] == package for cls in type(thing).__mro__)
+
+
+def is_asyncpg(connection: object) -> bool:
+    """Also one that a pool gave."""
+    return is_of("asyncpg", connection) and hasattr(connection, "is_in_transaction")
+
+
+def _is_closed(connection: Any) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except Exception:  # of asyncpg's own: a pool's connection that was given back answers nothing
+        return True
+
+
+class AsyncpgConnection:
+    def __init__(self, connection: Any) -> None:
+        """Raises ConfigError when no transaction is open: the job would be committed on its own."""
+        if _is_closed(connection):
+            raise ConfigError(
+                "tx=: this asyncpg connection is closed or back in its pool; pass one inside a transaction"
+            )
+        if not connection.is_in_transaction():
+            raise ConfigError(
+                "tx=: no transaction is open on this asyncpg connection; use it inside `async with conn.transaction():`"
+            )
+        self._connection = connection
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        text, names = numbered(query)
+        return [tuple(row) for row in await self._connection.fetch(text.decode(), *(params[name] for name in names))]
+
+    @asynccontextmanager
+    async def savepoint(self, statements: Statements) -> AsyncIterator[None]:
+        """All or nothing. Not asyncpg's own block, which refuses a transaction that began with a plain BEGIN."""
+        await self._connection.execute(statements["session/savepoint"].decode())
+        try:
+            yield
+        except BaseException:
+            if not self._connection.is_closed():
+                await self._connection.execute(statements["session/roll_back"].decode())
+            raise
+        await self._connection.execute(statements["session/release"].decode())

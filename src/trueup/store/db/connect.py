@@ -1,0 +1,259 @@
+"""How trueup connects, and which errors mean "try again" rather than "this is wrong".
+
+Nothing here needs a session: no SET, no session lock, no server-side prepared statement unless it is known that nothing
+stands in between; so a pooler in transaction mode may. Half-open connections are noticed by TCP, not by luck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
+from trueup.errors import ConfigError, DatabaseUnavailable
+from trueup.store.db.load import source
+from trueup.texts import describe
+
+RETRYABLE = (
+    psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
+    psycopg.InterfaceError,
+    errors.ReadOnlySqlTransaction,  # connected to a standby: the primary will be elsewhere in a moment
+    errors.IdleInTransactionSessionTimeout,  # this process was frozen, and the server rolled back and hung up
+    ConnectionError,
+    TimeoutError,
+)
+
+# What a server says when it, not the statement, is the reason: it starts, stops, is full, or chose another transaction.
+AWAY_CLASSES = ("08", "57P0")
+AWAY = frozenset(
+    {
+        errors.TooManyConnections.sqlstate,
+        errors.SerializationFailure.sqlstate,
+        errors.DeadlockDetected.sqlstate,
+        errors.ReadOnlySqlTransaction.sqlstate,
+        errors.IdleInTransactionSessionTimeout.sqlstate,
+        errors.InvalidSqlStatementName.sqlstate,  # it has forgotten a prepared statement, which is prepared anew
+    }
+)
+PASSING_CLASSES = ("53", "58")  # out of disk or memory, an I/O error: of the whole server, or met by one row alone
+PASSING = frozenset({errors.QueryCanceled.sqlstate, errors.LockNotAvailable.sqlstate})
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database is away, or asks for the same statement again. Everything else is the statement's own fault."""
+    if isinstance(error, psycopg.Error):
+        state = error.sqlstate
+        if state is None:  # no answer from a server; psycopg also raises its own DataError for a value it cannot send
+            return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return state.startswith(AWAY_CLASSES) or state in AWAY
+    return isinstance(error, ConnectionError | TimeoutError | DatabaseUnavailable)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a refusal may end by itself: a lock, a timeout, a full disk. It may concern one row or the whole server."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
+
+
+# What libpq, PostgreSQL and PgBouncer say to one who connects while a server or a pooler restarts. These errors have no SQLSTATE.
+RESTARTING = (
+    "Connection refused",
+    "Connection reset",
+    "No such file or directory",  # the socket of a server that is down
+    "server closed the connection",
+    "the database system is",  # starting up, shutting down, in recovery mode
+    "shutting down",
+    "server login has been failing",
+    "server_login_retry",
+    "too many",
+    "remaining connection slots",
+    "timeout expired",
+)
+REFUSING = ("authentication failed", "does not exist", "pg_hba.conf")  # PgBouncer repeats what its server has told it
+
+
+def restarts(error: BaseException) -> bool:
+    """Whether a connection could not be made for a reason that passes by itself. What is not known for sure does not."""
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return is_away(error)
+    text = str(error)
+    if any(phrase in text for phrase in REFUSING):
+        return False
+    return isinstance(error, ConnectionError) or any(phrase in text for phrase in RESTARTING)
+
+
+# The server has answered, and the connection is as good as before.
+TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)
+ANSWERED = (*TIMED_OUT, errors.DeadlockDetected, errors.SerializationFailure)
+
+LIMIT = source("session/limit").encode()
+# Of the time after which the client gives up: the server ends the statement earlier, and says why.
+STATEMENT_SHARE, LOCK_SHARE = 0.9, 0.8
+# A process frozen between two statements must not keep its locks: its worker's row could not be rescued, its lane not used.
+SILENT_FOR = timedelta(seconds=2)
+CANCEL_WITHIN = 1.0  # seconds for a cancel request to reach the server, and at most
+CANCEL_SHARE = 0.1  # of the time that the statement had: a server that is unreachable must not cost much more time
+
+# psycopg prepares a statement on such a connection when that is asked for, and none by itself: a plan that is made once for all
+# values is a bad one for statements over many rows.
+ON_REQUEST = 1_000_000_000
+PID = b"select pg_catalog.pg_backend_pid()"
+
+ISO_DATES = b"set datestyle to iso"
+PLAIN_INTERVALS = b"set intervalstyle to postgres"
+
+KEEPALIVE: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prepare: bool = False) -> dict[str, Any]:
+    """Keyword arguments for psycopg's connect; what the URL says itself wins.
+
+    With `prepare`, statements can be prepared on the server. Behind a pooler in transaction mode that knows nothing of it, a
+    name may mean another client's statement, so it is for those who know that there is none.
+    """
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise ConfigError(f"database_url is not a PostgreSQL URL: {describe(error)}") from None
+    defaults: dict[str, Any] = {
+        **KEEPALIVE,
+        "client_encoding": "UTF8",  # what the role or the database has may lack characters of jobs' arguments
+        "application_name": f"trueup {part}",
+        "connect_timeout": max(1, round(connect_timeout.total_seconds())),
+    }
+    return {**defaults, **given, "autocommit": True, "prepare_threshold": ON_REQUEST if prepare else None}
+
+
+async def open_connection(settings: dict[str, Any]) -> psycopg.AsyncConnection[Any]:
+    connection = await psycopg.AsyncConnection.connect(**settings)
+    await make_readable(connection)
+    return connection
+
+
+async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Have moments come as psycopg can read them, whatever the role or the database has; costs nothing where they do.
+
+    libpq takes no DateStyle among its parameters, and PgBouncer no `options`. It does remember a DateStyle for each client.
+    An IntervalStyle it does not, so that one is set only where no pooler stands in between.
+    """
+    if not _iso(connection):
+        await connection.execute(ISO_DATES)
+    if not _plain_intervals(connection) and await leads_to_the_server(connection):
+        await connection.execute(PLAIN_INTERVALS)
+
+
+def make_readable_sync(connection: psycopg.Connection[Any]) -> None:
+    if not _iso(connection):
+        connection.execute(ISO_DATES)
+    if not _plain_intervals(connection) and connection.execute(PID).fetchone() == (connection.info.backend_pid,):
+        connection.execute(PLAIN_INTERVALS)
+
+
+def _iso(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+    return (connection.info.parameter_status("DateStyle") or "ISO").startswith("ISO")
+
+
+def _plain_intervals(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+    return (connection.info.parameter_status("IntervalStyle") or "postgres") == "postgres"
+
+
+async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether no pooler stands in between, so that statements can be prepared.
+
+    Poolers give each client a process id of their own, since its statements go to one server process after another.
+    """
+    row = await (await connection.execute(PID)).fetchone()
+    return row == (connection.info.backend_pid,)
+
+
+async def prepare_if_possible(connection: psycopg.AsyncConnection[Any]) -> None:
+    await make_readable(connection)
+    if await leads_to_the_server(connection):
+        connection.prepare_threshold = ON_REQUEST
+
+
+def prepare_if_possible_sync(connection: psycopg.Connection[Any]) -> None:
+    make_readable_sync(connection)
+    if connection.execute(PID).fetchone() == (connection.info.backend_pid,):
+        connection.prepare_threshold = ON_REQUEST
+
+
+def limit(timeout: timedelta, lock_timeout: timedelta | None = None) -> bytes:
+    """What goes before statements of a client that gives up after `timeout`, and waits for a lock for `lock_timeout`, if given."""
+    milliseconds = timeout.total_seconds() * 1000
+    for_lock = milliseconds * LOCK_SHARE
+    if lock_timeout is not None:
+        for_lock = min(for_lock, lock_timeout.total_seconds() * 1000)
+    values = {
+        b"limit_statement": max(1, round(milliseconds * STATEMENT_SHARE)),
+        b"limit_lock": max(1, round(for_lock)),
+        b"limit_idle": round(SILENT_FOR.total_seconds() * 1000),
+    }
+    text = LIMIT
+    for name, value in values.items():
+        text = text.replace(b"%%(%b)s" % name, b"'%d'" % value)
+    return text
+
+
+async def give_up(connection: psycopg.AsyncConnection[Any], after: float) -> None:
+    """End the statement that is under way on the server for so many seconds, and then the connection.
+
+    A backend whose client only hangs up does not notice while it waits for a lock or computes. The cancel request goes first
+    because a pooler forgets where to send it once its client is gone. It takes a second at most: the server may be unreachable.
+    """
+    within = min(CANCEL_WITHIN, after * CANCEL_SHARE)
+    try:
+        with suppress(psycopg.Error, OSError, TimeoutError):
+            async with asyncio.timeout(within):
+                await connection.cancel_safe(timeout=within)
+    finally:
+        abort(connection)
+
+
+def give_up_sync(connection: psycopg.Connection[Any]) -> None:
+    """The same, from a thread that may wait."""
+    with suppress(psycopg.Error, OSError):
+        connection.cancel_safe(timeout=CANCEL_WITHIN)
+    abort(connection)
+
+
+def give_up_aside(connection: psycopg.Connection[Any]) -> None:
+    """The same, for callers that must not wait: a thread does it."""
+    threading.Thread(target=give_up_sync, args=[connection], name="trueup cancel", daemon=True).start()
+
+
+def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Make whoever waits on this connection fail at once, from any thread: its socket is shut, the object stays theirs."""
+    try:
+        duplicate = socket.socket(fileno=os.dup(connection.fileno()))
+    except (OSError, psycopg.Error):
+        return
+    with duplicate:
+        try:
+            duplicate.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+def went_away(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+    """Whether an idle connection is closed, or has something to read, which means the server said goodbye. No round trip."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
+    return bool(poll.poll(0))

@@ -1,0 +1,80 @@
+"""Hearing NOTIFY on a connection of its own.
+
+Notifications only ever say "look", so that losing them costs time, never work. Behind a transaction pooler LISTEN seems to
+succeed and nothing arrives; a ping to ourselves tells the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from psycopg import AsyncConnection, sql
+
+from trueup.store.db.connect import abort, connection_settings
+from trueup.store.db.load import Statements
+
+UNREADABLE = "(bytes that are not UTF-8)"
+# A database in SQL_ASCII lets any bytes through. For a client in UTF8 its server checks them, and hangs up on the listener.
+ANY_BYTES = b"set client_encoding to sql_ascii"
+PING_WITHIN = 3.0  # seconds; a NOTIFY takes a millisecond, a busy server some more
+
+
+class NotifyConnection:
+    def __init__(self, url: str, statements: Statements, connect_timeout: timedelta) -> None:
+        self._settings = connection_settings(url, "listen", connect_timeout)
+        self._statements = statements
+        self._within = 3 * connect_timeout.total_seconds() + PING_WITHIN  # two connections, and two statements
+        self._connection: AsyncConnection[Any] | None = None
+
+    async def open(self) -> bool:
+        """Listen. False when notifications do not reach us although the statements succeed.
+
+        Raises TimeoutError when a server, or a pooler, takes the connection and then says nothing.
+        """
+        async with asyncio.timeout(self._within):
+            return await self._open()
+
+    async def _open(self) -> bool:
+        connection = self._connection = await AsyncConnection.connect(**self._settings)
+        if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+            await connection.execute(ANY_BYTES)
+        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
+        ping = f"ping {uuid4()}"
+        async with await AsyncConnection.connect(**self._settings) as other:
+            await other.execute(
+                self._statements["session/notify"], {"channel": self._statements.channel, "payload": ping}
+            )
+        deadline = asyncio.get_running_loop().time() + PING_WITHIN
+        while (left := deadline - asyncio.get_running_loop().time()) > 0:
+            async for notification in connection.notifies(timeout=left, stop_after=1):
+                if notification.payload == ping:
+                    return True
+        return False
+
+    async def heard(self) -> AsyncIterator[str]:
+        """Payloads as they come, until the connection breaks or is closed."""
+        assert self._connection is not None
+        while True:
+            try:
+                async for notification in self._connection.notifies():
+                    if not notification.payload.startswith("ping "):
+                        yield notification.payload
+                return
+            except UnicodeDecodeError:  # see ANY_BYTES
+                yield UNREADABLE
+
+    def cut(self) -> None:
+        """Make whoever opens it or listens fail; closing is theirs. A connection that is closed while it is in use is a crash."""
+        if self._connection is not None:
+            abort(self._connection)
+
+    async def close(self) -> None:
+        """By the one who has opened it, and is done with it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abort(connection)
+            await connection.close()

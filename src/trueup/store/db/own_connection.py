@@ -1,0 +1,255 @@
+"""A connection of its own for one part of a process: opened when first needed, reopened after it broke.
+
+Parts that must not wait for one another (claiming, finishing, housekeeping) each have a line, so that handlers which take
+every connection of the pool cannot stop them. The server ends a statement that runs, or waits for a lock, for a little less
+than `timeout`. Should it not answer by then, the statement is cancelled and the socket is shut, which is the only way out of a
+server that accepts bytes and answers nothing. So a line never has more than one statement on the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.pq import TransactionStatus
+
+from trueup.clock import elapsed
+from trueup.events import DatabaseLost, DatabaseRestored, Events, StatementTimedOut
+from trueup.store.db import message
+from trueup.store.db.connect import (
+    ANSWERED,
+    PID,
+    RETRYABLE,
+    TIMED_OUT,
+    abort,
+    connection_settings,
+    give_up,
+    leads_to_the_server,
+    limit,
+    open_connection,
+)
+from trueup.store.db.load import source
+from trueup.store.db.message import BEGIN, Answers, Call, Conversation, Part
+from trueup.store.db.message import Rows as Rows
+from trueup.texts import describe
+
+Answered = Callable[[Answers], None]
+
+BOUND = source("session/bound").encode()
+
+
+class OwnConnection:
+    def __init__(
+        self,
+        url: str,
+        part: str,
+        events: Events,
+        connect_timeout: timedelta,
+        timeout: timedelta,
+        *,
+        prepare: str = "false",
+        context: Any = None,
+        lock_timeout: timedelta | None = None,
+        server_timeout: timedelta | None = None,
+        plans_anew: bool = False,
+    ) -> None:
+        """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between.
+
+        `plans_anew`: but not those that are steered, over many rows of users' tables: a plan for any values is a bad one for them.
+        With `server_timeout`, the server ends statements sooner than it has to because of `timeout`.
+        """
+        self.part = part
+        self._prepare = prepare
+        self._plans_anew = plans_anew
+        self._settings = connection_settings(url, part, connect_timeout)
+        self._settings["context"] = context
+        self._connect_timeout = connect_timeout.total_seconds()
+        self._timeout = timeout.total_seconds()
+        self._limit = limit(min(timeout, server_timeout or timeout), lock_timeout)
+        self._events = events
+        self._lock = asyncio.Lock()
+        self._connection: AsyncConnection[Any] | None = None
+        self._lost_at: float | None = None
+        self._timed_out = False
+
+    async def open(self) -> None:
+        """Connect before it is needed: by then somebody else may have taken all connections that the server allows.
+
+        A pooler lets clients in before it has a server for them; only an answer shows that there is one.
+        """
+        async with asyncio.timeout(self._connect_timeout * 2), self.use() as connection:
+            await connection.execute(PID)
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        """Run one statement in a transaction of its own and return its rows."""
+        async with self.use() as connection:
+            # Statements of one message are one transaction, unless they say otherwise.
+            text = query if params is None else message.filled(connection, Call(query, params))
+            return (await message.send(connection, self._limit, text)).check().rows(1)
+
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        """As `fetch`, of a statement that the server keeps if it may: for looks that are repeated all the time."""
+        async with self.use() as connection:
+            answers = await message.send(connection, BEGIN, self._limit, Call(query, params), b"COMMIT")
+            if answers.error is not None:
+                await message.roll_back(connection)
+            return answers.check().rows(2)
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        """Run one statement after another that sets its planner, in one transaction and one round trip."""
+        async with self.use() as connection:
+            if self._plans_anew:
+                text = message.filled(connection, Call(query, params))
+                return await fetch_steered(connection, steer, text, None, self._limit)
+            return await fetch_steered(connection, steer, query, params, self._limit)
+
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
+        """Send statements so many times in one message; what came of them is told before an error is raised."""
+        async with self.use() as connection:
+            await repeat(connection, times, parts, answered)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.use() as connection, connection.transaction():
+            await connection.execute(self._limit)
+            yield connection
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        async with self.use() as connection, conversation(connection, self._limit) as talk:
+            yield talk
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
+        async with self._lock:
+            watch: _Watch | None = None
+            try:
+                connection = self._connection or await self._open()
+                watch = _Watch(connection, self._timeout)
+                yield connection
+                if not watch.usable:
+                    await self.drop()  # it was answered just when its time was up
+            except RETRYABLE as error:
+                if isinstance(error, ANSWERED) and watch is not None and watch.usable:
+                    self._refused(error)
+                else:
+                    await self._broke(error)
+                raise
+            except asyncio.CancelledError:
+                await self.drop()  # a statement may still be under way on it
+                raise
+            finally:
+                if watch is not None:
+                    watch.end()
+            self._works()
+
+    async def _open(self) -> AsyncConnection[Any]:
+        async with asyncio.timeout(self._connect_timeout * 2):
+            connection = await open_connection(self._settings)
+        # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+            message.keep(connection)
+        self._connection = connection
+        return connection
+
+    async def _broke(self, error: BaseException) -> None:
+        await self.drop()
+        if self._lost_at is None:
+            self._lost_at = elapsed()
+            self._events.emit(DatabaseLost(self.part, describe(error)))
+
+    def _refused(self, error: BaseException) -> None:
+        """The server has ended the statement. Said once until one succeeds."""
+        if isinstance(error, TIMED_OUT) and not self._timed_out:
+            self._timed_out = True
+            self._events.emit(StatementTimedOut(self.part, describe(error)))
+
+    def _works(self) -> None:
+        self._timed_out = False
+        if self._lost_at is not None:
+            self._events.emit(DatabaseRestored(self.part, round(elapsed() - self._lost_at, 3)))
+            self._lost_at = None
+
+    async def drop(self) -> None:
+        """Close the connection at once; nobody waits for the server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abort(connection)
+            await connection.close()
+
+    async def close(self) -> None:
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.close()
+
+
+class _Watch:
+    """Gives up on what is under way on a connection when its time is up."""
+
+    def __init__(self, connection: AsyncConnection[Any], seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+        self._giving_up: asyncio.Task[None] | None = None
+
+    def _give_up(self) -> None:
+        self._giving_up = asyncio.create_task(give_up(self._connection, self._seconds))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection can be used again: it is in no transaction, and no cancel request is on its way to it."""
+        return self._giving_up is None and self._connection.info.transaction_status == TransactionStatus.IDLE
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+
+
+def milliseconds(duration: timedelta) -> dict[str, int]:
+    """The parameter of BOUND."""
+    return {"milliseconds": round(duration.total_seconds() * 1000)}
+
+
+async def fetch_steered(
+    connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any] | None, *before: Part
+) -> Rows:
+    """The rows of a statement that runs after others which set its limits and its planner, for this transaction only.
+
+    All goes in one message, and with it what begins and ends the transaction.
+    """
+    answers = await message.send(
+        connection, message.BEGIN, *before, steer, query if params is None else Call(query, params), b"COMMIT"
+    )
+    if answers.error is not None:
+        await message.roll_back(connection)
+    return answers.check().rows(2 + len(before))
+
+
+@asynccontextmanager
+async def conversation(connection: AsyncConnection[Any], *first: bytes) -> AsyncIterator[Conversation]:
+    """Several messages in one transaction, which ends with its last message, or is rolled back."""
+    try:
+        yield Conversation(connection, first=first)
+    except Exception:
+        if not connection.closed:
+            await connection.rollback()
+        raise
+
+
+async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[Part], answered: Answered) -> None:
+    answers = await message.repeat(connection, times, *parts)
+    answered(answers)
+    answers.check()
+
+
+async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    cursor = await connection.execute(query, params)
+    return await cursor.fetchall() if cursor.description is not None else []

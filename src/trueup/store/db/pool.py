@@ -1,0 +1,298 @@
+"""The connections handlers and callers share, each for a moment: for enqueueing, for progress, for reading.
+
+Two habits of psycopg's pools are worked around. A connection that fails their `check` goes back among the others unless it
+is closed, and each failure doubles a pause; so the look at the socket is made here. And they try to connect ever more
+rarely while the server is away, and anew only for somebody who begins to wait; so they are told to give up soon, and
+waiting is done in slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection, ClientCursor, Connection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+
+from trueup.clock import elapsed
+from trueup.errors import DatabaseUnavailable
+from trueup.store.db import message
+from trueup.store.db.connect import (
+    connection_settings,
+    leads_to_the_server,
+    limit,
+    make_readable,
+    make_readable_sync,
+    open_connection,
+    prepare_if_possible,
+    prepare_if_possible_sync,
+    went_away,
+)
+from trueup.store.db.forked import begins_anew_when_forked
+from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.own_connection import Answered, conversation, fetch, fetch_steered, repeat
+from trueup.texts import describe
+
+WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
+SLICE = 2.0  # seconds of waiting after which the pool is asked anew
+GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
+
+
+class Pool:
+    """An async pool that opens on first use and hands out only connections the server has not closed."""
+
+    def __init__(
+        self,
+        url: str,
+        size: int,
+        connect_timeout: timedelta,
+        *,
+        prepare: str = "auto",
+        context: Any = None,
+        part: str = "pool",
+    ) -> None:
+        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
+        self._settings["context"] = context
+        self._configure = prepare_if_possible if prepare == "auto" else make_readable
+        self._size = size
+        self._timeout = connect_timeout.total_seconds()
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        parents, self._pool, self._loop = (self._pool, self._loop), None, None
+        return parents
+
+    async def open(self) -> None:
+        """Connect once, so that a wrong address is an error here and not later. Does nothing when already open."""
+        loop = asyncio.get_running_loop()
+        if self._pool is not None and self._loop is loop:
+            return
+        await (await AsyncConnection.connect(**self._settings)).close()
+        if self._pool is not None and self._loop is loop:
+            return  # another task was quicker
+        pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+            kwargs=self._settings,
+            min_size=0,
+            max_size=self._size,
+            open=False,
+            reconnect_timeout=GIVE_UP,
+            max_idle=60,
+            configure=self._configure,
+            name="trueup",
+        )
+        self._pool, self._loop = pool, loop
+        await pool.open()
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
+        if self._pool is None or self._loop is not asyncio.get_running_loop():
+            await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
+        pool = self._pool
+        assert pool is not None
+        connection = await _take(pool)
+        try:
+            yield connection
+        finally:
+            await pool.putconn(connection)
+
+    @asynccontextmanager
+    async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection beyond the pool's size, for those who have one of it and must not wait for another."""
+        async with await AsyncConnection.connect(**self._settings) as connection:
+            yield connection
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        async with self.use() as connection:
+            return await fetch(connection, query, params)
+
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        return await self.fetch(query, params)
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        async with self.use() as connection:
+            return await fetch_steered(connection, steer, query, params)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        async with self.use() as connection, conversation(connection) as talk:
+            yield talk
+
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
+        async with self.use() as connection:
+            await repeat(connection, times, parts, answered)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.use() as connection, connection.transaction():
+            yield connection
+
+
+class HandlerConnections:
+    """Connections for handlers' transactions: as many as run at a time, opened when needed, each given to one at a time.
+
+    Nobody waits here, so nothing is queued: whoever limits how many run limits the connections, too. A pool would cost as
+    much time as the transaction.
+    """
+
+    def __init__(self, url: str, connect_timeout: timedelta, *, prepare: str = "auto", context: Any = None) -> None:
+        self._settings = connection_settings(url, "rows", connect_timeout)
+        self._prepare = prepare
+        self._settings["context"] = context
+        self._idle: list[AsyncConnection[Any]] = []
+        self._closed = False
+
+    async def take(self) -> AsyncConnection[Any]:
+        """A connection in no transaction. It is given back by `give`."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not went_away(connection):
+                return connection
+            await connection.close()
+        connection = await open_connection(self._settings)
+        if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+            message.keep(connection)
+        return connection
+
+    async def give(self, connection: AsyncConnection[Any]) -> None:
+        """One that is in the middle of something is closed."""
+        if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        connection = await self.take()
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            await self.give(connection)
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+
+class SyncPool:
+    """The same for code without an event loop."""
+
+    def __init__(
+        self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto", part: str = "pool"
+    ) -> None:
+        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
+        self._configure = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
+        self._size = size
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._opening = threading.Lock()  # handlers in threads come all at once
+        begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        parents, self._pool = self._pool, None
+        self._opening = threading.Lock()
+        return parents
+
+    def close(self) -> None:
+        with self._opening:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    @contextmanager
+    def use(self) -> Iterator[Connection[Any]]:
+        pool = self._open()
+        connection = _take_sync(pool)
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
+
+    @contextmanager
+    def extra(self) -> Iterator[Connection[Any]]:
+        with Connection.connect(**self._settings) as connection:
+            yield connection
+
+    def _open(self) -> ConnectionPool[Connection[Any]]:
+        with self._opening:
+            if self._pool is None:
+                Connection.connect(**self._settings).close()
+                self._pool = ConnectionPool(
+                    kwargs=self._settings,
+                    min_size=0,
+                    max_size=self._size,
+                    open=True,
+                    reconnect_timeout=GIVE_UP,
+                    max_idle=60,
+                    configure=self._configure,
+                    name="trueup-sync",
+                )
+            return self._pool
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection[Any]]:
+        with self.use() as connection, connection.transaction():
+            yield connection
+
+
+async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncConnection[Any]:
+    """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
+    deadline = elapsed() + WAIT
+    while True:
+        try:
+            connection = await pool.getconn(timeout=SLICE)
+        except PoolTimeout as error:
+            if elapsed() > deadline:
+                raise _no_connection(error) from None
+            continue
+        if not went_away(connection):
+            return connection
+        await connection.close()
+        await pool.putconn(connection)
+
+
+def _take_sync(pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
+    deadline = elapsed() + WAIT
+    while True:
+        try:
+            connection = pool.getconn(timeout=SLICE)
+        except PoolTimeout as error:
+            if elapsed() > deadline:
+                raise _no_connection(error) from None
+            continue
+        if not went_away(connection):
+            return connection
+        connection.close()
+        pool.putconn(connection)
+
+
+def _no_connection(error: PoolTimeout) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"no connection within {WAIT:g} s: {describe(error)}")
+
+
+def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    cursor = connection.execute(query, params)
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def fetch_limited_sync(
+    connection: Connection[Any], timeout: timedelta, query: bytes, params: Mapping[str, Any]
+) -> Rows:
+    """The same for a client that gives up after `timeout`: the server ends the statement a little earlier."""
+    cursor = ClientCursor(connection)  # one message, and so one transaction
+    cursor.execute(b"%b\n;\n%b" % (limit(timeout), query), params)
+    while cursor.nextset():
+        pass
+    return cursor.fetchall() if cursor.description is not None else []

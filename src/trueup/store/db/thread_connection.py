@@ -1,0 +1,82 @@
+"""A connection for threads: opened when first needed, reopened after it broke. What `Line` is for the event loop.
+
+A statement that takes too long is cancelled and its socket is shut: a server that accepts bytes and answers nothing would
+otherwise keep the thread for ever, and with it everybody who waits for this connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from psycopg import Connection
+
+from trueup.errors import DatabaseUnavailable
+from trueup.store.db.connect import RETRYABLE, give_up_sync, went_away
+from trueup.store.db.forked import begins_anew_when_forked
+from trueup.store.db.message import Rows
+from trueup.store.db.pool import fetch_limited_sync
+
+Connect = Callable[[str], Connection[Any]]
+
+
+class ThreadConnection:
+    def __init__(self, connect: Connect, part: str, timeout: float) -> None:
+        self._connect = connect
+        self._part = part
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._connection: Connection[Any] | None = None
+        begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        parents, self._connection = self._connection, None
+        self._lock = threading.Lock()
+        return parents
+
+    def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        """Run one statement, which the server ends before this side would give up on it."""
+        with self.use() as connection:
+            return fetch_limited_sync(connection, timedelta(seconds=self._timeout), query, params)
+
+    @contextmanager
+    def use(self) -> Iterator[Connection[Any]]:
+        """The connection, exclusively. After an error that may have broken it, it is closed, and opened anew next time."""
+        if not self._lock.acquire(timeout=2 * self._timeout):
+            raise DatabaseUnavailable(f"the connection for the {self._part} has been busy for {2 * self._timeout:g} s")
+        try:
+            if self._connection is None or went_away(self._connection):
+                self._drop()
+                self._connection = self._connect(self._part)
+            connection = self._connection
+            timer = threading.Timer(self._timeout, give_up_sync, [connection])
+            timer.daemon = True
+            timer.start()
+            try:
+                yield connection
+            except RETRYABLE:
+                self._drop()
+                raise
+            finally:
+                timer.cancel()
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Close the connection. One that is in use fails for its user, at once."""
+        connection = self._connection
+        if connection is not None and not self._lock.acquire(blocking=False):
+            give_up_sync(connection)
+            self._lock.acquire()
+        elif connection is None:
+            return
+        self._drop()
+        self._lock.release()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,410 @@
+"""What all statements over a user's table are made of: its names, its key, which rows are chosen, and when they became due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from psycopg import sql
+
+from trueup.reconcile.outcome import Now
+from trueup.reconcile.selection import Selection
+from trueup.store.db.connect import LOCK_SHARE
+from trueup.store.db.load import NOW, Statements, source
+from trueup.store.db.texts import text_of
+from trueup.store.rows.tables import Found, named
+
+Composable = sql.Composable
+SQL = sql.SQL
+Assignment = tuple[str, Composable]  # a column and its new value
+
+AND, COMMA = SQL(" and "), SQL(", ")
+
+# Bytes of a key as text. A longer one would not fit into an index beside the reconciler's name, so its digest stands for it there.
+MAX_KEY = 1_000
+SHORT_TYPES = frozenset(
+    {
+        *("smallint", "integer", "bigint", "oid", "uuid", "boolean", "real", "double precision", "date"),
+        *("timestamp without time zone", "timestamp with time zone", "time without time zone", "macaddr", "inet"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Of one selection over one table, for a reconciler that wants these columns."""
+
+    statements: Statements
+    found: Found
+    selection: Selection
+    columns: tuple[str, ...]
+    nulls_are_stale: bool = True
+    marks: bool = True  # whether claims may write to the user's row
+    pause_by: str | None = None  # a column: rows with certain values of it are not claimed
+
+    @property
+    def table(self) -> Composable:
+        return named(self.found.schema, self.found.name)
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a claim writes to the user's row."""
+        return self.marks and (self.selection.claimed_as is not None or self.found.spec.lease_columns is not None)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.found.spec.key
+
+    def column(self, name: str, of: str = "t") -> Composable:
+        return SQL("{}.{}").format(SQL(of), named(name))
+
+    def cast(self, expression: Composable, column: str) -> Composable:
+        """To the type of a column, as `format_type` writes it."""
+        return SQL("{}::{}").format(expression, SQL(_escaped(self.found.type(column))))
+
+    def moment(self, column: str, moment: Composable = NOW) -> Composable:
+        """Now, or another timestamptz, as the type of this column has it: a timestamp without a zone is taken as UTC."""
+        return SQL("({} at time zone 'utc')").format(moment) if self._local(column) else moment
+
+    def instant(self, column: str) -> Composable:
+        """A column as a timestamptz."""
+        plain = self.column(column)
+        return SQL("({} at time zone 'utc')" if self._local(column) else "{}::timestamptz").format(plain)
+
+    def _local(self, column: str) -> bool:
+        return self.found.columns[column].category == "timestamp"
+
+    def operator(self, name: str, *columns: str) -> Composable:
+        """One that compares values of these columns: PostgreSQL's own, whatever else is on the search path, or that of their type."""
+        schemas = {self.found.columns[column].operators for column in columns}
+        (schema,) = schemas if len(schemas) == 1 else (None,)
+        return SQL(name if schema is None else f"operator({_escaped(schema)}.{name})")
+
+    def compared(self, column: str, operator: str, value: Composable) -> Composable:
+        return SQL("{} {} {}").format(self.column(column), self.operator(operator, column), value)
+
+    def same_key(self, typed: str) -> Composable:
+        """The row of `t` is the one whose key the CTE `typed` carries in trueup_t1…"""
+        return AND.join(self.compared(key, "=", SQL(f"{typed}.trueup_t{n}")) for n, key in enumerate(self.keys, 1))
+
+    def key_from_texts(self, texts: str) -> Composable:
+        """The row of `t` is the one whose key is in k1… as text: of a CTE, or (`%`) as parameters."""
+        return AND.join(
+            self.compared(key, "=", self.cast(SQL(_text_of_key(texts, n)), key)) for n, key in enumerate(self.keys, 1)
+        )
+
+    def key_from_known(self, known: str) -> Composable:
+        """The row of `t` is the one whose key, as trueup's `rows` has it, is in this column."""
+        if len(self.keys) == 1:
+            return self.compared(self.keys[0], "=", self._from_lasting(known, self.keys[0]))
+        return AND.join(
+            self.compared(key, "=", self._from_lasting(f"({known}::jsonb ->> {n})", key))
+            for n, key in enumerate(self.keys)
+        )
+
+    @cached_property
+    def key_text(self) -> Composable:
+        """The key of `t` as trueup's `rows` has it: a long one is its beginning and a digest."""
+        if not self._may_be_long:
+            return self._whole_key
+        return SQL(
+            "case when pg_catalog.octet_length({key}) > {most} then pg_catalog.left({key}, 100) || '…sha256:'::text || "
+            "pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({key}, 'UTF8'::name)), 'hex'::text) else {key} end"
+        ).format(key=self._whole_key, most=SQL(str(MAX_KEY)))
+
+    @cached_property
+    def long_key(self) -> Composable:
+        """The key of `t` itself, where `key_text` is not enough to find the row again."""
+        if not self._may_be_long:
+            return SQL("null::text")
+        most = SQL(str(MAX_KEY))
+        return SQL("case when pg_catalog.octet_length({key}) > {most} then {key} end").format(
+            key=self._whole_key, most=most
+        )
+
+    @cached_property
+    def _whole_key(self) -> Composable:
+        texts = [self._lasting(key) for key in self.keys]
+        return texts[0] if len(texts) == 1 else SQL("pg_catalog.jsonb_build_array({})::text").format(COMMA.join(texts))
+
+    @property
+    def _may_be_long(self) -> bool:
+        return any(self.found.type(key) not in SHORT_TYPES for key in self.keys)
+
+    def _lasting(self, key: str) -> Composable:
+        """A key as the same text in every session: TimeZone and bytea_output must not make two rows of one."""
+        column, kind = self.column(key), self.found.type(key)
+        if kind == "bytea":
+            return SQL("pg_catalog.encode({}, 'hex')").format(column)
+        if kind == "timestamp with time zone":
+            return SQL("(pg_catalog.to_jsonb({} at time zone 'utc') #>> '{{}}'::text[])").format(column)
+        return SQL("{}::text").format(column)
+
+    def _from_lasting(self, text: str, key: str) -> Composable:
+        kind = self.found.type(key)
+        if kind == "bytea":
+            return SQL("pg_catalog.decode({}, 'hex')").format(SQL(text))
+        if kind == "timestamp with time zone":
+            return SQL("({}::timestamp at time zone 'utc')").format(SQL(text))
+        return self.cast(SQL(text), key)
+
+    @cached_property
+    def key_texts(self) -> Composable:
+        return COMMA.join(
+            SQL("{}::text as {}").format(self.column(key), SQL(f"trueup_k{n}")) for n, key in enumerate(self.keys, 1)
+        )
+
+    def state_is(self, *states: str) -> Composable:
+        column = self.found.spec.state
+        assert column is not None
+        values = [self.cast(quoted(state), column) for state in states]
+        if len(values) == 1:  # one value, so that an index made for this state alone serves
+            return self.compared(column, "=", values[0])
+        return self.compared(column, "=", SQL("any (array[{}])").format(COMMA.join(values)))
+
+    @cached_property
+    def due(self) -> Composable | None:
+        """Whether its time has come, apart from its state."""
+        return self.due_by(NOW)
+
+    def due_by(self, moment: Composable) -> Composable | None:
+        selection = self.selection
+        if selection.due_at is not None:
+            return self.compared(selection.due_at, "<=", self.moment(selection.due_at, moment))
+        if selection.stale_for is not None:
+            column = self.found.spec.changed_at
+            assert column is not None
+            if not self.nulls_are_stale or self.found.columns[column].not_null:
+                return self.old_by(moment)
+            return SQL("({} or {} is null)").format(self.old_by(moment), self.column(column))
+        return None
+
+    def old_by(self, moment: Composable) -> Composable:
+        """Whether it has not changed for long enough; not, if it is not known when it did."""
+        column = self.found.spec.changed_at
+        assert column is not None
+        return self.compared(column, "<", SQL("{} - {}").format(self.moment(column, moment), self.stale_for))
+
+    @property
+    def stale_for(self) -> Composable:
+        assert self.selection.stale_for is not None
+        return SQL("interval {}").format(quoted(f"{self.selection.stale_for.total_seconds()} seconds"))
+
+    @cached_property
+    def became_due(self) -> Composable:
+        """When the row became due or stale, as a timestamptz."""
+        selection = self.selection
+        if selection.due_at is not None:
+            return self.instant(selection.due_at)
+        if selection.stale_for is not None:
+            assert self.found.spec.changed_at is not None
+            return SQL("({} + {})").format(self.instant(self.found.spec.changed_at), self.stale_for)
+        return SQL("null::timestamptz")
+
+    @property
+    def where(self) -> list[Composable]:
+        where = self.found.spec.where
+        # It may end with a comment, which must not swallow the bracket.
+        return [] if where is None else [SQL("({}\n)").format(SQL(_escaped(where)))]
+
+    @property
+    def unleased(self) -> list[Composable]:
+        lease = self.found.spec.lease_columns
+        if lease is None:
+            return []
+        return [SQL("({} is null or {})").format(self.column(lease[1]), self.compared(lease[1], "<=", NOW))]
+
+    def in_states(self, *, due: bool, claimed: bool) -> Composable:
+        """Of the selection's states, with or without its time having come; or in the state that a claim gives."""
+        parts = [self.state_is(*self.selection.states)] if self.selection.states else []
+        if due and self.due is not None:
+            parts.append(self.due)
+        plain = AND.join(parts) if parts else SQL("true")
+        if claimed and self.selection.claimed_as is not None:
+            return SQL("({} or {})").format(plain, self.state_is(self.selection.claimed_as))
+        return SQL("({})").format(plain)
+
+    @cached_property
+    def chosen(self) -> Composable:
+        return AND.join([self.in_states(due=True, claimed=True), *self.where])
+
+    @cached_property
+    def free(self) -> Composable:
+        return AND.join([self.chosen, *self.unleased])
+
+    @cached_property
+    def seen(self) -> Composable:
+        """What tells whether somebody else has written to the row since."""
+        spec = self.found.spec
+        column = spec.version or spec.changed_at
+        if column is not None:
+            return SQL("{}::text").format(self.column(column))
+        # Renewing a lease in the user's row gives it a new xmin.
+        return SQL("null::text") if spec.lease_columns is not None else SQL("t.xmin::text")
+
+    def as_seen(self, cte: str) -> Composable:
+        """The row of `t` is as the claim left it."""
+        spec = self.found.spec
+        parts: list[Composable] = []
+        if spec.state is not None:
+            parts.append(self.compared(spec.state, "=", self.cast(SQL(f"{cte}.seen_state"), spec.state)))
+        column = spec.version or spec.changed_at
+        if column is not None:
+            same = self.compared(column, "=", self.cast(SQL(f"{cte}.seen"), column))
+            parts.append(SQL("({} or {} is null and {} is null)").format(same, self.column(column), SQL(f"{cte}.seen")))
+        elif spec.lease_columns is None:
+            parts.append(SQL("t.xmin::text = {}").format(SQL(f"{cte}.seen")))
+        if spec.lease_columns is not None:
+            parts.append(self.owned(cte))
+        return AND.join(parts)
+
+    def owned(self, cte: str) -> Composable:
+        """The lease in the user's own columns is ours, and has not passed."""
+        lease = self.found.spec.lease_columns
+        assert lease is not None
+        owner, until = lease
+        return AND.join([self.compared(owner, "=", owner_text(f"{cte}.term")), self.compared(until, ">", NOW)])
+
+    def _without_value(self, timed: bool, moment: Composable = NOW) -> list[Composable] | None:
+        """Conditions of rows without a value in the order's column; None when there are none, or they are never chosen."""
+        order, spec = self.selection.order.column, self.found.spec
+        if order is None or self.found.columns[order].not_null:
+            return None
+        parts: list[Composable] = [SQL("{} is null").format(self.column(order))]
+        if not timed:
+            return parts
+        if order == self.selection.due_at:
+            return None
+        if self.selection.stale_for is not None and order == spec.changed_at:
+            return parts if self.nulls_are_stale else None
+        due = self.due_by(moment)
+        return parts if due is None else [*parts, due]
+
+    @property
+    def _typed_names(self) -> list[str]:
+        return [f"trueup_t{n}" for n in range(1, len(self.keys) + 1)]
+
+    def lock_for(self, columns: Iterable[str]) -> Composable:
+        """The lock that writing these columns needs, so that writing them waits for nobody.
+
+        Whoever inserts a row that refers to this one locks its key. That stands in the way only of a change to a column that
+        somebody could refer to, or that decides which partition the row is in; those are in a unique index, too.
+        """
+        referable = {
+            column for unique in self.found.uniques if unique.flaw != "is partial" for column in unique.columns
+        }
+        return SQL("no key update" if referable.isdisjoint(columns) else "update")
+
+    def _touched(self, columns: Sequence[str]) -> list[Assignment]:
+        """The time of change and the version, unless the outcome sets them itself."""
+        spec = self.found.spec
+        touched: list[Assignment] = []
+        if spec.changed_at is not None and spec.changed_at not in columns:
+            touched.append((spec.changed_at, self.moment(spec.changed_at)))
+        if spec.version is not None and spec.version not in columns:
+            touched.append((spec.version, self._next_version))
+        return touched
+
+    def marks_of(self, term: str) -> list[Assignment]:
+        """What a claim, whose term is in this column, writes to the user's row."""
+        if not self.marks_rows:
+            return []
+        spec, marks = self.found.spec, []
+        if self.selection.claimed_as is not None:
+            assert spec.state is not None
+            marks.append((spec.state, self.cast(quoted(self.selection.claimed_as), spec.state)))
+            marks.extend((name, self._claimed_value(name, value)) for name, value in self.selection.claimed_set)
+            marks.extend(self._touched(()))
+        if spec.lease_columns is not None:
+            owner, until = spec.lease_columns
+            marks.append((owner, owner_text(term)))
+            marks.append((until, SQL("{} + pg_catalog.make_interval(secs => %(lease_for)s::float8)").format(NOW)))
+        return marks
+
+    def _claimed_value(self, name: str, value: Any) -> Composable:
+        if isinstance(value, Now):
+            return self.moment(name)
+        text = text_of(value, self.found.columns[name])
+        return SQL("null") if text is None else self.cast(quoted(text), name)
+
+    @property
+    def _next_version(self) -> Composable:
+        version = self.found.spec.version
+        assert version is not None
+        return SQL("coalesce({}, 0) + 1").format(self.column(version))
+
+    @property
+    def _lease_cleared(self) -> list[Assignment]:
+        return [(name, SQL("null")) for name in self.found.spec.lease_columns or ()]
+
+    def _ordered(self, *, nulls_first: bool = False) -> Composable:
+        """As a sweep walks. Where rows without a value are chosen at all, they come first, which no plain index gives."""
+        order = self.selection.order
+        direction = SQL(" desc" if order.descending else "")
+        columns = [*([order.column] if order.column is not None else []), *self.keys]
+        parts = [SQL("{}{}").format(self.column(name), direction) for name in columns]
+        if nulls_first and not order.descending and self._without_value(timed=True) is not None:
+            parts[0] = SQL("{} nulls first").format(parts[0])
+        return COMMA.join(parts)
+
+    def _after(self, value: Sequence[Composable], keys: Sequence[Composable]) -> Composable:
+        """Behind where the sweep has come to."""
+        order = self.selection.order
+        positions = [self.cast(SQL(f"%(after_{n})s::text"), key) for n, key in enumerate(self.keys, 1)]
+        if value:
+            assert order.column is not None
+            positions.insert(0, self.cast(SQL("%(after_order)s::text"), order.column))
+        columns = [*([order.column] if value and order.column is not None else []), *self.keys]
+        operator = self.operator("<" if order.descending else ">", *columns)
+        return SQL("({}) {} ({})").format(COMMA.join([*value, *keys]), operator, COMMA.join(positions))
+
+    @property
+    def _typed_keys(self) -> Composable:
+        return COMMA.join(
+            SQL("{} as {}").format(self.column(key), SQL(f"trueup_t{n}")) for n, key in enumerate(self.keys, 1)
+        )
+
+    @property
+    def _state_text(self) -> Composable:
+        state = self.found.spec.state
+        return SQL("null::text") if state is None else SQL("{}::text").format(self.column(state))
+
+    def _fragment(self, name: str, **names: Composable) -> Composable:
+        place = sql.Identifier(self.statements.schema)
+        return SQL(source(name).strip()).format(schema=place, now=NOW, table=self.table, **names)
+
+    def _compose(self, name: str, **names: Composable) -> bytes:
+        return self.statements.compose(name, table=self.table, **names)
+
+
+def _text_of_key(texts: str, n: int) -> str:
+    return f"%(k{n})s::text" if texts == "%" else f"{texts}.k{n}"
+
+
+def set_to(assignments: Iterable[Assignment]) -> Composable:
+    return COMMA.join(SQL("{} = {}").format(named(column), value) for column, value in assignments)
+
+
+def owner_text(term: str) -> Composable:
+    """What is written into the owner's column: who, and the term, so that two claims by one process are two owners."""
+    return SQL("(%(owner)s::text || '/' || {}::text)").format(SQL(term))
+
+
+def quoted(text: str) -> Composable:
+    """A text in single quotes."""
+    return SQL(_escaped(sql.Literal(text).as_string(None)))
+
+
+def steering(statements: Statements, timeout: timedelta) -> bytes:
+    """What goes before statements over a user's table; of those that take longer than `timeout` none may go on."""
+    milliseconds = timeout.total_seconds() * 1000
+    limits = {"milliseconds": milliseconds, "lock": milliseconds * LOCK_SHARE}
+    return statements.compose("rows/steer", **{name: quoted(str(round(each))) for name, each in limits.items()})
+
+
+def _escaped(text: str) -> str:
+    """Text that becomes part of a statement with parameters: its percent signs are not placeholders."""
+    return text.replace("%", "%%")

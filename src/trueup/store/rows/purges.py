@@ -1,0 +1,301 @@
+"""Moving and deleting rows of users' tables in batches, by the database alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import orjson
+import psycopg
+
+from trueup.clock import Clock
+from trueup.jobs.failure import MAX_ERRORS, Failure
+from trueup.jobs.limits import grant
+from trueup.reconcile.counts import Counts
+from trueup.reconcile.lateness import BOUNDS_S
+from trueup.reconcile.purge import Purge
+from trueup.store.db import message
+from trueup.store.db.connect import may_pass
+from trueup.store.db.load import Statements
+from trueup.store.db.message import Answers, Call, Part, Rows
+from trueup.store.db.own_connection import fetch
+from trueup.store.db.texts import text_of
+from trueup.store.fitted import Fit, Look, PurgeStatements
+from trueup.store.jobs import Database
+from trueup.store.rows.compose import Purging, steering
+from trueup.store.rows.tables import Found
+
+ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
+BEFORE = 2  # in each transaction: `begin`, and what steers it
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A row to be taken by its key."""
+
+    key: str  # as trueup's `rows` has it
+    whole_key: str | None
+    state: str | None
+    order: str | None
+    attempt: int  # failed ones that are known
+    term: int | None  # of what is known
+    key_texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of the rows that were asked for. Those that were picked and not taken were kept by a trigger."""
+
+    asked: int = 0
+    count: int = 0
+    picked: int = 0
+    ask_again_after: timedelta | None = None
+    over: bool = False  # no more may be asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """How many rows may be taken before `max_fraction` is compared anew (None: any number), or why none may be taken."""
+
+    rows: int | None = None
+    refusal: str | None = None
+
+
+class Purges:
+    """One of them, over one table."""
+
+    def __init__(
+        self,
+        database: Database,
+        statements: Statements,
+        clock: Clock,
+        purge: Purge,
+        found: Found,
+        timeout: timedelta,
+        look: Look | None = None,
+    ) -> None:
+        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+        self.purge = purge
+        self._fit = Fit(found, partial(PurgeStatements, statements, purge), look)
+        self._steer = steering(statements, timeout)
+        self._set_aside_until: tuple[Any, str] = (None, "")
+        self.passing = False  # whether something is known about rows of it, which are passed over
+
+    @property
+    def made(self) -> PurgeStatements:
+        """The statements for the table as it was when it was last looked at."""
+        return self._fit.made
+
+    @property
+    def found(self) -> Found:
+        return self.made.found
+
+    @property
+    def composer(self) -> Purging:
+        return self.made.composer
+
+    async def changed_since(self, made: PurgeStatements) -> bool:
+        """As that of `Rows`."""
+        return await self._fit.anew(made, self._database, self._statements)
+
+    def statement(self) -> tuple[bytes, dict[str, Any]]:
+        """What a sweep begins with, for looking at its plan."""
+        state = next(iter(self.purge.selection.states), None)
+        return self.made.take(state, "all"), {**self._params(), "most": self.purge.batch}
+
+    @property
+    def in_a_row(self) -> bool:
+        """Whether several batches may be asked for together. With a rate the next one has to know how much this one took."""
+        return self.purge.lane is None
+
+    async def take(
+        self, state: str | None, counts: Counts, batches: int = 1, rows: Sequence[Picked] | None = None
+    ) -> Taken:
+        """Move or delete rows in this state, oldest first: so many batches, each in a transaction of its own, in one message.
+
+        Or these rows, as many of them as are asked for at a time. What was taken is counted, also when a batch after it fails.
+        """
+        batch, before = self.purge.batch if rows is None else min(self.purge.batch, len(rows)), counts.changed
+        if self.purge.lane is not None:
+            return await self._take_in_turn(self.purge.lane, state, counts, batch, rows)
+        parts = [b"BEGIN", Call(self._steer, {}), *self._parts(state, batch, rows), b"COMMIT"]
+        picked = 0
+
+        def answered(answers: Answers) -> None:
+            nonlocal picked
+            for begin in range(0, len(answers) - len(parts) + 1, len(parts)):
+                picked += self._count(answers, begin + BEFORE, counts)
+
+        await self._database.repeat(batches, parts, answered)
+        return Taken(batch * batches, counts.changed - before, picked)
+
+    async def _take_in_turn(
+        self, lane: str, state: str | None, counts: Counts, batch: int, rows: Sequence[Picked] | None
+    ) -> Taken:
+        """As much as the fleet's rate allows."""
+        async with self._database.transaction() as connection:
+            locked = await fetch(connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": lane})
+            if not locked:
+                return Taken(ask_again_after=timedelta(milliseconds=50))
+            now, next_start_at, last_key = locked[0]
+            granted = grant(self.purge.rate, next_start_at, now, batch)
+            asked = len(granted.slots)
+            if not asked:
+                return Taken(ask_again_after=granted.wait)
+            parts = self._parts(state, asked, rows)
+            texts = [message.filled(connection, part) if isinstance(part, Call) else part for part in parts]
+            answers = await message.send(connection, self._steer, *texts)
+            taken = Counts()
+            picked = self._count(answers.check(), 1, taken)
+            if taken.changed:
+                next_start = granted.next_start_at(taken.changed, self.purge.rate)
+                advanced = {"lane": lane, "next_start_at": next_start, "last_key": last_key}
+                await fetch(connection, self._statements["lanes/advance"], advanced)
+        counts.include(taken)
+        return Taken(asked, taken.changed, picked)
+
+    def _parts(self, state: str | None, most: int, rows: Sequence[Picked] | None) -> list[Part]:
+        """A batch, and how late its rows were."""
+        params = {**self._params(), "most": most, "reconciler": self.purge.name}
+        if rows is None:
+            call = Call(self.made.take(state, "passing" if self.passing else "all"), params)
+        else:
+            keys = zip(*(row.key_texts for row in rows[:most]), strict=True)
+            params |= {f"k{n}": list(column) for n, column in enumerate(keys, 1)}
+            call = Call(self.made.take(state, "keyed"), params)
+        return [call] if self.found.partitioned else [call, Call(self._statements["rows/told"], {})]
+
+    def _count(self, answers: Answers, n: int, counts: Counts) -> int:
+        """What the batch did that began with this statement. Returns how many rows it had picked."""
+        if self.found.partitioned:
+            ((picked, count, latest, earliest, each),) = answers.rows(n)
+        else:
+            count, ((text,),) = answers.count(n), answers.rows(n + 1)
+            told = orjson.loads(text)
+            picked, latest, earliest, each = (told.get(name) for name in ("picked", "latest", "earliest", "each"))
+        counts.claimed += count
+        counts.changed += count
+        if each is not None:
+            for seconds in each[:count]:  # a trigger of the user's may have kept some: which, is not told
+                counts.lateness.add(seconds)
+        elif latest is not None and earliest is not None:
+            counts.lateness.add_alike(count, latest, earliest)
+        return int(picked)
+
+    # -- rows that are refused ----------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Find out whether there are rows to be passed over."""
+        params = {"reconciler": self.purge.name}
+        ((self.passing,),) = await self._database.fetch(self._statements["rows/any_known"], params)
+
+    async def probe(self, state: str | None) -> None:
+        """Take nothing. Raises when the database refuses even that, so that no row is to blame."""
+        params = {**self._params(), "most": 0, "reconciler": self.purge.name}
+        async with self._database.transaction() as connection:
+            await connection.execute(self._steer)
+            await connection.execute(self.made.take(state, "passing"), params)
+
+    async def pick(self, state: str | None, after: Picked | None) -> list[Picked]:
+        """The next batch of rows behind this one."""
+        params: dict[str, Any] = {"now": self._clock.now(), "most": self.purge.batch, "reconciler": self.purge.name}
+        if after is not None:
+            params |= {"after_order": after.order}
+            params |= {f"after_{n}": text for n, text in enumerate(after.key_texts, 1)}
+        query = self.made.pick(state, after=after is not None)
+        rows = await self._database.fetch_steered(self._steer, query, params)
+        return [
+            Picked(key, whole, of, order, attempt, term, tuple(texts))
+            for key, whole, of, order, attempt, term, *texts in rows
+        ]
+
+    async def refused(
+        self, row: Picked, failure: Failure, delay: timedelta | None, reason: str, attempt: int | None = None
+    ) -> bool:
+        """Pass over it for so long; None: until a person releases it. False when another worker was first.
+
+        `attempt`: how many have failed by now; that of the failure, unless given.
+        """
+        self.passing = True
+        params = {
+            "now": self._clock.now(),
+            "reconciler": self.purge.name,
+            "key": row.key,
+            "whole_key": row.whole_key,
+            "state": "quarantined" if delay is None else "resting",
+            "delay": 0.0 if delay is None else delay.total_seconds(),
+            "attempt": failure.attempt if attempt is None else attempt,
+            "known": row.attempt,
+            "term": row.term,
+            "was_state": row.state,
+            "reason": reason,
+            "error": failure.to_json(),
+            "most_errors": MAX_ERRORS,
+        }
+        return bool(await self._database.fetch(self._statements["rows/refused"], params))
+
+    async def forget(self) -> None:
+        """Drop what is known about rows that are gone, or that it would not touch any more, a part at a time."""
+        after, after_key = self._set_aside_until
+        params = {
+            "now": self._clock.now(),
+            "reconciler": self.purge.name,
+            "window": max(1_000, self.purge.batch),
+            "after": after,
+            "after_key": after_key,
+        }
+        ((_, until, key),) = await self._database.fetch_steered(self._steer, self.made.forgetting.forget(), params)
+        self._set_aside_until = (until, key or "")
+
+    # -- how much -----------------------------------------------------------------------------------------------------
+
+    async def too_much(self) -> str | None:
+        """Why it must not begin: it would touch more of the table than `max_fraction`. None: it may."""
+        return (await self.clearance()).refusal
+
+    async def clearance(self) -> Clearance:
+        """Whether it may begin, by `max_fraction`, and for how many rows. What cannot be counted is refused."""
+        fraction = self.purge.max_fraction
+        if fraction is None:
+            return Clearance()
+        params = {"now": self._clock.now(), "fraction": repr(fraction)}
+        try:
+            ((due, needed, there),) = await self._database.fetch_steered(self._steer, self.composer.share(), params)
+        except psycopg.Error as error:
+            if not may_pass(error):
+                raise
+            why = error.diag.message_primary or type(error).__name__
+            return Clearance(0, f"the table could not be counted for max_fraction={fraction:g}: {why}")
+        if there >= needed:
+            return Clearance(due)
+        return Clearance(0, f"{due:,} of {there:,} rows would be touched; max_fraction={fraction:g} does not allow it")
+
+    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
+        """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
+        seconds = None if late_by is None else late_by.total_seconds()
+        params = {"now": self._clock.now(), "most": most, "late_by": seconds}
+        ((count,),) = await self._database.fetch_steered(self._steer, self.composer.purgeable(), params)
+        return int(count)
+
+    async def listed(self, most: int) -> Rows:
+        """(key, state, due since) of rows there are for it now, oldest first."""
+        params = {"now": self._clock.now(), "most": most}
+        return await self._database.fetch_steered(self._steer, self.composer.purge_list(), params)
+
+    def _params(self) -> dict[str, Any]:
+        values = {
+            f"c{n}": text_of(self.purge.columns[name], self.found.columns[name])
+            for n, name in enumerate(sorted(self.purge.columns), 1)
+        }
+        return {
+            "now": self._clock.now(),
+            "alike": ALIKE,
+            "bounds": [-bound for bound in reversed(BOUNDS_S)],
+            **values,
+        }

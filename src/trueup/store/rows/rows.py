@@ -1,0 +1,579 @@
+"""The moves of a row that a reconciler looks at, as statements. Each says what did happen, row by row.
+
+A claim walks the user's table (`fresh`) or what is known already (`again`); a settlement writes the outcome and forgets what
+was known, in one statement. `Rows` is made once per reconciler, when its table has been looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Literal, cast
+from uuid import UUID
+
+import orjson
+from psycopg import AsyncConnection
+
+from trueup.clock import Clock
+from trueup.errors import ConfigError
+from trueup.jobs.failure import MAX_ERRORS
+from trueup.jobs.job import Draft
+from trueup.jobs.limits import grant
+from trueup.leases.trust import Trust
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
+from trueup.reconcile.outcome import Stay, To
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store.db import message
+from trueup.store.db.load import Statements
+from trueup.store.db.message import Call, Unreadable
+from trueup.store.db.own_connection import Rows as Fetched
+from trueup.store.db.own_connection import fetch
+from trueup.store.db.texts import text_of
+from trueup.store.enqueue import Enqueue
+from trueup.store.fitted import Fit, Look, RowStatements
+from trueup.store.jobs import Database
+from trueup.store.rows.compose import Composer, Place, steering
+from trueup.store.rows.tables import Found
+
+# Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
+MIN_WINDOW = 1_000
+PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
+
+# What became of an outcome. After `contested` (somebody else has changed the row, which is still chosen), `undone` (a trigger
+# kept the row as it was) and `busy` (somebody has it locked) the row is still held.
+Done = Literal["changed", "conflict", "contested", "undone", "busy"]
+Quiet = Written | Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a sweep has come in its order."""
+
+    place: Place
+    order: str | None
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DuePosition:
+    """How far a sweep has come among rows whose time has come again."""
+
+    due_at: datetime | None = None
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Claimed rows, each with how long to wait before it may be started (with a rate)."""
+
+    rows: list[ClaimedRow] = field(default_factory=list)
+    waits: list[timedelta] = field(default_factory=list)
+    position: Position | None = None
+    due_position: DuePosition | None = None  # of rows whose time has come again
+    exhausted: bool = False  # there is nothing behind it
+    passed: int = 0  # rows before its position that were known already
+    ask_again_after: timedelta | None = None  # the fleet's rate allows nothing yet
+
+
+class Rows:
+    def __init__(
+        self,
+        claiming: Database,
+        settling: Database,
+        statements: Statements,
+        clock: Clock,
+        enqueue: Enqueue,
+        reconciler: Reconciler,
+        found: Found,
+        *,
+        owner: str,
+        timeout: timedelta,
+        look: Look | None = None,
+    ) -> None:
+        """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
+        self._claiming = claiming
+        self._settling = settling
+        self.statements = statements
+        self.clock = clock
+        self.enqueue = enqueue
+        self._owner = owner
+        self.reconciler = reconciler
+        self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
+        self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
+        self._steer = steering(statements, timeout)
+        # How far rows in quarantine have been looked at, to see whether they still belong there.
+        self._set_aside_until: tuple[datetime | None, str] = (None, "")
+
+    # -- the table ----------------------------------------------------------------------------------------------------
+
+    @property
+    def made(self) -> RowStatements:
+        """The statements for the table as it was when it was last looked at."""
+        return self._fit.made
+
+    @property
+    def found(self) -> Found:
+        return self.made.found
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.made.columns
+
+    @property
+    def composer(self) -> Composer:
+        return self.made.composer
+
+    async def changed_since(self, made: RowStatements) -> bool:
+        """Whether the table is not what it was when these were made; then those for the table as it is now are used from here on.
+
+        Raises ConfigError when it cannot be worked on any more.
+        """
+        return await self._fit.anew(made, self._claiming, self.statements)
+
+    # -- claiming -----------------------------------------------------------------------------------------------------
+
+    async def claim_fresh(
+        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None, *, mark: bool = True
+    ) -> Batch:
+        """Rows that nothing is known about -> held; only such as were due by then already, if given.
+
+        A row that the database refuses to mark makes the whole claim fail: then claim without (`mark=False`), and `mark` them.
+        """
+        made = self.made
+        place: Place = "start" if after is None else after.place
+        params = {
+            **self._about_claim(holder),
+            "cut_off": cut_off,
+            **self._behind(after),
+        }
+        query = (made.claim_fresh if mark else made.claim_fresh_unmarked)(place)
+        return await self._claim(query, params, most, partial(self._read_fresh, made))
+
+    async def claim_again(
+        self,
+        holder: UUID,
+        most: int,
+        cut_off: datetime | None,
+        after: DuePosition | None = None,
+        *,
+        suspects: bool = False,
+        mark: bool = True,
+    ) -> Batch:
+        """Rows whose time has come again -> held; or those that may have brought their process down (`suspects`).
+
+        `mark` as for `claim_fresh`.
+        """
+        after = after or DuePosition()
+        params = {
+            **self._about_claim(holder),
+            "cut_off": cut_off,
+            "suspects": suspects,
+            "after_due": after.due_at or "-infinity",
+            "after_key": after.key,
+            "place": str(self.reconciler.selection.table),
+        }
+        made = self.made
+        query = made.once("claim_again", unmarked=not mark)
+        return await self._claim(query, params, most, partial(self._read_again, made, alone=suspects))
+
+    async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
+        """Whether any of the first rows is one that nothing is known about; and how many there are, None when too many to tell.
+
+        With a position: also of the first rows behind it, but only few of either.
+        """
+        window = MIN_WINDOW if behind is None else PROBE_WINDOW
+        params = {
+            "now": self.clock.now(),
+            "cut_off": cut_off,
+            "reconciler": self.reconciler.name,
+            "window": window,
+            "paused": list(self.paused),
+            **self._behind(behind),
+        }
+        query = self.made.probe("start" if behind is None else behind.place)
+        ((fresh, count),) = await self._claiming.fetch_steered(self._steer, query, params)
+        return fresh, None if count >= window else count
+
+    def _behind(self, place: Position | None) -> dict[str, Any]:
+        return {} if place is None else {"after_order": place.order, **numbered("after_", place.keys)}
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a claim writes to the user's row."""
+        return self.composer.marks_rows
+
+    async def mark(self, holder: UUID, rows: Sequence[ClaimedRow]) -> dict[str, Done]:
+        """Write to claimed rows what a claim with `mark` writes. A key that does not come back was lost.
+
+        One row that the database refuses makes all of them fail.
+        """
+        params = {**self.about(holder), **self._keys(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
+        made = self.made
+        answers = await self._claiming.fetch_steered(self._steer, made.once("mark"), params)
+        marked = {key: (done, seen, values) for key, done, seen, *values in answers}
+        for row in rows:
+            done, seen, values = marked.get(row.key, (None, None, []))
+            if done == "changed":
+                row.seen, row.values = seen, dict(zip(made.columns, values, strict=True))
+        return {key: done for key, (done, _, _) in marked.items()}
+
+    def claim_statement(self) -> tuple[bytes, dict[str, Any]]:
+        """What a sweep begins with, for looking at its plan."""
+        params = {
+            **self._about_claim(UUID(int=0)),
+            "cut_off": None,
+            "most": self.reconciler.batch,
+            "window": self._window(self.reconciler.batch),
+        }
+        return self.made.claim_fresh("start"), params
+
+    def _about_claim(self, holder: UUID) -> dict[str, Any]:
+        reconciler = self.reconciler
+        return {
+            "now": self.clock.now(),
+            "reconciler": reconciler.name,
+            "holder": holder,
+            "owner": self._owner,
+            "lease_for": reconciler.lease_for.total_seconds(),
+            "max_attempts": reconciler.retry.max_attempts,
+            "paused": list(self.paused),
+        }
+
+    def _window(self, most: int) -> int:
+        return max(MIN_WINDOW, 4 * most)
+
+    async def _claim(self, query: bytes, params: dict[str, Any], most: int, read: Any) -> Batch:
+        reconciler = self.reconciler
+        params["window"] = self._window(most)
+        if reconciler.lane is None:
+            sent = self.clock.elapsed()
+            rows = await self._claiming.fetch_steered(self._steer, query, {**params, "most": most})
+            return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
+        async with self._claiming.transaction() as connection:
+            locked = await fetch(
+                connection, self.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
+            )
+            if not locked:  # somebody else is claiming right now
+                return Batch(ask_again_after=timedelta(milliseconds=50))
+            now, next_start_at, last_key = locked[0]
+            granted = grant(reconciler.rate, next_start_at, now, most)
+            if not granted.slots:
+                return Batch(ask_again_after=granted.wait)
+            await connection.execute(self._steer)
+            sent = self.clock.elapsed()
+            text = message.filled(connection, Call(query, {**params, "most": len(granted.slots)}))
+            answers = await message.send(connection, text)
+            batch: Batch = read(answers.check().rows(0), params["holder"], sent)
+            if batch.rows:
+                next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
+                advanced = {"lane": reconciler.lane, "next_start_at": next_start, "last_key": last_key}
+                await fetch(connection, self.statements["lanes/advance"], advanced)
+        batch.waits = [granted.start_after(n) for n in range(len(batch.rows))]
+        return batch
+
+    def _read_fresh(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float) -> Batch:
+        keys = len(self.found.spec.key)
+        exhausted, passed, without_value, order, *place = rows[0][: 4 + keys]
+        position = (
+            None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
+        )
+        claimed = [self._claimed(made, row[4 + keys :], holder, sent) for row in rows if row[4 + keys] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted, passed=passed)
+
+    def _read_again(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
+        due_at, last_key = rows[0][:2]
+        position = None if last_key is None else DuePosition(due_at, last_key)
+        claimed = [self._claimed(made, row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), due_position=position, exhausted=position is None)
+
+    def _claimed(
+        self, made: RowStatements, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False
+    ) -> ClaimedRow:
+        keys = len(self.found.spec.key)
+        key, term, occasion, attempt, spent, outlived, claimed_at, was_state, was_changed_at, seen, due_at = row[:11]
+        return ClaimedRow(
+            self.reconciler.name,
+            holder,
+            key,
+            row[11 : 11 + keys],
+            term,
+            attempt,
+            spent,
+            alone,
+            was_state,
+            was_changed_at,
+            seen,
+            due_at,
+            claimed_at,
+            dict(zip(made.columns, row[11 + keys :], strict=True)),
+            Trust(self.reconciler.lease_for, sent),
+            occasion,
+            outlived,
+        )
+
+    async def checkpoint(self, row: ClaimedRow, columns: Mapping[str, Any]) -> Done | None:
+        """Write these columns to a claimed row, which stays claimed. None: the claim was lost."""
+        names = tuple(sorted(columns))
+        params = {**self._keys([row]), **self._seen([row])}
+        for n, name in enumerate(names, 1):
+            params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
+        query = self.made.checkpoint(names)
+        answer = await self._settling.fetch_steered(self._steer, query, {**params, **self.about(row.holder)})
+        if not answer:
+            return None
+        done, seen = answer[0]
+        if done == "changed":
+            row.seen = seen
+        return cast(Done, done)
+
+    # -- settling -----------------------------------------------------------------------------------------------------
+
+    async def settle(
+        self,
+        holder: UUID,
+        rows: Sequence[ClaimedRow],
+        verdicts: Sequence[Any],
+        tx: AsyncConnection[Any] | None = None,
+        *,
+        touch: bool = True,
+    ) -> dict[str, Done]:
+        """Write what was decided, and enqueue what follows from it, together. A key that does not come back was lost.
+
+        In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
+        all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
+        """
+        asks, drafts = self._asks(rows, verdicts, touch=touch)
+        if tx is None and len(asks) == 1 and not drafts:
+            return dict(
+                await self._settling.fetch_steered(self._steer, asks[0][0], {**asks[0][1], **self.about(holder)})
+            )
+        if tx is not None:
+            return await self._settle(holder, asks, drafts, tx)
+        async with self._settling.transaction() as connection:
+            await connection.execute(self._steer)
+            return await self._settle(holder, asks, drafts, connection)
+
+    async def _settle(
+        self,
+        holder: UUID,
+        asks: Sequence[tuple[bytes, dict[str, Any]]],
+        drafts: Mapping[str, Sequence[Draft]],
+        connection: AsyncConnection[Any],
+    ) -> dict[str, Done]:
+        done: dict[str, Done] = {}
+        for query, params in asks:
+            done |= dict(await fetch(connection, query, {**params, **self.about(holder)}))
+        following = [draft for key, then in drafts.items() if done.get(key) == "changed" for draft in then]
+        if following:
+            await self.enqueue.together(following, connection)
+        return done
+
+    def about(self, holder: UUID) -> dict[str, Any]:
+        return {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "holder": holder,
+            "owner": self._owner,
+            "most_errors": MAX_ERRORS,
+        }
+
+    def _asks(
+        self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
+    ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
+        """One statement for each kind of verdict and set of columns."""
+        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
+        removals: list[ClaimedRow] = []
+        quiet: list[tuple[ClaimedRow, Quiet]] = []
+        drafts: dict[str, Sequence[Draft]] = {}
+        # By key, so that two statements over the same rows lock them in the same order.
+        for row, verdict in sorted(zip(rows, verdicts, strict=True), key=lambda pair: pair[0].key):
+            match verdict:
+                case Change(outcome=outcome) | BackOff(outcome=To() | Stay() as outcome):
+                    changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, verdict))
+                    drafts |= {row.key: outcome.then} if outcome.then else {}
+                case Remove(outcome):
+                    removals.append(row)
+                    drafts |= {row.key: outcome.then} if outcome.then else {}
+                case Written() | Rest() | BackOff() | SetAside() | GiveBack():
+                    quiet.append((row, verdict))
+        asks = [(self.made.change(columns), self._changes(columns, group)) for columns, group in changes.items()]
+        if removals:
+            asks.append((self.made.once("remove"), {**self._keys(removals), **self._seen(removals)}))
+        if quiet:
+            asks.append(self._quiet(quiet, touch=touch))
+        return asks, drafts
+
+    def _changes(
+        self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change | BackOff]]
+    ) -> dict[str, Any]:
+        rows = [row for row, _ in group]
+        outcomes = [verdict.outcome for _, verdict in group if verdict.outcome is not None]
+        told = [_told(row, verdict) if isinstance(verdict, BackOff) else None for row, verdict in group]
+        params = {
+            **self._keys(rows),
+            **self._seen(rows),
+            "state": [o.state if isinstance(o, To) else row.state for row, o in zip(rows, outcomes, strict=True)],
+            "rest_for": [_rest_for(verdict) for _, verdict in group],
+            "attempt": [each and each.attempt for each in told],
+            "error": [each and each.error for each in told],
+            "reason": [each and each.reason for each in told],
+        }
+        for n, name in enumerate(columns, 1):
+            column = self.found.columns.get(name)
+            if column is None:
+                raise ConfigError(f"table {self.found.spec} has no column {name!r} any more; its outcome sets it")
+            params[f"c{n}"] = [text_of(outcome.columns[name], column) for outcome in outcomes]
+        return params
+
+    def _keys(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
+        texts = zip(*(row.key_texts for row in rows), strict=True)
+        return {
+            "key": [row.key for row in rows],
+            "term": [row.term for row in rows],
+            **{f"k{n}": list(column) for n, column in enumerate(texts, 1)},
+        }
+
+    def _seen(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
+        working = self.composer.selection.claimed_as
+        return {"seen": [row.seen for row in rows], "seen_state": [working or row.state for row in rows]}
+
+    def _quiet(self, group: Sequence[tuple[ClaimedRow, Quiet]], *, touch: bool) -> tuple[bytes, dict[str, Any]]:
+        rows = [row for row, _ in group]
+        told = [_told(row, verdict) for row, verdict in group]
+        params = {
+            "state": [each.state for each in told],
+            "delay": [each.delay for each in told],
+            "attempt": [each.attempt for each in told],
+            "error": [each.error for each in told],
+            "reason": [each.reason for each in told],
+            "proposed": [each.proposed for each in told],
+            "ongoing": [each.ongoing for each in told],
+        }
+        if not (touch and self.composer.marks_rows):
+            names = {"key": "keys", "term": "terms", "state": "states", "delay": "delays", "attempt": "attempts"}
+            names |= {"error": "errors", "reason": "reasons", "proposed": "proposals", "ongoing": "ongoing"}
+            every = {**params, "key": [row.key for row in rows], "term": [row.term for row in rows]}
+            return self.statements["rows/rest"], {names[name]: value for name, value in every.items()}
+        was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
+        return self.made.once("put_back"), {**self._keys(rows), **self._seen(rows), **was, **params}
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    @property
+    def renewal_writes(self) -> bool:
+        """Whether a renewal writes to the user's row."""
+        return self.composer.marks_rows and self.found.spec.lease_columns is not None
+
+    def renewal(
+        self, holder: UUID, rows: Sequence[ClaimedRow], started: Sequence[bool] | None = None, *, touch: bool = True
+    ) -> tuple[bytes, dict[str, Any]]:
+        """The statement that extends these leases, for those who send it on a connection of their own.
+
+        `started`: whose handler has begun; if the process dies, these are suspect. Without `touch`, leases in the user's own
+        columns are not extended.
+        """
+        params = {**self.about(holder), "lease_for": self.reconciler.lease_for.total_seconds()}
+        params["started"] = list(started or [False] * len(rows))
+        if touch and self.renewal_writes:
+            return self.made.once("renew_both"), {**params, **self._keys(rows)}
+        keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
+        return self.statements["rows/renew"], {**params, **keys}
+
+    async def forget(self) -> int:
+        """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many."""
+        after, after_key = self._set_aside_until
+        params = {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "window": self._window(self.reconciler.batch),
+            "after": after,
+            "after_key": after_key,
+        }
+        ((gone, until, key),) = await self._claiming.fetch_steered(self._steer, self.made.once("forget"), params)
+        self._set_aside_until = (until, key or "")
+        return int(gone)
+
+    async def refund(self, rows: Sequence[ClaimedRow]) -> None:
+        """Give back attempts that were spent before it was known that the fault was not the rows'."""
+        keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
+        await self._settling.fetch(self.statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
+
+    async def next_due_in(self) -> float | None:
+        """Seconds until the next row that rests is due; None without one."""
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name}
+        ((seconds,),) = await self._claiming.fetch(self.statements["rows/next_due"], params)
+        return None if seconds is None else float(seconds)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
+        """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
+        seconds = None if late_by is None else late_by.total_seconds()
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
+        ((count,),) = await self._claiming.fetch_steered(self._steer, self.made.once("waiting"), params)
+        return int(count)
+
+    async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
+        """(key, state, due since, attempts, the row) of those there are for it now, in its order. Claims nothing."""
+        params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
+        made = self.made
+        rows = await self._claiming.fetch_steered(self._steer, made.once("listed"), params)
+        return [(*row[:4], dict(zip(made.columns, row[4:], strict=True))) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    state: str
+    delay: float = 0.0
+    attempt: int | None = None  # None: as it is
+    error: str | None = None
+    reason: str | None = None
+    proposed: str | None = None
+    ongoing: bool = (
+        True  # what the row was first claimed for is not over: the next attempt has the same idempotency key
+    )
+
+
+def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
+    match verdict:
+        case Rest(delay, succeeded, proposed):
+            attempt = 0 if succeeded else row.attempt - 1
+            return _Told(
+                "resting", delay.total_seconds(), attempt, proposed=_json_text(proposed), ongoing=not succeeded
+            )
+        case BackOff(delay, failure, spend):
+            attempt = row.attempt if spend else row.attempt - 1
+            return _Told("resting", delay.total_seconds(), attempt, failure.to_json(), failure.message)
+        case SetAside(reason, failure):
+            return _Told("quarantined", 0.0, row.attempt, failure.to_json(), reason)
+        case Written(rest_for=rest_for):
+            return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0, ongoing=False)
+        case GiveBack(begun):
+            if row.attempt <= 1 and not row.alone and not begun:
+                return _Told("gone")
+            return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep it is handed back in
+
+
+def check_readable(values: Mapping[str, Any]) -> None:
+    """Raise ValueError naming the column that Python cannot read."""
+    for name, value in values.items():
+        if isinstance(value, Unreadable):
+            raise ValueError(f"column {name!r} cannot be read: {value.error}") from value.error
+
+
+def _rest_for(verdict: Change | BackOff) -> float | None:
+    delay = verdict.delay if isinstance(verdict, BackOff) else verdict.rest_for
+    return None if delay is None else delay.total_seconds()
+
+
+def _json_text(text: str | None) -> str | None:
+    if text is None:
+        return None
+    return orjson.dumps(text).decode()
+
+
+def numbered(prefix: str, texts: Sequence[str]) -> dict[str, str]:
+    return {f"{prefix}{n}": text for n, text in enumerate(texts, 1)}

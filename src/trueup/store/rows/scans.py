@@ -1,0 +1,94 @@
+"""Scans over what is not a table: when they are due, and how far one has come. The database's clock decides.
+
+Everything that is written about a scan under way is written in a transaction fenced by its lease, so that a process that was
+stopped past its lease moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from trueup.clock import Clock
+from trueup.reconcile.progress import Point
+from trueup.store.db.load import Statements
+from trueup.store.db.own_connection import Rows, fetch
+from trueup.store.jobs import Database
+
+FIRST_PAUSE = timedelta(seconds=15)  # after a failure; then twice as long each time, up to the scan's interval
+FREE = 3  # times in a row that one whose process died is gone on with at once, though it got no further
+
+Fence = Callable[[AsyncConnection[Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Due in so many seconds; not positive when it is due. `held`: somebody has its lease."""
+
+    seconds: float
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Where to go on from (None: the beginning), and how often that was tried in a row without getting further, this time included."""
+
+    cursor: Any
+    items: int
+    failed: int
+    failures: int
+
+
+def lease_name(scan: str) -> str:
+    return f"scan:{scan}"
+
+
+class Scans:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def declare(self, name: str, every: timedelta, *, run_at_start: bool = True) -> None:
+        """May be called by every worker at every start."""
+        await self._run("declare", name, every=every, run_at_start=run_at_start)
+
+    async def due(self, name: str) -> Due | None:
+        """None when it was never declared."""
+        rows = await self._run("due", name, lease=lease_name(name))
+        return Due(*rows[0]) if rows else None
+
+    async def begin(self, name: str, every: timedelta, fence: Fence, *, anyway: bool = False) -> Began | None:
+        """None when it is not due. Raises LostLease, as everything here that is fenced does."""
+        rows = await self._run("begin", name, fence, every=every, free=FREE, anyway=anyway)
+        return Began(*rows[0]) if rows else None
+
+    async def save(self, name: str, point: Point, failures: int, fence: Fence) -> None:
+        await self._run("save", name, fence, failures=failures, **_stored(point))
+
+    async def fail(self, name: str, point: Point, failures: int, error: str, every: timedelta, fence: Fence) -> None:
+        await self._run("fail", name, fence, every=every, failures=failures, error=error, **_stored(point))
+
+    async def finish(self, name: str, point: Point, every: timedelta, fence: Fence) -> float:
+        """Returns how many milliseconds it took since it was begun for the first time."""
+        rows = await self._run("finish", name, fence, every=every, items=point.items, failed=point.failed)
+        return float(rows[0][0]) if rows else 0.0
+
+    async def _run(self, verb: str, name: str, fence: Fence | None = None, **params: Any) -> Rows:
+        if "every" in params:
+            params["every"] = params["every"].total_seconds()
+        params = {"name": name, "now": self._clock.now(), "first": FIRST_PAUSE.total_seconds(), **params}
+        statement = self._statements[f"scans/{verb}"]
+        if fence is None:
+            return await self._database.fetch(statement, params)
+        async with self._database.transaction() as connection:
+            await fence(connection)
+            return await fetch(connection, statement, params)
+
+
+def _stored(point: Point) -> dict[str, Any]:
+    return {"cursor": point.cursor, "items": point.items, "failed": point.failed}

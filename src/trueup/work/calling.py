@@ -1,0 +1,107 @@
+"""Calls users' functions, for jobs, rows and scans alike: on the loop, in a thread, or on an executor, within their time.
+
+Whatever a function raises is how it ended, `BaseException`s of its own included; `is_own_ending` names the two exceptions to
+that. Cancelling a coroutine is a request. A thread, or a call in another process, cannot be cancelled at all: it is left behind
+after a timeout, and waited for when `patient` says so, because its work must not be handed on while it still goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from trueup.clock import deadline, elapsed
+from trueup.events import Events
+from trueup.jobs.definition import Job
+from trueup.jobs.outcome import JobTimeout
+from trueup.work.executors.pools import Pools
+from trueup.work.threads import Threads
+
+T = TypeVar("T")
+Patient = Callable[[], bool]
+
+
+def never() -> bool:
+    return False
+
+
+class Caller:
+    """One per worker or reconciler. `close` ends its idle threads and the executors it made."""
+
+    def __init__(self, events: Events) -> None:
+        self._threads = Threads()
+        self.pools = Pools(events)
+
+    @property
+    def threads_busy(self) -> int:
+        """Threads inside a function, those left behind included."""
+        return self._threads.busy
+
+    async def call(
+        self, function: Callable[[], Any], *, is_async: bool, timeout: timedelta | None, patient: Patient = never
+    ) -> Any:
+        """Its result. Raises JobTimeout, or what the function raises."""
+        if timeout is None:
+            return await self._call(function, is_async, None, patient)
+        token = deadline.set(elapsed() + timeout.total_seconds())
+        try:
+            return await self._call(function, is_async, timeout, patient)
+        finally:
+            deadline.reset(token)
+
+    async def _call(
+        self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
+    ) -> Any:
+        if is_async:
+            return await (function() if timeout is None else within(timeout, function()))
+        thread = self._threads.run(partial(copy_context().run, function))
+        return await within(timeout, outlasting(thread, patient))
+
+    async def call_elsewhere(
+        self, job: Job[Any, Any], args: list[Any], kwargs: dict[str, Any], patient: Patient = never
+    ) -> Any:
+        """The same on the job's executor. Waiting for a place there costs none of its time."""
+        pool = self.pools.of(job)
+        return await pool.run(job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
+
+    def close(self) -> None:
+        self._threads.close()
+        self.pools.close()
+
+
+async def within(timeout: timedelta | None, call: Awaitable[T]) -> T:
+    """Raises JobTimeout when it takes longer. A TimeoutError of the function's own stays what it is."""
+    if timeout is None:
+        return await call
+    scope = asyncio.timeout(timeout.total_seconds())
+    try:
+        async with scope:
+            return await call
+    except TimeoutError:
+        if scope.expired():
+            raise JobTimeout(timeout) from None
+        raise
+
+
+async def outlasting(call: asyncio.Future[T], patient: Patient) -> T:
+    """Wait for what cannot be cancelled; on through a cancellation, if `patient` then says so."""
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        if call.cancelled() or not patient():
+            call.cancel()  # nobody looks at its result
+            raise
+    return await call
+
+
+def is_own_ending(error: BaseException, *, cancelled_by_us: bool) -> bool:
+    """Whether this is how the function ended: not Ctrl-C, and not a cancellation that we asked for."""
+    if isinstance(error, asyncio.CancelledError):
+        if not error.args:
+            error.args = ("the handler's task was cancelled from inside the handler",)
+        return not cancelled_by_us
+    return not isinstance(error, KeyboardInterrupt)

@@ -1,0 +1,203 @@
+"""Keeps what the code declares in the database: the lanes of kinds with limits, the schedules, and a record of both.
+
+It declares when a life begins, and looks every few seconds whether all of it is still there: rows may be gone or old after a
+restore, a promotion of a standby that lagged behind, or because another release changed them. What is missing or retired is
+declared again. Where two releases declare one schedule differently, the row follows the living worker that started last.
+
+It also looks at what no living worker declares. Such a schedule is retired after `retire_after`, with a warning, and only if
+workers of the same service have been running all that time without it: a service that is down keeps its schedules. Kinds that
+wait although no living worker runs them are named in a warning. The database is the authority on who is alive; while it is
+away nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import psycopg
+
+from trueup.clock import elapsed
+from trueup.events import Events, JobsUnserved, ScheduleChanged, ScheduleRefused, ScheduleRetired, ScheduleUndeclared
+from trueup.jobs.limits import LANE_PREFIX
+from trueup.jobs.registry import Registry
+from trueup.store.db.connect import is_away
+from trueup.store.declarations import Declaration, Declarations, DeclaredRow
+from trueup.store.jobs import Jobs
+from trueup.store.lanes import Lanes
+from trueup.store.schedules import Entry, Schedules
+from trueup.store.views import Views
+from trueup.texts import describe
+from trueup.work.service import Service, jittered
+
+LOOK_EVERY = 15.0  # seconds: how long a lost row, or a lane that no worker serves any more, stays unnoticed
+SURVEY_EVERY = 60.0  # seconds between looks at what no worker declares or runs
+MIN_PAUSE = 1.0  # seconds between two looks for jobs in a lane that is not served, however many are announced
+REMIND_AFTER = 3600.0  # seconds until a warning about something that has not changed is repeated
+
+
+class Reminders:
+    """Which warnings were given, so that each comes once an hour, and again when what it was about has come back."""
+
+    def __init__(self) -> None:
+        self._given: dict[object, float] = {}
+
+    def due(self, about: Iterable[object]) -> set[object]:
+        """Of everything there is to warn about now, what should be said."""
+        now, found = elapsed(), set(about)
+        self._given = {each: at for each, at in self._given.items() if each in found}
+        due = {each for each in found if now >= self._given.get(each, 0.0)}
+        self._given |= dict.fromkeys(due, now + REMIND_AFTER)
+        return due
+
+
+class Declarer(Service):
+    name = "declarer"
+
+    def __init__(
+        self,
+        declarations: Declarations,
+        schedules: Schedules,
+        jobs: Jobs,
+        lanes: Lanes,
+        views: Views,
+        registry: Registry,
+        events: Events,
+        *,
+        entries: Sequence[Entry],
+        declaration: Callable[[], Declaration],
+        lanes_of_rows: Sequence[str],
+    ) -> None:
+        super().__init__(events)
+        self._declarations = declarations
+        self._schedules = schedules
+        self._jobs = jobs
+        self._lanes = lanes
+        self._views = views
+        self._registry = registry
+        self._entries = {entry.name: entry for entry in entries}
+        self._declaration = declaration
+        self._lanes_of_rows = lanes_of_rows
+        self._digest = ""
+        self._started_at: datetime | None = None  # by the database's clock
+        self._versions: dict[str, int] = {}  # of the rows that say what this code declares
+        self._look_at = self._survey_at = self._adopted_at = 0.0
+        self._undeclared, self._unserved = Reminders(), Reminders()
+
+    # -- declaring ----------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> str:
+        """Declare everything, before a life begins. Returns the digest of it, for the worker's row."""
+        declaration = self._declaration()
+        self._digest = declaration.digest
+        self._versions.clear()
+        self._started_at = await self._declarations.declare(declaration, self._started_at)
+        lanes = [*self._wanted_lanes()]
+        if lanes:
+            await self._lanes.register(lanes)
+        await self._adopt()
+        await self._put_schedules(await self._declarations.rows(self._digest))
+        self._look_at = elapsed() + jittered(LOOK_EVERY)
+        self._survey_at = elapsed() + jittered(SURVEY_EVERY)
+        return self._digest
+
+    def _wanted_lanes(self) -> Iterable[str]:
+        yield from (job.lane for job in self._registry if job.controls.any)
+        yield from self._lanes_of_rows
+
+    async def _put_schedules(self, rows: Sequence[DeclaredRow]) -> None:
+        """Store what is missing or retired, and what differs if it is ours to say."""
+        for row in rows:
+            lost = row.version is None or row.state == "retired"
+            if not lost and (not row.ours or row.version == self._versions.get(row.name)):
+                continue
+            entry = self._entries[row.name]
+            try:
+                version = await self._schedules.put_version(entry, resume_within=self._declarations.retire_after)
+            except psycopg.Error as error:
+                self._refused(row.name, error)
+                continue
+            if version is not None:
+                self.events.emit(ScheduleChanged(row.name, "declared"))
+            if row.ours:
+                self._versions[row.name] = version or row.version or 0
+
+    def _refused(self, name: str, error: psycopg.Error) -> None:
+        """One that the database refuses keeps no other from being declared; the next look tries it again. Raises what is not its own."""
+        if is_away(error):
+            raise error
+        self.events.emit(ScheduleRefused(name, describe(error), 1, LOOK_EVERY))
+
+    async def _adopt(self) -> None:
+        """Move jobs out of lanes that no worker serves, until there are none."""
+        plain = [f"{LANE_PREFIX}{job.kind}" for job in self._registry if not job.controls.any]
+        while plain and await self._jobs.adopt(plain):
+            pass
+        self._adopted_at = elapsed()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def hear(self, lane: str) -> None:
+        """A job was announced in this lane: if it is that of a kind which has none here, see whether anybody serves it."""
+        job = self._registry.get(lane.removeprefix(LANE_PREFIX))
+        if job is not None and not job.controls.any:
+            self.wake()
+
+    def hurry(self) -> None:
+        """Look now: somebody has changed a schedule."""
+        self._look_at = 0.0
+        self.wake()
+
+    async def run_once(self) -> float:
+        soonest = self._adopted_at + MIN_PAUSE - elapsed()
+        if soonest > 0:
+            return soonest
+        await self._adopt()
+        if elapsed() >= self._look_at:
+            await self.look()
+        if elapsed() >= self._survey_at:
+            await self.survey()
+        return max(0.0, min(self._look_at, self._survey_at) - elapsed())
+
+    async def look(self) -> None:
+        """Whether everything that the code declares is there; what is not is declared again."""
+        if not self._digest:
+            return  # no life has begun
+        found = await self._declarations.look(self._digest, self._wanted_lanes(), LOOK_EVERY)
+        if found is None:
+            await self.begin()
+        elif found != (len(self._versions), sum(self._versions.values())) or len(self._versions) < len(self._entries):
+            await self._put_schedules(await self._declarations.rows(self._digest))
+        self._look_at = elapsed() + jittered(LOOK_EVERY)
+
+    async def survey(self) -> None:
+        """What no living worker declares or runs: retire it when its time has come, and say so."""
+        await self._survey_schedules()
+        await self._survey_kinds()
+        await self._declarations.forget()
+        self._survey_at = elapsed() + jittered(SURVEY_EVERY)
+
+    async def _survey_schedules(self) -> None:
+        found = {each.name: each for each in await self._declarations.undeclared()}
+        for each in [each for each in found.values() if each.may_be_retired]:
+            try:
+                retired = await self._schedules.retire_undeclared(each.name, self._declarations.retire_after)
+            except psycopg.Error as error:
+                self._refused(each.name, error)
+                continue
+            if retired:
+                del found[each.name]
+                self.events.emit(ScheduleRetired(each.name, each.queue, _written(each.declared_at)))
+        for name in sorted(map(str, self._undeclared.due(found))):
+            self.events.emit(ScheduleUndeclared(name, found[name].queue, _written(found[name].declared_at)))
+
+    async def _survey_kinds(self) -> None:
+        found = {(each["queue"], each["kind"]): each for each in await self._views.unserved()}
+        due = self._unserved.due(found)
+        for key, each in found.items():
+            if key in due:
+                self.events.emit(JobsUnserved(each["kind"], each["queue"], each["waiting"], round(each["oldest_s"], 3)))
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,201 @@
+"""Executors as a worker uses them: how many calls fit, and what happens when one of their processes dies.
+
+A call waits here, not inside the executor, for a place, so that its timeout runs while it runs. A call that outlived its timeout
+keeps its place until it really ends.
+
+When a process of a pool dies, every call inside fails alike, and nothing says whose fault it was. The pool is made anew by its
+factory, and each of those calls runs once more, alone. One that breaks the pool again is the culprit, and fails; the others lose
+no attempt. Without a factory the pool cannot be replaced: its jobs are postponed, and an event says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from trueup.events import Events, ExecutorBroken
+from trueup.jobs.definition import ExecutorSource, Job
+from trueup.jobs.failure import describe
+from trueup.jobs.outcome import Snooze
+from trueup.work.executors.remote import opened, submit
+
+UNREPLACEABLE_PAUSE = timedelta(seconds=30)  # until a job tries a broken executor again that we cannot replace
+
+Wait = Callable[["asyncio.Future[Any]"], Awaitable[Any]]
+
+
+class ChildDied(Exception):
+    """The process that ran the handler died: killed, out of memory, or ended by the handler itself."""
+
+
+class Pools:
+    """The executors of one worker, each shared by the jobs that name it."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._pools: dict[int, Pool] = {}
+
+    def of(self, job: Job[Any, Any]) -> Pool:
+        assert job.executor is not None
+        pool = self._pools.get(id(job.executor))
+        if pool is None:
+            pool = self._pools[id(job.executor)] = Pool(job.executor, self._events)
+        return pool
+
+    def close(self) -> None:
+        """End the executors that were made here, with their processes."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def end_all(self) -> None:
+        """Also end those that were passed in: for a process that is about to exit, and would wait for them."""
+        self.close()
+        for pool in self._pools.values():
+            pool.end()
+
+
+class Pool:
+    def __init__(self, source: ExecutorSource, events: Events) -> None:
+        self._source = source
+        self._owned = not isinstance(source, Executor)
+        self._executor: Executor | None = source if isinstance(source, Executor) else None
+        self._events = events
+        self._changed = asyncio.Event()
+        self._waited_for: set[Future[Any]] = set()
+        self._inside: set[Future[Any]] = set()
+        self._left_behind: set[Future[Any]] = set()
+        self._closed = False
+        self._suspects = 0  # calls that wait to run alone, or do
+        self._alone = False
+
+    async def run(self, job: Job[Any, Any], args: list[Any], kwargs: dict[str, Any], wait: Wait) -> Any:
+        """Raises what the function raises, ChildDied when it ends its process, or Snooze when there is no executor for it."""
+        try:
+            return await self._run(job, args, kwargs, wait, alone=False)
+        except _Shared:
+            return await self._run(job, args, kwargs, wait, alone=True)
+
+    async def _run(
+        self, job: Job[Any, Any], args: list[Any], kwargs: dict[str, Any], wait: Wait, *, alone: bool
+    ) -> Any:
+        await self._enter(alone)
+        try:
+            executor = self._made()
+            try:
+                future = submit(executor, job, args, kwargs)
+            except BrokenExecutor as error:  # it broke before this call: nothing of it has run
+                raise self._broke(job, executor, error, culprit=False, again=not alone) from None
+            return await self._ended(job, executor, future, wait)
+        finally:
+            self._leave(alone)
+
+    async def _ended(self, job: Job[Any, Any], executor: Executor, future: Future[Any], wait: Wait) -> Any:
+        self._inside.add(future)
+        self._waited_for.add(future)
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda done: _in_loop(loop, self._over, done))
+        try:
+            return opened(await wait(asyncio.wrap_future(future)))
+        except BrokenExecutor as error:
+            alone = self._waited_for == {future} and not self._left_behind
+            raise self._broke(job, executor, error, culprit=alone, again=not alone) from None
+        finally:
+            self._waited_for.discard(future)
+            if not future.done():
+                self._left_behind.add(future)
+
+    def _over(self, future: Future[Any]) -> None:
+        self._inside.discard(future)
+        self._left_behind.discard(future)
+        self._changed.set()
+
+    # -- places ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def places(self) -> int | None:
+        """How many calls run at once; None when the executor does not say."""
+        places = getattr(self._made(), "_max_workers", None)
+        return places if isinstance(places, int) else None
+
+    async def _enter(self, alone: bool) -> None:
+        self._suspects += alone
+        try:
+            while not self._free(alone):
+                self._changed.clear()
+                await self._changed.wait()
+            self._alone = alone
+        except BaseException:
+            self._suspects -= alone
+            raise
+
+    def _free(self, alone: bool) -> bool:
+        if self._alone:
+            return False
+        if alone:
+            return len(self._inside) == len(self._left_behind)
+        places = self.places
+        if places is not None and len(self._left_behind) >= places and self._owned:
+            self._replace()  # every place is taken by a call that nobody waits for
+        return not self._suspects and (places is None or len(self._inside) < places)
+
+    def _leave(self, alone: bool) -> None:
+        if alone:
+            self._suspects -= 1
+            self._alone = False
+        self._changed.set()
+
+    # -- broken executors -----------------------------------------------------------------------------------------------
+
+    def _broke(
+        self, job: Job[Any, Any], executor: Executor, error: BrokenExecutor, *, culprit: bool, again: bool
+    ) -> BaseException:
+        """What the call is to end with. The first of those inside tells of it and has the pool made anew."""
+        if self._closed:
+            return asyncio.CancelledError()  # we ended it ourselves
+        if executor is self._executor:
+            self._events.emit(ExecutorBroken(job.kind, describe(error), self._owned))
+            if self._owned:
+                self._replace()
+        if self._owned and culprit:
+            return ChildDied("the process that ran it died; it was killed, ran out of memory, or ended itself")
+        return _Shared() if self._owned and again else Snooze(UNREPLACEABLE_PAUSE)
+
+    def _replace(self) -> None:
+        """The next call makes a new one."""
+        self.end()
+        self._executor = None
+        self._inside.clear()
+        self._left_behind.clear()
+
+    def _made(self) -> Executor:
+        if self._executor is None:
+            assert not isinstance(self._source, Executor)
+            self._executor = self._source()
+        return self._executor
+
+    def close(self) -> None:
+        self._closed = True
+        if self._owned:
+            self.end()
+
+    def end(self) -> None:
+        if self._executor is None:
+            return
+        processes = list((getattr(self._executor, "_processes", None) or {}).values())
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            with suppress(Exception):  # it has ended already
+                process.kill()
+
+
+class _Shared(Exception):
+    """The pool broke with several calls inside."""
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(function, *args)

@@ -1,0 +1,409 @@
+"""Keeps the hand full: claims from the queues, and through the lanes of kinds that have limits.
+
+It claims only from lanes it knows to be waiting: because one statement that looks at all of them said so, because a
+notification did, or because the last claim left something there. So neither queues without jobs nor kinds at their limit
+cost anything.
+
+How far ahead it claims follows the pace: short jobs are fetched hundreds at a time, long ones only as there is room to run
+them, so that no worker hoards what another could start. When the pace drops, what was fetched for the old one goes back.
+Lanes are claimed only as far as jobs can start at once, because a job that waits in hand counts against its lane's limits.
+
+It sleeps until it is woken (a notification, room in the hand, a retry that has become due) or until the next look; looking
+alone is enough, the rest only makes it quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.events import Events, JobsClaimed
+from trueup.jobs.definition import Job
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.registry import Registry
+from trueup.store.jobs import MAX_CLAIM_BYTES, Jobs
+from trueup.store.lanes import LaneClaim, Lanes
+from trueup.work.jobs.finisher import Finisher
+from trueup.work.jobs.hand import Hand
+from trueup.work.jobs.places import Places
+from trueup.work.jobs.runner import Runner
+from trueup.work.registration import Registration
+from trueup.work.service import Service, jittered
+
+AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
+HOLD_FOR = 1.0  # seconds of work; with more than that in hand, what exceeds the need goes back
+CHECK_HAND_EVERY = 0.25  # seconds, while jobs wait in hand
+RECOVER_AT_ONCE = 50  # jobs, with their arguments, in one answer
+RECOVER_EVERY = 60.0  # seconds between looks for jobs that are ours without our knowing; after a failed claim, at once
+MIN_LANE_PAUSE = (
+    0.25  # seconds until a lane is asked again whose due jobs could not be claimed; then twice as long each time
+)
+MIN_BUSY_PAUSE = 0.02  # the same when another worker was claiming, or when there are keys that were not looked at
+TELL_EVERY = 0.25  # seconds between notifications that a lane has room which this worker cannot use
+LOOK_AGAIN_AFTER = 0.05  # seconds between looks because of notifications for a lane at its limit
+PACE_MEMORY = 0.5  # weight of the latest measurement when it is the higher one
+PACE_FALLS_IN = 0.2  # seconds in which half of a pace that is no longer kept is forgotten
+
+
+def ahead(pace: float, most: int) -> int:
+    """How many jobs to have in hand beyond those that run, at this many jobs a second."""
+    wanted = int(pace * AHEAD_FOR)
+    return min(most, wanted) if wanted > 1 else 0
+
+
+class Pace:
+    """Jobs per second, as a moving average over the claims."""
+
+    def __init__(self) -> None:
+        self.per_second = 0.0
+        self._at = elapsed()
+        self._count = 0
+
+    def measure(self, count: int) -> None:
+        now = elapsed()
+        passed = now - self._at
+        if passed < 0.002:  # too short to mean anything
+            return
+        latest = (count - self._count) / passed
+        falls = 1 - 0.5 ** (passed / PACE_FALLS_IN)
+        weight = PACE_MEMORY if latest > self.per_second else falls
+        self.per_second += weight * (latest - self.per_second)
+        self._at, self._count = now, count
+
+
+class Rests:
+    """Lanes that are not to be asked for a while, each twice as long as the last time."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._until: dict[str, float] = {}
+        self._pause: dict[str, float] = {}
+
+    def rest(self, lane: str, shortest: float) -> None:
+        """Twice as long as the last time, at least this long."""
+        pause = self._pause[lane] = min(max(2 * self._pause.get(lane, 0.0), shortest), max(self._longest, shortest))
+        self._until[lane] = elapsed() + jittered(pause)
+
+    def wait(self, lane: str, seconds: float) -> None:
+        """For exactly so long: something becomes possible then."""
+        self._until[lane] = elapsed() + seconds
+
+    def end(self, lane: str) -> None:
+        self._until.pop(lane, None)
+        self._pause.pop(lane, None)
+
+    def backing_off(self, lane: str) -> bool:
+        """Whether it has due jobs that could not be claimed the last time."""
+        return lane in self._pause
+
+    def over(self) -> list[str]:
+        """The lanes that have rested long enough."""
+        now = elapsed()
+        over = [lane for lane, until in self._until.items() if until <= now]
+        for lane in over:
+            del self._until[lane]
+        return over
+
+    def next_in(self) -> float:
+        return max(min(self._until.values(), default=math.inf) - elapsed(), 0.0)
+
+
+class Claimer(Service):
+    name = "claimer"
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        lanes: Lanes,
+        registry: Registry,
+        hand: Hand,
+        executor: Runner,
+        finisher: Finisher,
+        events: Events,
+        registration: Callable[[], Registration],
+        *,
+        prefetch: int,
+        poll_every: timedelta,
+        poll_without_listen: timedelta,
+    ) -> None:
+        super().__init__(events)
+        self._jobs = jobs
+        self._lanes = lanes
+        self._registry = registry
+        self._hand = hand
+        self._executor = executor
+        self._finisher = finisher
+        self._registration = registration
+        self._prefetch = prefetch
+        self._poll_every = poll_every.total_seconds()
+        self._poll_without_listen = poll_without_listen.total_seconds()
+        self._places = Places(registry, hand, executor.caller.pools)
+        self._pace = Pace()
+        self._ahead = 0
+        self._waiting: dict[str, None] = {}  # lanes known to have jobs that can be claimed; those asked last come last
+        self._kinds: dict[
+            str, None
+        ] = {}  # those claimed last come first, because the server looks them up in this order
+        self._limited: dict[str, Job[Any, Any]] = {}
+        self._heard: set[str] = set()
+        self._rests = Rests(self._poll_every)
+        self._full: set[str] = set()  # lanes that were at their limit when last asked or looked at
+        self._freed: set[str] = set()  # lanes of which a job ended here
+        self._told_at: dict[str, float] = {}
+        self._look_at = 0.0  # at all lanes, whatever was heard of meanwhile
+        self._looked_at = 0.0
+        self._lanes_first = False
+        self._recover_at = elapsed() + RECOVER_EVERY
+        self._starter: asyncio.TimerHandle | None = None
+        self.listening = False
+
+    def wake(self) -> None:
+        """Something may have become due, in whatever lane: look now."""
+        self._look_at = 0.0
+        super().wake()
+
+    def wake_after(self, delay: timedelta) -> None:
+        """Something becomes due in a while."""
+        seconds = delay.total_seconds()
+        if seconds < self._poll_every:  # beyond that, polling is soon enough
+            asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
+
+    def hear(self, lane: str, delay: timedelta) -> None:
+        """A lane has work, now or in a while."""
+        if delay > timedelta():
+            self.wake_after(delay)
+        else:
+            self._heard.add(lane)
+            self._wake.set()
+
+    def freed(self, lanes: set[str]) -> None:
+        """Jobs of these lanes have ended here, so there may be room for others."""
+        self._freed |= lanes
+        self._wake.set()
+
+    def room(self) -> None:
+        """A runner looked for a job, and little or nothing is left in hand."""
+        if self._waiting:
+            self._wake.set()
+
+    @property
+    def low_water(self) -> int:
+        """With this few jobs waiting in hand it is time to claim again."""
+        return self._ahead // 2
+
+    async def run_once(self) -> float:
+        registration = self._registration()
+        if not registration.trusted:
+            return self._poll_without_listen
+        self._pace.measure(self._executor.ended)
+        self._ahead = ahead(self._pace.per_second, self._prefetch)
+        self._give_back()
+        if elapsed() >= self._recover_at:
+            await self._recover(registration)
+        self._recover_at, planned = 0.0, self._recover_at  # until all claims below have been answered
+        await self._find_waiting()
+        self._lanes_first = not self._lanes_first  # neither may take every free runner from the other
+        if self._lanes_first:
+            await self._claim_lanes(registration)
+        await self._claim_queues(registration)
+        if not self._lanes_first:
+            await self._claim_lanes(registration)
+        self._recover_at = planned
+        if self._hand.waiting <= self.low_water and self._claimable():
+            return 0.0
+        held = CHECK_HAND_EVERY if self._hand.waiting else math.inf
+        return min(max(self._look_at - elapsed(), 0.0), self._rests.next_in(), held)
+
+    async def _recover(self, registration: Registration) -> None:
+        """Take what is ours without our knowing: the reply to a claim was lost, and nobody else may touch those jobs.
+
+        What we know of is noted before the database is asked: what ends meanwhile is then known, not found.
+        """
+        known = self._hand.knows() | self._finisher.knows()
+        unknown = [
+            job_id for job_id, term in await self._jobs.held_terms(registration.holder) if (job_id, term) not in known
+        ]
+        for start in range(0, len(unknown), RECOVER_AT_ONCE):
+            self._take(
+                registration,
+                await self._jobs.held(registration.holder, unknown[start : start + RECOVER_AT_ONCE]),
+                elapsed(),
+            )
+        self._recover_at = elapsed() + RECOVER_EVERY
+
+    def _give_back(self) -> None:
+        """What this worker cannot start soon, others may: jobs fetched for a quicker pace, and those that missed their moment."""
+        pace = self._pace.per_second
+        surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > max(pace * HOLD_FOR, 1) else []
+        if given := [*surplus, *self._hand.late()]:
+            self._finisher.put_unstarted(given)
+
+    def _controlled(self) -> dict[str, Job[Any, Any]]:
+        """The lanes of kinds with limits that this worker serves."""
+        if len(self._registry) != len(self._kinds):  # kinds are only ever added
+            self._kinds = dict.fromkeys(job.kind for job in self._registry)
+            queues = self._hand.queues
+            self._limited = {job.lane: job for job in self._registry if job.controls.any and job.queue in queues}
+        return self._limited
+
+    async def _find_waiting(self) -> None:
+        """Add the lanes that were heard of and those that have rested; when it is time, look at all of them.
+
+        The look is one cheap statement that writes nothing, so it is what an idle worker costs. What is heard of one lane, again
+        and again, must not put it off: the others may have jobs that became due without a notification.
+        """
+        controlled = self._controlled()
+        served = self._hand.queues.keys() | controlled.keys()
+        heard, self._heard = self._heard & served, set()
+        for lane in heard - self._full:
+            self._rests.end(lane)
+            self._waiting.setdefault(lane)
+        if heard & self._full:  # whether that was room or one more job, the look knows
+            self._look_at = min(self._look_at, self._looked_at + LOOK_AGAIN_AFTER)
+        self._waiting.update((lane, None) for lane in self._rests.over() if lane in served)
+        await self._use_room(controlled)
+        if elapsed() >= self._look_at:
+            await self._look(controlled)
+
+    async def _use_room(self, controlled: dict[str, Job[Any, Any]]) -> None:
+        """Jobs of some lanes have ended here: those that had to wait for it are claimed next, here or by others."""
+        freed, self._freed = self._freed & controlled.keys(), set()
+        for lane in freed:
+            if lane in self._full or self._rests.backing_off(lane):
+                self._full.discard(lane)
+                self._rests.end(lane)
+                self._waiting.setdefault(lane)
+            if lane in self._waiting and self._lane_room(controlled[lane].queue) <= 0:
+                await self._tell(lane)
+
+    async def _look(self, controlled: dict[str, Job[Any, Any]]) -> None:
+        lanes = {**dict.fromkeys(self._hand.queues), **{lane: job.controls for lane, job in controlled.items()}}
+        found = await self._lanes.waiting(lanes)
+        pause = jittered(self._poll_every if self.listening else self._poll_without_listen)
+        self._looked_at = elapsed()
+        self._look_at = self._looked_at + pause
+        self._full = {lane for lane, seconds in found.items() if seconds is None}
+        for lane, seconds in found.items():
+            if seconds is not None and 0 < seconds < pause:
+                self._rests.wait(lane, seconds + 0.001)
+        due = {lane for lane, seconds in found.items() if seconds == 0 and not self._rests.backing_off(lane)}
+        self._waiting = dict.fromkeys([*(lane for lane in self._waiting if lane in due), *due])
+
+    async def _tell(self, lane: str) -> None:
+        """Let others use the room that a job which ended here has left, when this worker has none."""
+        now = elapsed()
+        if now >= self._told_at.get(lane, 0.0) + TELL_EVERY:
+            self._told_at[lane] = now
+            await self._lanes.tell(lane)
+
+    def _room(self) -> dict[str, int]:
+        # What has ended and is not yet written counts as in hand: a database that cannot keep up slows us down, not fills us up.
+        queues = [lane for lane in self._waiting if lane in self._hand.queues]
+        return self._hand.room(self._ahead - self._finisher.pending, queues)
+
+    def _lane_room(self, queue: str) -> int:
+        return self._hand.lane_room(queue, self._ahead - self._finisher.pending)
+
+    def _claimable(self) -> bool:
+        """Whether there is room for jobs of a lane that is waiting."""
+        if not self._waiting:
+            return False
+        controlled = self._controlled()
+        return bool(self._room()) or any(
+            lane in controlled and self._places.free(controlled[lane].kind, self._lane_room(controlled[lane].queue)) > 0
+            for lane in self._waiting
+        )
+
+    def _asked(self, lane: str, *, more: bool) -> None:
+        """Those that have more come after the others."""
+        self._waiting.pop(lane, None)
+        if more:
+            self._waiting[lane] = None
+
+    async def _claim_queues(self, registration: Registration) -> None:
+        for queue, most in self._room().items():
+            if faults.ARMED:
+                faults.hit("before_claim")
+            sent = elapsed()
+            kinds = (
+                [kind for kind in self._kinds if kind not in full]
+                if (full := self._places.full())
+                else list(self._kinds)
+            )
+            jobs = await self._jobs.claim(registration.holder, queue, self._places.bounded(most), kinds, self._bytes())
+            if faults.ARMED and jobs:
+                faults.hit("after_claim")
+            self._asked(queue, more=jobs.more)
+            self._kinds = {**dict.fromkeys({job.kind for job in jobs}), **self._kinds}
+            if surplus := self._places.surplus(jobs):
+                self._finisher.put_unstarted(surplus)
+                given = {job.id for job in surplus}
+                self._take(registration, [job for job in jobs if job.id not in given], sent)
+            else:
+                self._take(registration, jobs, sent)
+
+    async def _claim_lanes(self, registration: Registration) -> None:
+        controlled = self._controlled()
+        for lane in [lane for lane in self._waiting if lane in controlled]:
+            job = controlled[lane]
+            free = self._places.free(job.kind, self._lane_room(job.queue))
+            if free <= 0:
+                continue
+            sent = elapsed()
+            claim = await self._lanes.claim(registration.holder, lane, job.controls, free, self._bytes())
+            self._asked(lane, more=claim.more)
+            self._note(lane, claim)
+            if job.controls.rate is None:
+                self._take(registration, [claimed for claimed, _ in claim.jobs], sent, first=True)
+            else:
+                for claimed, wait in claim.jobs:
+                    self._hand.expect(claimed, claim.granted_at + wait.total_seconds(), job.controls.rate)
+                self._start_paced()
+                self._report(registration, len(claim.jobs), sent)
+
+    def _note(self, lane: str, claim: LaneClaim) -> None:
+        """When to ask this lane again."""
+        if claim.jobs or claim.full:
+            self._rests.end(lane)
+        if claim.full:
+            self._full.add(lane)
+        elif claim.ask_again_after is not None:
+            self._rests.wait(lane, max(claim.ask_again_after.total_seconds(), 0.001))
+        elif claim.busy or claim.unseen:
+            self._rests.rest(lane, MIN_BUSY_PAUSE)
+        elif not claim.jobs:
+            self._rests.rest(lane, MIN_LANE_PAUSE)
+
+    def _start_paced(self) -> None:
+        """Rouse a runner for each job whose moment has come, and come back for the next one."""
+        if self._starter is not None:
+            self._starter.cancel()
+            self._starter = None
+        if self._hand.closed:
+            return
+        if self._hand.paced.any_late():
+            self._wake.set()  # they go back
+        self._executor.rouse(self._hand.paced.ready())
+        seconds = self._hand.paced.next_in()
+        if seconds is not None:
+            self._starter = asyncio.get_running_loop().call_later(max(seconds, 0.001), self._start_paced)
+
+    def _bytes(self) -> int:
+        """How much may be claimed: of arguments, in bytes."""
+        return max(MAX_CLAIM_BYTES - self._hand.waiting_bytes, 1)
+
+    def _take(self, registration: Registration, jobs: list[ClaimedJob], sent: float, *, first: bool = False) -> None:
+        if not jobs:
+            return
+        self._hand.put(jobs, first=first)
+        self._executor.rouse(len(jobs))
+        self._report(registration, len(jobs), sent)
+
+    def _report(self, registration: Registration, claimed: int, sent: float) -> None:
+        if claimed and self.events.wants(JobsClaimed):
+            self.events.emit(JobsClaimed(str(registration.holder), claimed, round((elapsed() - sent) * 1000, 3)))

@@ -1,0 +1,176 @@
+"""A schedule's function under a lease: while another instance has it, a run does not take place.
+
+The lease is held for a little less than the time to the next tick at most, but renewed in short steps, so that a holder
+that died blocks the others for a minute and not for a day.
+
+When whoever keeps the lease cannot be asked, nobody runs, and nothing is given up either: the run waits until it can be.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
+from trueup.events import Events, RunHandledElsewhere, RunPostponed
+from trueup.jobs.definition import checked_name
+from trueup.jobs.outcome import RunSkipped, Snooze
+from trueup.jobs.tick import Tick
+from trueup.leases.length import MIN_LEASE, longest_hold
+from trueup.schedules.spec import Spec
+from trueup.work.leases.hold import Lease, LeaseRequest
+from trueup.work.leases.lease import LeaseContext
+
+Backend: TypeAlias = Literal["postgres", "advisory", "redis"]
+
+STEP = timedelta(seconds=60)  # what is renewed at a time, and how long a dead holder is waited for
+ASK_AGAIN = timedelta(seconds=5)  # when whoever keeps the lease could not be asked
+ELSEWHERE = "another instance is handling it"
+
+
+@dataclass(frozen=True, slots=True)
+class RunLease:
+    """Which lease the runs of a schedule take. `most`: the longest one may be held; None: by the time to the next tick."""
+
+    backend: Backend
+    most: timedelta | None = None
+    key: int | str | None = None
+    step: timedelta = STEP
+
+    @classmethod
+    def of(
+        cls, lease: Backend | None, ttl: Duration | None, key: int | str | None, step: Duration | None
+    ) -> RunLease | None:
+        """From what people write."""
+        if lease is None:
+            if ttl is not None or key is not None or step is not None:
+                raise ConfigError("lease_ttl=, lease_step= and lease_key= need lease=")
+            return None
+        if lease not in get_args(Backend):
+            raise ConfigError(f"lease={lease!r}: {', '.join(map(repr, get_args(Backend)))} or None")
+        check_key("lease_key=", lease, key)
+        most = None if ttl is None else _long_enough("lease_ttl", ttl)
+        return cls(lease, most, key, STEP if step is None else _long_enough("lease_step", step))
+
+    def wish(self, tick: Tick, spec: Spec) -> LeaseRequest:
+        """The lease for this tick's run. A retry waits: the one who died may have been this very run."""
+        most = self.most
+        if most is None:
+            following = spec.next_after(tick.due_at)
+            most = None if following is None else longest_hold(following - tick.due_at)
+        step = self.step if most is None else min(self.step, most)
+        return LeaseRequest(f"cron:{tick.schedule}", step, step if tick.attempt > 1 else None, most)
+
+
+class Exclusive:
+    """Wraps the functions of schedules. `hold` makes a Holding when a run needs one."""
+
+    def __init__(self, hold: Callable[[LeaseRequest, Backend, int | str | None], LeaseContext], events: Events) -> None:
+        self._hold = hold
+        self._events = events
+
+    def wrap(self, function: Callable[..., Any], lease: RunLease, spec: Spec) -> Callable[..., Any]:
+        """The function under the lease. It takes a Tick in any case; called by hand, without one, it is the function itself.
+
+        Where it asks for a Lease, it is given the one it runs under.
+        """
+        own, name = _parameter(function, Tick), "tick_of_lease"
+        wanted = _parameter(function, Lease)
+
+        def holding(kwargs: dict[str, Any]) -> tuple[Tick, LeaseContext] | None:
+            tick = kwargs.pop(name, None) if own is None else kwargs.get(own)
+            return None if tick is None else (tick, self._hold(lease.wish(tick, spec), lease.backend, lease.key))
+
+        @functools.wraps(function)
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            if (found := holding(kwargs)) is None:
+                return await function(*args, **kwargs)
+            async with AsyncExitStack() as stack:
+                try:
+                    lease = await stack.enter_async_context(found[1])
+                except DatabaseUnavailable as unknown:
+                    raise self._postponed(found[0], str(unknown)) from None
+                except NotAcquired as refused:
+                    self._postpone(found[0], refused)
+                    raise self._elsewhere(found[0], refused) from None
+                return await function(*args, **kwargs, **({wanted: lease} if wanted else {}))
+
+        @functools.wraps(function)
+        def run_sync(*args: Any, **kwargs: Any) -> Any:
+            if (found := holding(kwargs)) is None:
+                return function(*args, **kwargs)
+            with ExitStack() as stack:
+                try:
+                    lease = stack.enter_context(found[1])
+                except DatabaseUnavailable as unknown:
+                    raise self._postponed(found[0], str(unknown)) from None
+                except NotAcquired as refused:
+                    self._postpone(found[0], refused)
+                    raise self._elsewhere(found[0], refused) from None
+                return function(*args, **kwargs, **({wanted: lease} if wanted else {}))
+
+        wrapped: Callable[..., Any] = run if inspect.iscoroutinefunction(function) else run_sync
+        _set_parameters(wrapped, function, added=None if own else name, removed=wanted)
+        return wrapped
+
+    def _postpone(self, tick: Tick, refused: NotAcquired) -> None:
+        """Raises Snooze when it is not known whether the lease is held: then it is not known to be handled elsewhere, either."""
+        if refused.unreachable:
+            raise self._postponed(tick, refused.reason) from None
+
+    def _postponed(self, tick: Tick, reason: str) -> Snooze:
+        self._events.emit(RunPostponed(tick.schedule, tick.due_at.isoformat(), reason))
+        return Snooze(ASK_AGAIN)
+
+    def _elsewhere(self, tick: Tick, refused: NotAcquired) -> RunSkipped:
+        """One fenced statement drops the job and marks its tick as skipped: a holder that lost its claim does neither."""
+        self._events.emit(RunHandledElsewhere(tick.schedule, tick.due_at.isoformat(), refused.reason))
+        return RunSkipped(f"{ELSEWHERE}: {refused.reason}", ELSEWHERE)
+
+
+def check_key(what: str, backend: Backend, key: int | str | None) -> None:
+    """Raises ConfigError for a key that this backend has no use for."""
+    if key is None:
+        return
+    if backend == "advisory" and isinstance(key, int) and not isinstance(key, bool):
+        return
+    if backend == "redis" and isinstance(key, str):
+        checked_name(what.removesuffix("="), key)
+        return
+    raise ConfigError(f"{what}{key!r}: a number is for an advisory lease, a text for one in Redis")
+
+
+def asks_for_lease(function: Callable[..., Any]) -> bool:
+    return _parameter(function, Lease) is not None
+
+
+def _long_enough(option: str, duration: Duration) -> timedelta:
+    length = parse_duration(duration)
+    if length < MIN_LEASE:
+        raise ConfigError(f"{option}={duration!r} is too short; a second is the least")
+    return length
+
+
+def _parameter(function: Callable[..., Any], kind: type) -> str | None:
+    try:
+        hints = get_type_hints(function)
+    except NameError:  # the declaration says what is wrong
+        return None
+    return next((name for name, hint in hints.items() if hint is kind and name != "return"), None)
+
+
+def _set_parameters(wrapped: Any, function: Callable[..., Any], *, added: str | None, removed: str | None) -> None:
+    """Let the wrapped function be given its tick, though the function itself does not ask for it; its lease is ours to give."""
+    signature = inspect.signature(function)
+    parameters = [each for each in signature.parameters.values() if each.name != removed]
+    wrapped.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if name != removed}
+    if added is not None:
+        parameters.append(inspect.Parameter(added, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Tick))
+        wrapped.__annotations__[added] = Tick
+    wrapped.__signature__ = signature.replace(parameters=parameters)

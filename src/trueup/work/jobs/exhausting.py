@@ -1,0 +1,164 @@
+"""Calls `exhausted=` in the transaction that buries a job.
+
+The transaction first buries the job, under its fence; a lost claim ends it before the function is called. Then come the function,
+the jobs it returns, and the commit. Everything is there, or nothing is. A function that raises, hangs or is refused by PostgreSQL
+undoes all of it; the job then goes back to the queue with only this call left, and after the last try it is buried without it.
+
+Before the commit the transaction must still be the one that buried: a function that swallowed an error of PostgreSQL's, or ended the
+transaction itself, would otherwise have the job counted as buried although nothing was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from functools import partial
+from typing import Any
+
+from psycopg import AsyncConnection, Connection
+
+from trueup import faults
+from trueup.errors import LostClaim, TrueupError
+from trueup.jobs.decide import (
+    Buried,
+    Bury,
+    Drop,
+    Move,
+    Nothing,
+    after_exhausted_failed,
+    exhausted_elsewhere,
+    exhausting_of,
+)
+from trueup.jobs.definition import Job
+from trueup.jobs.exhausted import TIMEOUT, Exhausted
+from trueup.jobs.failure import MAX_ERRORS
+from trueup.jobs.job import ClaimedJob, Draft
+from trueup.store.db.connect import RETRYABLE, limit
+from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
+from trueup.store.db.pool import fetch_sync
+from trueup.store.jobs import errors_json
+from trueup.work.calling import Caller, is_own_ending, within
+from trueup.work.jobs.hand import Run
+from trueup.work.jobs.transactions import Port, lost
+
+LIMIT = limit(TIMEOUT)
+
+
+class Exhauster:
+    def __init__(self, port: Port, caller: Caller, rng: random.Random) -> None:
+        self._port = port
+        self._store = port.store
+        self._caller = caller
+        self._random = rng
+
+    async def bury(self, run: Run, definition: Job[Any, Any], bury: Bury) -> Move:
+        """What is to be written now: nothing, when `exhausted=` and the burial are committed."""
+        if run.cancelled is not None:
+            return exhausted_elsewhere(run.job, bury)
+        try:
+            if definition.exhausted_is_async:
+                await within(TIMEOUT, self._in_loop(run, definition, bury))
+            else:
+                await self._in_thread(run, definition, bury)
+        except LostClaim:
+            return Nothing(lost=True)
+        except BaseException as error:
+            if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
+                return after_exhausted_failed(error, run.job, bury, self._random)
+            if isinstance(error, asyncio.CancelledError):
+                return Drop("stopped") if run.cancelled == "stop" else exhausted_elsewhere(run.job, bury)
+            raise
+        if faults.ARMED:
+            faults.hit("after_exhausted")
+        return Buried(bury)
+
+    async def _in_loop(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
+        self._port.check(run.job)
+        committing = False
+        try:
+            async with self._store.transactions.begin() as tx:
+                await tx.execute(LIMIT)
+                await fetch(tx, BOUND, milliseconds(TIMEOUT))
+                _mine(run.job, await fetch(tx, *self._bury(run.job, bury)))
+                before = await fetch(tx, *self._transaction())
+                drafts = await definition.exhausted(self._given(tx, run.job, definition, bury))
+                for draft in _drafts(drafts):
+                    await self._store.enqueue.one(draft, tx)
+                _same(before, await fetch(tx, *self._transaction()))
+                self._about_to_commit(run.job)
+                committing = True
+        except RETRYABLE:
+            run.uncertain = committing
+            raise
+
+    async def _in_thread(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
+        abandoned = threading.Event()
+        call = partial(self._sync, run, definition, bury, abandoned)
+        try:
+            await self._caller.call(call, is_async=False, timeout=TIMEOUT, patient=run.must_end)
+        finally:
+            abandoned.set()  # a thread that is left behind does not commit any more
+
+    def _sync(self, run: Run, definition: Job[Any, Any], bury: Bury, abandoned: threading.Event) -> None:
+        self._port.check(run.job)
+        committing = False
+        try:
+            with self._store.transactions.begin_sync() as tx:
+                tx.execute(LIMIT)
+                fetch_sync(tx, BOUND, milliseconds(TIMEOUT))
+                _mine(run.job, fetch_sync(tx, *self._bury(run.job, bury)))
+                before = fetch_sync(tx, *self._transaction())
+                drafts = definition.exhausted(self._given(tx, run.job, definition, bury))
+                for draft in _drafts(drafts):
+                    self._store.enqueue.one_sync(draft, tx)
+                _same(before, fetch_sync(tx, *self._transaction()))
+                self._about_to_commit(run.job)
+                if abandoned.is_set():
+                    raise TrueupError("exhausted= came to its end too late; nothing was changed")
+                committing = True
+        except RETRYABLE:
+            run.uncertain = committing
+            raise
+
+    def _given(
+        self, tx: AsyncConnection[Any] | Connection[Any], job: ClaimedJob, definition: Job[Any, Any], bury: Bury
+    ) -> Exhausted:
+        known = exhausting_of(job, bury)
+        return Exhausted(tx, job, known.reason, known.type, known.message, definition.arguments)
+
+    def _bury(self, job: ClaimedJob, bury: Bury) -> tuple[bytes, dict[str, Any]]:
+        return self._store.statements["jobs/bury"], {
+            "now": self._store.clock.now(),
+            "holder": job.holder,
+            "ids": [job.id],
+            "terms": [job.term],
+            "reasons": [bury.reason],
+            "errors": [errors_json(bury.failures)],
+            "most_errors": MAX_ERRORS,
+        }
+
+    def _transaction(self) -> tuple[bytes, dict[str, Any]]:
+        return self._store.statements["session/transaction"], {}
+
+    def _about_to_commit(self, job: ClaimedJob) -> None:
+        self._port.check(job)
+        if faults.ARMED:
+            faults.hit("in_exhausted")
+
+
+def _mine(job: ClaimedJob, rows: Rows) -> None:
+    if not rows:
+        raise lost(job)
+
+
+def _same(before: Rows, after: Rows) -> None:
+    if before != after:
+        raise TrueupError("exhausted= has ended the transaction it was given; leave commit and rollback to trueup")
+
+
+def _drafts(given: Any) -> list[Draft]:
+    drafts = [] if given is None else list(given)
+    if not all(isinstance(draft, Draft) for draft in drafts):
+        raise TypeError("exhausted= returns nothing, or a list of jobs to enqueue: [other_job.call(…)]")
+    return drafts

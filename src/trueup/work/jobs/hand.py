@@ -1,0 +1,233 @@
+"""The jobs a worker has in hand: those that wait here for a runner, and those that run.
+
+Kept apart from the runners and the claimer so that "how much may we claim" and "what runs next" are plain questions to
+plain data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trueup.clock import elapsed
+from trueup.durations import Rate
+from trueup.jobs.job import ClaimedJob
+from trueup.leases.lost import Lost
+from trueup.work.jobs.pacing import Paced
+
+CancelReason = Literal["stop", "shutdown", "lost"]
+CRASHES_TO_ISOLATE = (
+    2  # jobs that were in this many crashes run one at a time: a killer must not take innocents along for ever
+)
+
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments: with more waiting here, nothing is claimed
+
+
+@dataclass(slots=True)
+class Run:
+    """A job being run, and why it was cancelled, if it was."""
+
+    job: ClaimedJob
+    task: asyncio.Task[None]
+    started: float
+    lost: Lost | None = None
+    cancelled: CancelReason | None = None
+    uncertain: bool = False  # its finishing transaction broke at the commit
+
+    def must_end(self) -> bool:
+        """Whether it is waited for although it was cancelled: handed on while it still runs, its job would run twice at once."""
+        return self.cancelled == "shutdown"
+
+    def cancel(self, reason: CancelReason) -> None:
+        if self.cancelled is None:
+            self.cancelled = reason
+            if self.lost is not None:
+                self.lost.set()  # threads cannot be cancelled, only told
+            self.task.cancel()
+
+
+@dataclass
+class Hand:
+    concurrency: int
+    queues: Mapping[str, int | None]  # how many of each queue may run at once here; None: up to concurrency
+    # By id and term: a handler that ignored the loss of its lease may still be here when the same job is claimed anew.
+    running: dict[tuple[int, int], Run] = field(default_factory=dict)
+    _waiting: dict[str, deque[ClaimedJob]] = field(default_factory=dict)
+    _isolated: deque[ClaimedJob] = field(default_factory=deque)
+    _running_of: dict[str, int] = field(default_factory=dict)
+    _isolated_runs: set[int] = field(default_factory=set)
+    _turn: deque[str] = field(default_factory=deque)
+    elapsed: Callable[[], float] = elapsed
+    closed: bool = False  # the worker stops: nothing is started any more, also not what a claim under way still brings
+    waiting: int = 0  # how many are in hand and not started
+    waiting_bytes: int = 0  # of their arguments
+    _limited: int = 0  # those of them that came through a lane of their own
+    idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while nothing runs
+    paced: Paced = field(init=False)  # those that a rate lets start at certain moments
+
+    def __post_init__(self) -> None:
+        self.idle.set()
+        self.paced = Paced(self.elapsed)
+
+    def expect(self, job: ClaimedJob, at: float, rate: Rate) -> None:
+        """A job that is ours and may start at this moment of `elapsed`, not sooner."""
+        self.paced.add(job, at, rate)
+        self._came(job)
+
+    def late(self) -> list[ClaimedJob]:
+        """Jobs that have missed the moment their rate gave them; they are no longer in hand."""
+        return [self._went(job) for job in self.paced.late()]
+
+    def put(self, jobs: Iterable[ClaimedJob], *, first: bool = False) -> None:
+        """`first`: before those that wait already, in their own order, for jobs whose limits count them as started."""
+        before: dict[str, list[ClaimedJob]] = {}
+        for job in jobs:
+            self._came(job)
+            if job.crashes >= CRASHES_TO_ISOLATE:
+                self._isolated.append(job)
+            else:
+                queue = self._waiting.get(job.queue)
+                if queue is None:
+                    queue = self._waiting[job.queue] = deque()
+                    self._turn.append(job.queue)
+                if first:
+                    before.setdefault(job.queue, []).append(job)
+                else:
+                    queue.append(job)
+        for name, firsts in before.items():
+            self._waiting[name].extendleft(reversed(firsts))
+
+    def take(self) -> ClaimedJob | None:
+        """The next job that may run now; queues take turns."""
+        if self.closed:
+            return None
+        if self._isolated and not self._isolated_runs and self._may_run(self._isolated[0].queue):
+            return self._went(self._isolated.popleft())
+        if self._limited and (paced := self.paced.take(self._may_start)) is not None:
+            return self._went(paced)
+        for _ in range(len(self._turn)):
+            name = self._turn[0]
+            self._turn.rotate(-1)
+            if self._waiting[name] and self._may_run(name):
+                return self._went(self._waiting[name].popleft())
+        return None
+
+    def started(self, run: Run) -> None:
+        job = run.job
+        self.running[job.id, job.term] = run
+        self.idle.clear()
+        self._running_of[job.queue] = self._running_of.get(job.queue, 0) + 1
+        if job.crashes >= CRASHES_TO_ISOLATE:
+            self._isolated_runs.add(job.id)
+
+    def ended(self, run: Run) -> None:
+        job = run.job
+        self.running.pop((job.id, job.term), None)
+        if not self.running:
+            self.idle.set()
+        self._running_of[job.queue] -= 1
+        self._isolated_runs.discard(job.id)
+
+    def knows(self) -> set[tuple[int, int]]:
+        """(id, term) of everything in hand, started or not."""
+        return self.running.keys() | {(job.id, job.term) for job in self.in_hand()}
+
+    def withdraw(self, job_id: int, term: int) -> ClaimedJob | None:
+        """Take a job out that has not been started."""
+        for job in self.in_hand():
+            if job.id == job_id and job.term == term:
+                self.paced.remove(job)
+                for queue in (*self._waiting.values(), self._isolated):
+                    if job in queue:
+                        queue.remove(job)
+                return self._went(job)
+        return None
+
+    def in_hand(self) -> list[ClaimedJob]:
+        """Everything that has not been started, in no particular order between queues."""
+        return [*(job for queue in self._waiting.values() for job in queue), *self._isolated, *self.paced]
+
+    def take_all(self) -> list[ClaimedJob]:
+        """Everything that has not been started; it is no longer in hand."""
+        jobs = self.in_hand()
+        for queue in self._waiting.values():
+            queue.clear()
+        self._isolated.clear()
+        self.paced.clear()
+        self.waiting = self.waiting_bytes = self._limited = 0
+        return jobs
+
+    @property
+    def waiting_plain(self) -> int:
+        """Those that wait here and have no limits."""
+        return self.waiting - self._limited
+
+    def surplus(self, keep: int) -> list[ClaimedJob]:
+        """Plain jobs that wait here beyond so many, those that came last first; they are no longer in hand."""
+        given: list[ClaimedJob] = []
+        while self.waiting_plain > keep:
+            queue = max(self._waiting.values(), key=len, default=deque())
+            plain = next((job for job in reversed(queue) if job.lane == job.queue), None)
+            if plain is None:
+                return given
+            queue.remove(plain)
+            given.append(self._went(plain))
+        return given
+
+    def lane_room(self, queue: str, ahead: int) -> int:
+        """How many jobs with limits could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
+        cap = self.queues.get(queue)
+        most = self.concurrency if cap is None else min(cap, self.concurrency)
+        limited_of_queue = sum(job.queue == queue for job in self._limited_jobs()) if self._limited else 0
+        of_queue = most + min(ahead, most) - self._running_of.get(queue, 0) - limited_of_queue
+        of_all = self.concurrency + min(ahead, self.concurrency) - len(self.running) - self._limited
+        return max(0, min(of_queue, of_all))
+
+    def room(self, ahead: int, wanted: Collection[str]) -> dict[str, int]:
+        """How many to claim for each of these queues, so that `ahead` jobs more than can run are in hand.
+
+        Queues share evenly; with less room than queues, the first ones get it.
+        """
+        total = self.concurrency + ahead - len(self.running) - self.waiting
+        if self.waiting_bytes >= MAX_WAITING_BYTES:
+            return {}
+        caps = {name: cap for name in wanted if (cap := self._claimable(name, ahead)) > 0}
+        room: dict[str, int] = {}
+        for left, (name, cap) in zip(range(len(caps), 0, -1), caps.items(), strict=True):
+            share = min(cap, -(-total // left))
+            if share > 0:
+                room[name] = share
+                total -= share
+        return room
+
+    def _claimable(self, queue: str, ahead: int) -> int:
+        """How many more of a queue its own concurrency lets us have in hand."""
+        cap = self.queues[queue]
+        if cap is None:
+            return self.concurrency + max(ahead, 0)
+        return cap + min(ahead, cap) - self._running_of.get(queue, 0) - len(self._waiting.get(queue, ()))
+
+    def _limited_jobs(self) -> Iterator[ClaimedJob]:
+        return (job for job in self.in_hand() if job.lane != job.queue)
+
+    def _came(self, job: ClaimedJob) -> None:
+        self.waiting += 1
+        self.waiting_bytes += len(job.args)
+        self._limited += job.lane != job.queue
+
+    def _went(self, job: ClaimedJob) -> ClaimedJob:
+        self.waiting -= 1
+        self.waiting_bytes -= len(job.args)
+        self._limited -= job.lane != job.queue
+        return job
+
+    def _may_start(self, job: ClaimedJob) -> bool:
+        alone = job.crashes >= CRASHES_TO_ISOLATE
+        return self._may_run(job.queue) and not (alone and self._isolated_runs)
+
+    def _may_run(self, queue: str) -> bool:
+        cap = self.queues.get(queue)
+        return cap is None or self._running_of.get(queue, 0) < cap

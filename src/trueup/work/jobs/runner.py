@@ -1,0 +1,268 @@
+"""Runs handlers: a set of runners, each of which takes a job from the hand, calls its function and passes the outcome on.
+
+A runner is a task that lives on from job to job, because a task per job costs more than a short handler. It retires, and a
+fresh one takes its place, when it was cancelled or when a handler left something behind in its context variables, so no job
+sees traces of another.
+
+A job ends here in one of four ways: its function returned or raised; it was asked to stop; the worker is shutting down; or
+the lease is gone. Cancelling a handler is a request: one that ignores it keeps its place until it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextvars import Context as Variables
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.errors import InvalidArguments, LostClaim
+from trueup.events import Events, JobFailedAfterDone, JobResultDropped, JobStarted
+from trueup.jobs.context import Context
+from trueup.jobs.decide import Bury, Move, decide
+from trueup.jobs.definition import Job, stored_key
+from trueup.jobs.exhausted import Exhausting
+from trueup.jobs.failure import describe, type_name
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Over, Raised, Returned, Stopped, Undone
+from trueup.jobs.payload import encode_result
+from trueup.jobs.registry import Registry
+from trueup.jobs.tick import Tick
+from trueup.leases.lost import Lost
+from trueup.work.calling import Caller, is_own_ending
+from trueup.work.jobs.exhausting import Exhauster
+from trueup.work.jobs.finisher import Finisher
+from trueup.work.jobs.hand import Hand, Run
+from trueup.work.jobs.transactions import Port
+
+BREATH = 25  # jobs a runner may do before the loop gets a turn, when handlers never wait for anything
+
+
+class Runner:
+    def __init__(
+        self,
+        hand: Hand,
+        registry: Registry,
+        finisher: Finisher,
+        events: Events,
+        port: Port,
+        *,
+        result_limit: int,
+        on_room: Callable[[], None],
+        on_place: Callable[[str], None],
+        low_water: Callable[[], int],
+    ) -> None:
+        self._hand = hand
+        self._registry = registry
+        self._finisher = finisher
+        self._events = events
+        self._port = port
+        self._result_limit = result_limit
+        self._on_room = on_room
+        self._on_place = on_place
+        self.low_water = low_water
+        self.caller = Caller(events)
+        self._random = random.Random()  # noqa: S311 - jitter of retries
+        self._exhausting = Exhauster(port, self.caller, self._random)
+        self._runners: set[asyncio.Task[None]] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._closed = False
+        self._held = False
+        self.started = 0  # jobs begun since the start
+        self.ended = (
+            0  # the claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer
+        )
+
+    def rouse(self, jobs: int) -> None:
+        """Wake or make as many runners as there are jobs for, within the concurrency."""
+        if self._held:
+            return
+        while jobs > 0 and self._idle:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                waiter.set_result(None)
+                jobs -= 1
+        while jobs > 0 and len(self._runners) < self._hand.concurrency and not self._closed:
+            runner = asyncio.create_task(self._runner(), name="trueup runner")
+            self._runners.add(runner)
+            runner.add_done_callback(self._retired)
+            jobs -= 1
+
+    def hold(self) -> None:
+        """Start nothing by itself from now on: jobs wait in hand for `run_once`."""
+        self._held = True
+
+    async def run_once(self) -> Outcome | None:
+        """Run one job that is in hand, to its outcome. None when there is none. For tests and manual workers."""
+        job = self._hand.take()
+        if job is None:
+            return None
+        task = asyncio.create_task(self._one(job))
+        return await task
+
+    async def close(self) -> None:
+        """End the idle runners; those with a job in hand are left to it."""
+        self._closed = True
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.cancel()
+        idle = [
+            runner for runner in self._runners if not any(run.task is runner for run in self._hand.running.values())
+        ]
+        for runner in idle:
+            runner.cancel()
+        if idle:
+            await asyncio.wait(idle)
+        self.caller.close()
+
+    def _retired(self, runner: asyncio.Task[None]) -> None:
+        self._runners.discard(runner)
+        if not runner.cancelled() and (error := runner.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a trueup runner failed", "exception": error, "task": runner}
+            )
+        if not self._closed:
+            self.rouse(min(self._hand.waiting, 1))
+
+    async def _runner(self) -> None:
+        clean = copy_context()
+        done = 0
+        while not self._closed:
+            job = self._hand.take()
+            if job is None:
+                await self._rest()
+                continue
+            await self._one(job)
+            done += 1
+            if self._hand.waiting <= self.low_water():
+                self._on_room()
+            if _changed(clean):
+                return
+            if done % BREATH == 0:
+                await asyncio.sleep(0)
+
+    async def _rest(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        self._on_room()
+        await waiter
+
+    async def _one(self, job: ClaimedJob) -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        run = Run(job, task, elapsed())
+        self._hand.started(run)
+        self.started += 1
+        definition = self._registry[job.kind]
+        outcome: Outcome = Interrupted()  # should this process end here, it has nothing else to say
+        move: Move | None = None
+        try:
+            outcome = await self._outcome(run, definition)
+            if definition.exhausted is not None and run.cancelled != "lost":
+                move = decide(outcome, job, definition.retry, self._random)
+                if isinstance(move, Bury):
+                    move = await self._exhausting.bury(run, definition, move)
+        except Exception as error:  # ours, not the handler's: the job must not stay running for ever because of it
+            outcome = Raised(error)
+        finally:
+            self._hand.ended(run)
+            self.ended += 1
+            if definition.executor is not None:
+                self._on_place(definition.lane)
+            if run.lost is not None:
+                run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
+            if faults.ARMED:
+                faults.hit("after_handler")
+            if run.cancelled != "lost":
+                move = move or decide(outcome, job, definition.retry, self._random)
+                self._finisher.put(run, move, uncertain=run.uncertain)
+            else:
+                self._finisher.lost(run)
+        if run.cancelled is not None or task.cancelling():
+            raise asyncio.CancelledError  # this runner was cancelled; the next one starts afresh
+        return outcome
+
+    async def _outcome(self, run: Run, definition: Job[Any, Any]) -> Outcome:
+        job = run.job
+        try:
+            self._port.check(
+                job
+            )  # a process that was stopped for a while wakes up with jobs in hand that are not its own
+        except LostClaim as error:
+            return Raised(error)
+        if job.asked_to_stop:
+            return Stopped()
+        if (exhausting := Exhausting.of(job)) is not None:
+            return Over(exhausting.reason)
+        if self._events.wants(JobStarted):
+            self._events.emit(
+                JobStarted(job.id, job.kind, job.queue, job.attempt, job.term, job.lateness.total_seconds() * 1000)
+            )
+        if faults.ARMED:
+            faults.hit("before_handler")
+        context: Context | None = None
+        outcome: Outcome
+        try:
+            if job.lane != definition.lane and (definition.controls.any or job.lane != job.queue):
+                return Misplaced(definition.controls.lane(job.kind, job.queue), stored_key(definition, job))
+            args, kwargs = definition.arguments.load(job.args)
+            if definition.arguments.context is not None:
+                run.lost = Lost()
+                context = Context(job, run.lost, self._port)
+                kwargs[definition.arguments.context] = context
+            if definition.arguments.tick is not None:
+                kwargs[definition.arguments.tick] = _tick(job)
+            result = await self._call(run, definition, args, kwargs)
+        except BaseException as error:
+            if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
+                outcome = Raised(error)
+            elif isinstance(error, asyncio.CancelledError):
+                outcome = Stopped() if run.cancelled == "stop" else Interrupted()
+            else:
+                raise
+        else:
+            outcome = self._returned(job, result)
+        if context is not None:
+            run.uncertain = context.uncertain
+            if isinstance(outcome, Raised) and outcome.error is context.undone_by:
+                outcome = Undone(outcome.error)
+            if context.finished:
+                self._done_already(job, outcome)
+                return Finished()
+        return outcome
+
+    async def _call(self, run: Run, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if definition.executor is not None:
+            return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end)
+        function = partial(definition.function, *args, **kwargs)
+        return await self.caller.call(
+            function, is_async=definition.is_async, timeout=definition.timeout, patient=run.must_end
+        )
+
+    def _returned(self, job: ClaimedJob, result: Any) -> Outcome:
+        if result is None:
+            return Returned()
+        try:
+            return Returned(encode_result(result, self._result_limit))
+        except InvalidArguments as error:
+            self._events.emit(JobResultDropped(job.id, job.kind, str(error)))
+            return Returned()
+
+    def _done_already(self, job: ClaimedJob, outcome: Outcome) -> None:
+        if isinstance(outcome, Raised):
+            self._events.emit(JobFailedAfterDone(job.id, job.kind, type_name(outcome.error), describe(outcome.error)))
+
+
+def _tick(job: ClaimedJob) -> Tick:
+    """The tick this job runs for; for one that was enqueued by hand, the moment it was due."""
+    due_at = job.due_at or job.run_at
+    return Tick(job.schedule or job.kind, due_at, job.claimed_at - due_at, job.attempt)
+
+
+def _changed(clean: Variables) -> bool:
+    now = copy_context()
+    return len(now) != len(clean) or any(clean.get(variable, _changed) is not value for variable, value in now.items())

@@ -1,0 +1,197 @@
+"""What a handler's Context can do: note progress, and commit its own writes together with the job's "done"."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from psycopg import AsyncConnection, Connection
+
+from trueup import faults
+from trueup.errors import LostClaim, TrueupError
+from trueup.jobs.context import Context, JobTransaction
+from trueup.jobs.failure import clean
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.payload import encode_result
+from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
+from trueup.store.db.pool import fetch_sync
+from trueup.store.store import Store
+from trueup.work.registration import Registration
+
+MAX_NOTE = 500
+
+
+class Port:
+    """Lends the store to contexts, under the worker's present lease."""
+
+    def __init__(
+        self, store: Store, registration: Callable[[], Registration], lease_for: timedelta, result_limit: int
+    ) -> None:
+        self.store = store
+        self.lease_for = lease_for
+        self.result_limit = result_limit
+        self._registration = registration
+
+    async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None:
+        self.check(job)
+        if not await self.store.jobs.progress(job, _percent(percent), _note(note)):
+            raise lost(job)
+
+    def progress_sync(self, job: ClaimedJob, percent: float, note: str | None) -> None:
+        self.check(job)
+        params = {
+            "id": job.id,
+            "term": job.term,
+            "holder": job.holder,
+            "percent": _percent(percent),
+            "note": _note(note),
+        }
+        with self.store.sync_pool.use() as connection:
+            rows = fetch_sync(
+                connection, self.store.statements["jobs/progress"], {"now": self.store.clock.now(), **params}
+            )
+        if not rows:
+            raise lost(job)
+
+    def transaction(self, context: Context, result: Any) -> JobTransaction:
+        return FinishingTransaction(self, context, result)
+
+    def check(self, job: ClaimedJob) -> None:
+        """Raise LostClaim unless the lease this job was claimed under is still trusted."""
+        registration = self._registration()
+        if registration.holder != job.holder or not registration.trusted:
+            raise lost(job)
+
+
+class FinishingTransaction(JobTransaction):
+    """Opens a transaction; on leaving it normally, completes the job in it and commits."""
+
+    def __init__(self, port: Port, context: Context, result: Any) -> None:
+        if context.finished:
+            raise TrueupError("this job is done already; a job has one finishing transaction")
+        self._port = port
+        self._context = context
+        self._later = result if callable(result) else None
+        self._result = None if self._later is not None else self._encoded(result)
+        self._stack: AsyncExitStack | ExitStack | None = None
+        self._connection: AsyncConnection[Any] | Connection[Any] | None = None
+
+    async def __aenter__(self) -> AsyncConnection[Any]:
+        self._port.check(self._context.job)
+        stack = AsyncExitStack()
+        with self._noticing():
+            connection = await stack.enter_async_context(self._port.store.transactions.begin())
+            await fetch(connection, *self._bound())
+        self._stack, self._connection = stack, connection
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert isinstance(self._stack, AsyncExitStack)
+        assert isinstance(self._connection, AsyncConnection)
+        self._notice(error)
+        with self._noticing():
+            if error is None:
+                try:
+                    self._port.check(self._context.job)
+                    self._mine(await fetch(self._connection, *self._complete()))
+                except BaseException:
+                    await self._stack.__aexit__(*sys.exc_info())
+                    raise
+            with self._committing(error):
+                await self._stack.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> Connection[Any]:
+        self._port.check(self._context.job)
+        stack = ExitStack()
+        with self._noticing():
+            connection = stack.enter_context(self._port.store.transactions.begin_sync())
+            fetch_sync(connection, *self._bound())
+        self._stack, self._connection = stack, connection
+        return connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert isinstance(self._stack, ExitStack)
+        assert isinstance(self._connection, Connection)
+        self._notice(error)
+        with self._noticing():
+            if error is None:
+                try:
+                    self._port.check(self._context.job)
+                    self._mine(fetch_sync(self._connection, *self._complete()))
+                except BaseException:
+                    self._stack.__exit__(*sys.exc_info())
+                    raise
+            with self._committing(error):
+                self._stack.__exit__(kind, error, trace)
+
+    def _mine(self, rows: Rows) -> None:
+        if not rows:
+            raise lost(self._context.job)
+        if faults.ARMED:
+            faults.hit("before_commit")
+
+    def _notice(self, error: BaseException | None) -> None:
+        """Remember an error that the handler could not have avoided, as long as it is the one that ends the run."""
+        if error is not None and is_away(error):
+            self._context.undone_by = error
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._notice(error)
+            raise
+
+    @contextmanager
+    def _committing(self, error: BaseException | None) -> Iterator[None]:
+        """Around the commit: a connection that breaks now leaves us not knowing whether it happened."""
+        try:
+            yield
+        except RETRYABLE:
+            self._context.uncertain = error is None
+            raise
+        if error is None:
+            self._context.finished = True
+            if faults.ARMED:
+                faults.hit("after_commit")
+
+    def _bound(self) -> tuple[bytes, dict[str, int]]:
+        """A process stopped inside the transaction must not keep its row locks for ever: the server ends it after a lease."""
+        return BOUND, milliseconds(self._port.lease_for)
+
+    def _encoded(self, result: Any) -> str | None:
+        return None if result is None else encode_result(result, self._port.result_limit)
+
+    def _complete(self) -> tuple[bytes, dict[str, Any]]:
+        job, store = self._context.job, self._port.store
+        if self._later is not None:
+            self._result = self._encoded(self._later())
+        return store.statements["jobs/complete"], {
+            "now": store.clock.now(),
+            "holder": job.holder,
+            "ids": [job.id],
+            "terms": [job.term],
+            "results": [self._result],
+        }
+
+
+def lost(job: ClaimedJob) -> LostClaim:
+    return LostClaim(f"{job.kind} {job.id}: the lease of term {job.term} is gone; nothing was changed")
+
+
+def _percent(percent: float) -> float:
+    return min(100.0, max(0.0, float(percent)))
+
+
+def _note(note: str | None) -> str | None:
+    return None if note is None else clean(note, MAX_NOTE)

@@ -1,0 +1,275 @@
+"""One holding of a lease, from the first try to take it until it was given back or lost. All of it happens in threads.
+
+Two threads look after a lease that is held. One renews it, a third of its time apart, and may be stuck in the network for as
+long as the network likes. The other does nothing but watch the deadline up to which the lease can be trusted (`Trust`), so
+that the holder is told in time whatever the first one is waiting for. Whoever keeps the lease is the authority; when it
+cannot be asked, the deadline decides, and it is surely earlier than the lease's own end.
+
+What cannot be given back (the database is away, the process was killed) ends by itself when its time has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from trueup.clock import elapsed
+from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
+from trueup.events import Events, LeaseAcquired, LeaseLost, LeaseNotReleased
+from trueup.leases.backend import LeaseBackend
+from trueup.leases.lost import Lost
+from trueup.leases.trust import Trust
+from trueup.store.db.connect import RETRYABLE
+from trueup.store.leases import MIN_SILENCE, Terms
+from trueup.texts import describe
+
+RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
+ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
+TOUCH_EVERY = 3600.0  # seconds after which the database is told that a lease is still held, whatever keeps it
+JOIN_FOR = 5.0  # seconds for a renewal under way to end before the lease is given back
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequest:
+    """What somebody wants to hold: for `ttl` at a time, trying for `wait`, for no longer than `most` in all."""
+
+    name: str
+    ttl: timedelta
+    wait: timedelta | None = None
+    most: timedelta | None = None
+
+
+class Lease:
+    """A lease that is held, until it is lost or given back."""
+
+    def __init__(
+        self, wish: LeaseRequest, holder: UUID, term: int, fence_name: str, terms: Terms, trust: Trust
+    ) -> None:
+        self.name = wish.name
+        self.holder = holder
+        self.term = term
+        self.lost = Lost()
+        self._fence_name = fence_name
+        self._terms = terms
+        self._trust = trust
+        self._silence = max(wish.ttl, MIN_SILENCE)
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name!r} term={self.term}{'' if self.held() else ' not held'}>"
+
+    def held(self) -> bool:
+        """As far as this process knows. Not after it was given back, and never in a forked child: the lease is its parent's.
+
+        The deadline is looked at, too: a process that was stopped may get here before the thread that watches it.
+        """
+        return not self.lost.is_set() and self._trust.left(elapsed()) > 0 and self._process == os.getpid()
+
+    def check(self) -> None:
+        """Raise LostLease unless it is still held, as far as this process knows."""
+        if not self.held():
+            raise LostLease(self.name, self.term)
+
+    async def fence(self, tx: Any) -> None:
+        """Inside your transaction: raise LostLease unless this is the newest term. There is no takeover before you commit.
+
+        `tx` is what `enqueue(tx=)` takes: a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy. Raises
+        ConfigError when it has no open transaction. The server ends a session that is silent inside the transaction for a minute,
+        or for the lease's `ttl` if that is longer: a frozen process does not keep the lease for ever.
+        """
+        self.check()
+        await self._terms.fence(self._fence_name, self.holder, self.term, tx, self._silence)
+
+    def fence_sync(self, tx: Any) -> None:
+        """`fence` for plain code: with a psycopg Connection, or what SQLAlchemy or Django has around one."""
+        self.check()
+        self._terms.fence_sync(self._fence_name, self.holder, self.term, tx, self._silence)
+
+
+class Hold:
+    """Used once. `acquire` and `end` block; `abandon` and `when_lost` do not.
+
+    `keeper` makes whatever keeps the lease, and the terms. It is called by `acquire`: it may have to start a server.
+    """
+
+    _backend: LeaseBackend
+    _terms: Terms
+    _trust: Trust
+
+    def __init__(self, wish: LeaseRequest, keeper: Callable[[], tuple[LeaseBackend, Terms]], events: Events) -> None:
+        self._wish = wish
+        self._keeper = keeper
+        self._events = events
+        self._holder = uuid4()  # of this holding: two in one process are two holders
+        self._process = os.getpid()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._lease: Lease | None = None
+        self._renewer: threading.Thread | None = None
+        self._on_lost: Callable[[], None] | None = None
+        self._forget: Callable[[], None] = lambda: None
+
+    def acquire(self) -> Lease:
+        """Raises NotAcquired when it is held elsewhere, and DatabaseUnavailable when that could not be found out."""
+        self._backend, self._terms = self._keeper()
+        try:
+            lease, trust = self._take()
+            with self._lock:
+                if not self._abandoned:
+                    self._lease, self._trust = lease, trust
+        except BaseException:
+            self._backend.close()
+            raise
+        if self._lease is None:  # whoever wanted it is gone
+            self._give_back(lease)
+            raise NotAcquired(self._wish.name, "nobody waits for it any more")
+        self._look_after(lease, trust)
+        self._events.emit(LeaseAcquired(lease.name, lease.term, str(lease.holder)))
+        return lease
+
+    def abandon(self) -> None:
+        """Whoever called `acquire` does not wait for it any more. What it has taken, or will take, is given back."""
+        with self._lock:
+            self._abandoned = True
+            taken = self._lease is not None
+        if taken:
+            threading.Thread(target=self.end, name=f"trueup lease {self._wish.name}", daemon=True).start()
+        else:
+            self._over.set()
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Call this, on another thread, when the lease is lost; at once when it is lost already."""
+        with self._lock:
+            self._on_lost = call
+            lost = self._lease is not None and self._lease.lost.is_set()
+        if lost:
+            call()
+
+    def end(self) -> bool:
+        """Give it back. False when it had been lost before."""
+        lease = self._lease
+        if lease is None or self._process != os.getpid():
+            return False
+        self._forget()
+        held = lease.held()
+        self._over.set()
+        self._trust.end()  # whoever kept the object does not hold anything from here on
+        if held:
+            if self._renewer is not None:
+                self._renewer.join(JOIN_FOR)
+            self._give_back(lease)
+        else:
+            self._lose("it could not be renewed in time")
+            self._backend.close()
+        return held
+
+    # -- taking it ----------------------------------------------------------------------------------------------------
+
+    def _take(self) -> tuple[Lease, Trust]:
+        wish, backend = self._wish, self._backend
+        deadline = elapsed() + (wish.wait.total_seconds() if wish.wait is not None else 0.0)
+        while True:
+            sent = elapsed()
+            refused = NotAcquired(wish.name)
+            try:
+                term = self._try()
+            except NotAcquired as error:
+                term, refused = None, error
+            if term is not None:
+                trust = Trust(wish.ttl, sent)
+                return Lease(wish, self._holder, term, backend.fence_name(wish.name), self._terms, trust), trust
+            left = deadline - elapsed()
+            if left <= 0 or self._over.wait(min(ASK_EVERY * random.uniform(0.5, 1), left)):  # noqa: S311
+                raise refused
+
+    def _try(self) -> int | None:
+        for delay in (*RETRY_DELAYS, None):
+            try:
+                return self._backend.acquire(self._wish.name, self._holder, self._wish.ttl)
+            except (*RETRYABLE, DatabaseUnavailable) as error:
+                if delay is None or self._over.wait(delay):
+                    raise DatabaseUnavailable(f"lease {self._wish.name!r}: {describe(error)}") from None
+        raise AssertionError("unreachable")
+
+    # -- keeping it ---------------------------------------------------------------------------------------------------
+
+    def _look_after(self, lease: Lease, trust: Trust) -> None:
+        self._forget = self._terms.at_close(lambda: self._lose("the App was closed"))
+        if self._over.is_set():  # abandoned in this very moment
+            self._forget()
+            return
+        self._renewer = self._thread(lambda: self._renew(lease, trust))
+        self._thread(lambda: self._watch(trust))
+
+    def _thread(self, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=work, name=f"trueup lease {self._wish.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _renew(self, lease: Lease, trust: Trust) -> None:
+        every = self._backend.renew_every(self._wish.ttl)
+        pause, touch_at = every, elapsed() + TOUCH_EVERY
+        while not self._over.wait(pause):
+            sent = elapsed()
+            try:
+                renewed = self._backend.renew(lease.name, lease.holder, lease.term, self._wish.ttl)
+            except Exception:  # whatever keeps it cannot be asked just now: it comes back, or the trust runs out
+                pause = every / 10
+                continue
+            if not renewed:
+                if not self._over.is_set():  # given back while this renewal was under way
+                    self._lose("whoever keeps it says that it has passed or is somebody else's")
+                return
+            trust.renewed(sent)
+            pause = every
+            if elapsed() > touch_at:
+                touch_at = elapsed() + TOUCH_EVERY
+                self._thread(lambda: self._touch(lease))
+
+    def _touch(self, lease: Lease) -> None:
+        """On a thread of its own: renewals do not wait for a database that may be slow."""
+        with suppress(Exception):  # an hour later it is tried again, and a day is needed
+            self._terms.touch(self._backend.fence_name(lease.name), lease.holder, lease.term)
+
+    def _watch(self, trust: Trust) -> None:
+        most = self._wish.most
+        until = float("inf") if most is None else elapsed() + most.total_seconds()
+        while True:
+            left = min(trust.left(elapsed()), until - elapsed())
+            if left <= 0:
+                overdue = elapsed() >= until
+                self._lose("it was held for as long as it may be" if overdue else "it could not be renewed in time")
+                return
+            if self._over.wait(left):
+                return
+
+    def _lose(self, reason: str) -> None:
+        """Called on any thread; only the first call counts."""
+        lease = self._lease
+        with self._lock:
+            if lease is None or lease.lost.is_set():
+                return
+            lease.lost.set()
+            call = self._on_lost
+        self._over.set()
+        self._events.emit(LeaseLost(lease.name, lease.term, str(lease.holder), reason))
+        if call is not None:
+            call()
+
+    def _give_back(self, lease: Lease) -> None:
+        try:
+            self._backend.release(lease.name, lease.holder, lease.term)
+        except Exception as error:
+            self._events.emit(
+                LeaseNotReleased(lease.name, lease.term, str(lease.holder), describe(error) or type(error).__name__)
+            )
+        finally:
+            self._backend.close()

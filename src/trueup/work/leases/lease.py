@@ -1,0 +1,116 @@
+"""Holding a lease: taken on entering, renewed in the background, given back on leaving.
+
+The holder is told at once when it is lost: `lease.lost` is set, and in async code the body is cancelled; leaving raises
+LostLease, unless the body has raised an error of its own or was cancelled by somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from trueup.errors import LostLease
+from trueup.events import Events
+from trueup.leases.backend import LeaseBackend
+from trueup.store.leases import Terms
+from trueup.work.aside import aside
+from trueup.work.leases.hold import Hold, Lease, LeaseRequest
+
+__all__ = ["Lease", "LeaseContext"]
+
+
+class LeaseContext:
+    """What `app.lease(…)` gives: `async with` in coroutines, `with` in plain code. May be entered again after it was left."""
+
+    def __init__(self, wish: LeaseRequest, keeper: Callable[[], tuple[LeaseBackend, Terms]], events: Events) -> None:
+        self._wish = wish
+        self._keeper = keeper
+        self._events = events
+        self._hold: Hold | None = None
+        self._lease: Lease | None = None
+        self._body: Body | None = None
+
+    async def __aenter__(self) -> Lease:
+        hold = self._begin()
+        try:
+            lease = self._lease = await aside(hold.acquire, f"trueup lease {self._wish.name}")
+        except asyncio.CancelledError:
+            self._hold = None
+            hold.abandon()
+            raise
+        except BaseException:
+            self._hold = None
+            raise
+        self._body = Body()
+        hold.when_lost(self._body.cancel)
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold, body = self._hold, self._body
+        assert hold is not None
+        assert body is not None
+        cancelled_by_us = body.end(error)
+        self._hold = self._body = None
+        held = await aside(hold.end, f"trueup lease {self._wish.name}")
+        if not held and (error is None or cancelled_by_us):
+            raise self._lost() from None
+
+    def __enter__(self) -> Lease:
+        hold = self._begin()
+        try:
+            lease = self._lease = hold.acquire()
+        except BaseException:
+            self._hold = None
+            raise
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold, self._hold = self._hold, None
+        assert hold is not None
+        if not hold.end() and error is None:
+            raise self._lost()
+
+    def _begin(self) -> Hold:
+        if self._hold is not None:
+            raise RuntimeError(f"lease {self._wish.name!r} is being held by this object; ask the App for another one")
+        self._hold = Hold(self._wish, self._keeper, self._events)
+        return self._hold
+
+    def _lost(self) -> LostLease:
+        assert self._lease is not None
+        return LostLease(self._lease.name, self._lease.term)
+
+
+class Body:
+    """The task inside the block. It is cancelled as `asyncio.timeout` does it, so that a cancellation from outside stays one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task is not None else 0
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Called on any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._cancel)
+        except RuntimeError:  # the loop is closed: nothing runs there any more
+            return
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._cancelled = True
+            self._task.cancel()
+
+    def end(self, error: BaseException | None) -> bool:
+        """No cancelling from here on. Whether the error is the cancellation that the loss of the lease brought, and that alone."""
+        task, self._task = self._task, None
+        if task is None or not self._cancelled:
+            return False
+        return task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)

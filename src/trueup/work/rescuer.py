@@ -1,0 +1,56 @@
+"""Takes over what dead workers held. Every worker does this for all of them; the statement lets one act at a time per worker row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from trueup import faults
+from trueup.events import Events, JobRescued, WorkerExpired
+from trueup.store.jobs import Jobs, Rescued
+from trueup.store.workers import Workers
+from trueup.work.service import Service, jittered
+
+
+class Rescuer(Service):
+    name = "rescuer"
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        workers: Workers,
+        events: Events,
+        every: timedelta,
+        *,
+        exhausts: Callable[[], tuple[str, ...]],
+        on_rescued: Callable[[], None],
+    ) -> None:
+        super().__init__(events)
+        self._jobs = jobs
+        self._workers = workers
+        self._every = every.total_seconds()
+        self._exhausts = exhausts
+        self._on_rescued = on_rescued
+
+    async def run_once(self) -> float:
+        await self.rescue()
+        return jittered(self._every)
+
+    async def rescue(self) -> list[Rescued]:
+        """One pass; returns what was taken over."""
+        if faults.ARMED:
+            faults.hit("before_rescue")
+        rescued = await self._jobs.rescue(self._exhausts())
+        if faults.ARMED:
+            faults.hit("after_rescue")
+        for job in rescued:
+            self.events.emit(
+                JobRescued(
+                    job.job_id, job.kind, job.attempt, job.state, str(job.holder), job.host, job.pid, job.exhausting
+                )
+            )
+        if rescued:
+            self._on_rescued()
+        for holder, host, pid in await self._workers.forget():
+            self.events.emit(WorkerExpired(str(holder), host, pid))
+        return rescued

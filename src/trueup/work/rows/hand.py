@@ -1,0 +1,277 @@
+"""The rows a sweep has in hand, and the handlers at work on them: up to `concurrency` at a time, each row in a task of its own.
+
+A row leaves the hand in one of four ways: its handler returned or raised; it wrote its outcome itself; the worker stops; or
+the lease is gone. Cancelling a handler is a request: one that ignores it keeps its place until it returns, but its row is out
+of the hand when the lease is gone, and what it does later is nobody's business. When every place is taken by such handlers,
+the rows that wait go back: others may have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Literal
+
+from trueup.clock import elapsed
+from trueup.events import Events, RowConflict, ServiceFailed
+from trueup.jobs.failure import describe, type_name
+from trueup.reconcile.decide import MIN_DELAY, Change, GiveBack, Lost, Remove, Rest, Verdict, Written, shown
+from trueup.reconcile.outcome import Outcome
+from trueup.store.rows.rows import Batch, Rows
+from trueup.work.rows.finisher import Count, RowFinisher, Settling
+from trueup.work.rows.handled import Handled
+from trueup.work.rows.handling import Handling
+from trueup.work.rows.held import Held
+from trueup.work.rows.sweep import Sweep
+
+WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
+LAST_WORD = 1.0  # seconds for handlers to end once nobody waits for them any more
+
+
+class RowHand:
+    def __init__(
+        self,
+        rows: Rows,
+        handling: Handling,
+        finisher: RowFinisher,
+        events: Events,
+        *,
+        judge: Callable[[Held, Handled], Verdict],
+        held_up: Callable[[Held], timedelta | None],
+    ) -> None:
+        self._rows = rows
+        self._handling = handling
+        self._settler = finisher
+        self._events = events
+        self._judge = judge
+        self._held_up = held_up
+        self._waiting: deque[Held] = deque()
+        self._held: dict[tuple[str, int], Held] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._watch: asyncio.TimerHandle | None = None
+        self.concurrency = rows.reconciler.concurrency
+        self.stopping = False  # nothing is begun any more
+
+    # -- what is in hand ----------------------------------------------------------------------------------------------
+
+    def in_hand(self) -> Iterable[Held]:
+        """Also called on the renewer's thread."""
+        return list(self._held.values())
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._held
+
+    @property
+    def stuck(self) -> bool:
+        """Whether every place is taken by a handler that has lost its row and does not end."""
+        full = len(self._tasks) >= self.concurrency
+        return full and all(held.task is None for held in self._held.values())
+
+    def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[Held]:
+        """Rows to be handled. One that may bring its process down is next: it has a place of its own."""
+        now, put = elapsed(), []
+        for row, wait in zip(batch.rows, batch.waits, strict=True):
+            may_begin = now + wait.total_seconds() if wait else 0.0
+            held = Held(row, sent, may_begin, claimed=self._rows.clock.elapsed(), sweep=sweep)
+            self._held[row.key, row.term] = held
+            put.append(held)
+            if row.alone:
+                self._waiting.appendleft(held)
+            else:
+                self._waiting.append(held)
+        self._look()
+        if self.stopping:
+            self.give_back()
+        self._start()
+        return put
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Until this holds; it is asked again whenever a row leaves the hand."""
+        while not ready():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def note(self) -> None:
+        """Something happened that somebody may wait for."""
+        self._changed.set()
+
+    def give_back(self) -> None:
+        """What has not been begun goes back."""
+        while self._waiting:
+            self._settle(self._waiting.popleft(), GiveBack())
+
+    def interrupt(self) -> None:
+        """Cancel what still runs; it goes back."""
+        self.give_back()
+        for held in self.in_hand():
+            held.cancel("shutdown")
+
+    def lost(self, those: Sequence[Held]) -> None:
+        """Their leases are gone."""
+        for held in those:
+            if held.written is not None or not self._has(held):
+                continue
+            held.row.trust.end()
+            if held.task is None:
+                self._waiting.remove(held)
+            held.cancel("lost")
+            self._settle(held, Lost())
+
+    async def abandon(self) -> None:
+        """Let go of everything; nothing is handed back."""
+        self.stopping = True
+        self._waiting.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+        for held in self.in_hand():
+            held.cancel("lost")
+        self._held.clear()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORD)
+
+    def _has(self, held: Held) -> bool:
+        return (held.row.key, held.row.term) in self._held
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        while self._waiting and len(self._tasks) < self.concurrency and not self.stopping:
+            held = self._waiting.popleft()
+            if not self._enough_lease(held):
+                self._settle(held, GiveBack())
+                continue
+            if (delay := self._held_up(held)) is not None:
+                self._settle(held, Rest(max(delay, MIN_DELAY), succeeded=False))
+                continue
+            self._begin(held)
+
+    def _begin(self, held: Held) -> None:
+        held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
+        self._tasks.add(held.task)
+        # One that is cancelled before its first step ends nothing by itself.
+        held.task.add_done_callback(partial(self._over, held))
+
+    def _follow(self) -> Held | None:
+        """The next row, if it may begin at once: it is begun, and waits for whoever ends now to open it."""
+        if not self._waiting or self.stopping:
+            return None
+        held = self._waiting[0]
+        if held.row.spent or held.not_before > elapsed() or not self._enough_lease(held):
+            return None
+        if self._rows.reconciler.pause_by is not None:
+            return None  # whether its breaker lets it is asked when it is begun
+        held.opening = asyncio.get_running_loop().create_future()
+        self._begin(self._waiting.popleft())
+        return held
+
+    def _enough_lease(self, held: Held) -> bool:
+        """A row is not begun with little of its lease left: renewals fail, and somebody else may soon begin, too."""
+        return held.row.trust.left(self._rows.clock.elapsed()) > self._rows.reconciler.lease_for.total_seconds() / 3
+
+    async def _one(self, held: Held) -> None:
+        try:
+            wait = held.not_before - elapsed()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            self._ended(held, await self._handling.run(held, self._follow))
+        except asyncio.CancelledError:
+            self._ended(held, None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # ours, or a group of such as only a process may raise
+            self._ended(held, Handled(error))
+        finally:
+            assert held.task is not None
+            self._over(held, held.task)
+
+    def _over(self, held: Held, task: asyncio.Task[None]) -> None:
+        if task not in self._tasks:
+            return
+        self._tasks.discard(task)
+        self._handling.let_go(held)
+        if self._has(held):  # whatever happened, it must not stay in hand
+            self._settle(held, GiveBack(begun=held.started is not None))
+        self._start()
+        self._changed.set()
+
+    def _ended(self, held: Held, handled: Handled | None) -> None:
+        """A handler has ended; or (None) it was cancelled."""
+        if not self._has(held):
+            return
+        error = handled.ended if handled is not None and isinstance(handled.ended, BaseException) else None
+        if held.written is not None:
+            self._written(held, held.written, error)
+        elif handled is None or (held.cancelled == "shutdown" and error is not None):
+            self._settle(held, GiveBack(begun=held.started is not None))
+        elif held.uncertain and self._rows.reconciler.claim == "row_lock":
+            # Committed or not, nobody knows: it is left to whoever finds it when the lease has passed.
+            self._settle(held, Lost())
+        elif handled.refused is None:
+            self._settle(held, self._judge(held, handled))
+        elif handled.refused in ("contested", "undone"):
+            self._not_kept(held, handled.settled, handled.refused)
+        else:  # its transaction is rolled back: only the claim is left to give up
+            if handled.refused == "conflict":
+                outcome = "not begun" if handled.settled is None else shown(handled.settled)
+                self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
+            self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
+
+    def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
+        """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
+        event, error = self._settler.not_kept(held.row, outcome, how)
+        self._events.emit(event)
+        verdict = self._settler.failure(held.row, error)
+        self._settle(held, verdict, counts_as="undone" if how == "undone" else "conflict")
+
+    def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
+        """In the handler's own transaction: its row is done with, and what came after it changes nothing."""
+        verdict = self._judge(held, Handled(outcome))
+        if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
+            if isinstance(verdict, Change | Remove):
+                verdict = Written(verdict.outcome, getattr(verdict, "rest_for", None))
+            self._settle(held, verdict, counts_as="unchanged" if isinstance(verdict, Rest) else None)
+        else:
+            self._leave(held)
+            self._settler.written(Settling(held, verdict, _duration(held)))
+        if error is not None:
+            service = f"handler of {held.row.reconciler}, after its outcome was written"
+            self._events.emit(ServiceFailed(service, type_name(error), describe(error)))
+
+    def _settle(self, held: Held, verdict: Verdict, *, counts_as: Count | None = None) -> None:
+        self._leave(held)
+        self._settler.put(Settling(held, verdict, _duration(held), counts_as, uncertain=held.uncertain))
+
+    def _leave(self, held: Held) -> None:
+        held.until = None
+        self._held.pop((held.row.key, held.row.term), None)
+        self._changed.set()
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """While something is in hand: give up what can no longer be trusted, in case the renewer hangs."""
+        if self._watch is None and self._held:
+            self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY, self._watched)
+
+    def _watched(self) -> None:
+        self._watch = None
+        now = self._rows.clock.elapsed()
+        self.lost([held for held in self._held.values() if held.row.trust.left(now) <= 0])
+        if self.stuck:
+            self.give_back()
+        self._look()
+
+
+def _duration(held: Held) -> float:
+    return 0.0 if held.started is None else elapsed() - held.started

@@ -1,0 +1,352 @@
+"""Calls a reconciler's handler for one row, with everything it asks for, and says how that ended."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
+from trueup.jobs.context import JobTransaction
+from trueup.leases.lost import Lost
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.context import RowContext
+from trueup.reconcile.decide import decide
+from trueup.reconcile.outcome import Now, Outcome, Stay
+from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.own_connection import BOUND, milliseconds
+from trueup.store.db.pool import HandlerConnections
+from trueup.store.fitted import RowStatements
+from trueup.store.rows.rows import Done, Rows, check_readable
+from trueup.work.calling import Caller, is_own_ending
+from trueup.work.rows.handled import Handled, certain, gone
+from trueup.work.rows.held import Held
+from trueup.work.rows.refusals import OutcomeUndone, RowBusy, unanswered
+from trueup.work.rows.row_lock import Follow, Locking, nothing
+
+BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
+BUSY_TRIES = 100
+RENEWAL_PAUSE = 0.01  # seconds until a row that is being renewed is written
+
+
+class ProcessDied(Exception):
+    """The process that held the row died each time; it is not tried once more."""
+
+
+class LeasePassed(Exception):
+    """The process that held the row lives, and let its lease pass each time; it is not tried once more."""
+
+
+class Handling:
+    def __init__(self, rows: Rows, connections: HandlerConnections, caller: Caller, random: Random) -> None:
+        self.rows = rows
+        self.connections = connections
+        self.random = random
+        self._reconciler = rows.reconciler
+        self._caller = caller
+        self.locking = Locking(rows, connections, self._call) if rows.reconciler.claim == "row_lock" else None
+
+    async def run(self, held: Held, follow: Follow = nothing) -> Handled:
+        """Whatever goes wrong is how it ended; raises CancelledError only when we have cancelled it."""
+        handled, made = Handled(LostClaim("not begun")), self.rows.made
+        try:
+            await self._run(held, handled, follow)
+        except BaseException as error:
+            if not is_own_ending(error, cancelled_by_us=held.cancelled is not None):
+                raise
+            handled.ended = error
+            if isinstance(error, psycopg.Error) and not is_away(error):
+                handled.unspent = await self._table_changed(made)
+        return handled
+
+    async def _table_changed(self, made: RowStatements) -> bool:
+        """Whether a refusal may be due to a table that is not what it was any more, so that no row is to blame."""
+        try:
+            return await self.rows.changed_since(made)
+        except ConfigError:
+            return True
+        except (*RETRYABLE, DatabaseUnavailable):
+            return False
+
+    def let_go(self, held: Held) -> None:
+        """Of what was made ready for a row that is not begun any more."""
+        if self.locking is not None:
+            self.locking.let_go(held)
+
+    async def _run(self, held: Held, handled: Handled, follow: Follow) -> None:
+        row = held.row
+        if row.spent:
+            handled.ended = _why_spent(row)
+            handled.made = _made_if_possible(self._reconciler.handler.shape.make, row)
+        elif _unreadable(row, handled):
+            return
+        elif self._reconciler.mode == "shadow":
+            await self._in_shadow(held, handled)
+        elif self.locking is not None:
+            await self.locking.run(held, handled, follow)
+        else:
+            handled.made = self._reconciler.handler.shape.make(row.values)
+            await self._call(held, handled, None)
+
+    async def settle(self, held: Held, verdict: Any, connection: AsyncConnection[Any]) -> Done | None:
+        """Write what was decided in a transaction of the handler's; its commit comes next."""
+        row = held.row
+        if row.trust.left(self.rows.clock.elapsed()) <= 0:
+            raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
+        while not held.begin_writing():  # noqa: ASYNC110 - the renewer's thread has no loop to set an event on
+            await asyncio.sleep(RENEWAL_PAUSE)
+        done: Done | None = None
+        try:
+            done = (await self.rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+        finally:
+            held.writing = False
+        if done == "changed":
+            held.keep = (
+                False  # from the commit on there is no lease to renew, and the renewer must not take it for lost
+            )
+            held.uncertain = True
+            if faults.ARMED:
+                faults.hit("before_row_commit")
+        return done
+
+    async def checkpoint(self, held: Held, columns: Mapping[str, Any]) -> Done | None:
+        """Write these columns now. Renewals wait meanwhile: what the row is compared with changes."""
+        row = held.row
+        done: Done | None = "busy"
+        for _ in range(BUSY_TRIES):
+            if row.trust.left(self.rows.clock.elapsed()) <= 0:
+                raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
+            while not held.begin_writing():  # noqa: ASYNC110 - the renewer's thread has no loop to set an event on
+                await asyncio.sleep(RENEWAL_PAUSE)
+            try:
+                done = await self.rows.checkpoint(row, columns)
+            finally:
+                held.writing = False
+            if done != "busy":
+                break
+            await asyncio.sleep(BUSY_PAUSE)
+        if faults.ARMED:
+            faults.hit("after_row_checkpoint")
+        return done
+
+    async def _in_shadow(self, held: Held, handled: Handled) -> None:
+        """As if, in a transaction that is rolled back."""
+        handler = self._reconciler.handler
+        handled.made = handler.shape.make(held.row.values)
+        if handler.tx is None:
+            await self._call(held, handled, None)
+            return
+        async with self.connections.transaction() as connection:
+            await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
+            await self._call(held, handled, connection)
+            raise psycopg.Rollback
+
+    async def _call(self, held: Held, handled: Handled, tx: AsyncConnection[Any] | None) -> None:
+        """The handler itself, within its time."""
+        handler, timeout = self._reconciler.handler, self._reconciler.timeout
+        context: RowContext | None = None
+        if handler.context is not None:
+            held.lost = Lost()
+            context = RowContext(held.row, held.lost, _Port(self, held, handled))
+        held.started = elapsed()
+        held.until = held.started + timeout.total_seconds()
+        if faults.ARMED:
+            faults.hit("before_row_handler")
+        try:
+            call = partial(handler.call, handled.made, context, tx)
+            returned = await self._caller.call(call, is_async=handler.is_async, timeout=timeout, patient=held.must_end)
+        finally:
+            if held.lost is not None:
+                held.lost.set()  # the context is over: a thread left behind by a timeout learns it here
+        if handled.settled is None:
+            outcome = handler.outcome(returned)
+            check_outcome(self.rows, outcome)
+            handled.ended = outcome
+        if faults.ARMED:
+            faults.hit("after_row_handler")
+
+
+def check_outcome(rows: Rows, outcome: Any) -> None:
+    """Raise ConfigError when an outcome names what the table does not have, or what is not the handler's to set."""
+    found, columns = rows.found, getattr(outcome, "columns", {})
+    spec, working = found.spec, rows.reconciler.selection.claimed_as
+    for name in columns:
+        column = found.columns.get(name)
+        if column is None:
+            raise ConfigError(
+                f"{outcome!r:.200}: table {spec} has no column {name!r}; it has {', '.join(found.columns)}"
+            )
+        if name in spec.key:
+            raise ConfigError(f"{outcome!r:.200}: {name!r} is part of the key of table {spec}, which stays as it is")
+        if name == spec.state:
+            raise ConfigError(
+                f"{outcome!r:.200}: {name!r} is the state of table {spec}; return To({columns[name]!r}, …)"
+            )
+        if isinstance(columns[name], Now):
+            raise ConfigError(f"{outcome!r:.200}: Now() is for claimed_as=; give ctx.now, or await app.now()")
+        if column.generated:
+            raise ConfigError(f"{outcome!r:.200}: column {name!r} of table {spec} is generated and cannot be set")
+    state = getattr(outcome, "state", None)
+    if state is not None and spec.state is None:
+        raise ConfigError(f"{outcome!r:.200}: table {spec} was declared without state=; return Stay(…)")
+    if state is not None and state == working:
+        raise ConfigError(
+            f"{outcome!r:.200}: {working!r} is claimed_as= of this reconciler, which takes rows in it for left behind; "
+            "return another state"
+        )
+
+
+def _unreadable(row: ClaimedRow, handled: Handled) -> bool:
+    try:
+        check_readable(row.values)
+    except ValueError as error:
+        handled.ended = error
+        return True
+    return False
+
+
+def _why_spent(row: ClaimedRow) -> Exception:
+    if row.outlived:
+        said = "its handler ran longer than its timeout and did not end, or it blocked the event loop"
+        return LeasePassed(f"the lease passed at every attempt, {row.attempt} times: {said}")
+    return ProcessDied(f"the process that held it died, {row.attempt} times")
+
+
+def _made_if_possible(make: Any, row: ClaimedRow) -> Any:
+    try:
+        return make(row.values)
+    except Exception:
+        return None
+
+
+class _Port:
+    def __init__(self, handling: Handling, held: Held, handled: Handled) -> None:
+        self._lent = (handling, held, handled)
+
+    def transaction(self, context: RowContext, outcome: Outcome) -> JobTransaction:
+        return _RowTransaction(context, outcome, *self._lent)
+
+    async def checkpoint(self, context: RowContext, columns: dict[str, Any]) -> None:
+        handling, held, handled = self._lent
+        rows = handling.rows
+        if rows.reconciler.claim == "row_lock":
+            raise ConfigError(
+                "claim='row_lock' has one transaction, which commits with the outcome; a checkpoint needs claim='lease'"
+            )
+        if handled.settled is not None:
+            raise ConfigError("ctx.transaction() has ended the work on this row; a checkpoint comes before it")
+        if context.lost.is_set():
+            raise gone(context.row)
+        outcome = rows.reconciler.handler.translate(Stay(columns))
+        assert isinstance(outcome, Stay)
+        check_outcome(rows, outcome)
+        if outcome.columns and rows.reconciler.mode != "shadow":
+            refuse(context, handled, outcome, await handling.checkpoint(held, outcome.columns))
+
+
+class _RowTransaction(JobTransaction):
+    """The handler's own transaction, which ends with its row's outcome."""
+
+    def __init__(self, context: RowContext, outcome: Outcome, handling: Handling, held: Held, handled: Handled) -> None:
+        self._context = context
+        self._outcome = outcome
+        self._handling = handling
+        self._held = held
+        self._handled = handled
+        self._stack = AsyncExitStack()
+        self._connection: AsyncConnection[Any] | None = None
+
+    async def __aenter__(self) -> AsyncConnection[Any]:
+        rows = self._handling.rows
+        if rows.reconciler.claim == "row_lock":
+            raise ConfigError("claim='row_lock' has one transaction, the handler's tx; return the outcome")
+        if self._handled.settled is not None:
+            raise ConfigError("ctx.transaction() ends the work on its row, and has been used already")
+        if self._context.lost.is_set():
+            raise gone(self._context.row)
+        self._outcome = rows.reconciler.handler.translate(self._outcome)
+        check_outcome(rows, self._outcome)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(certain(self._held, self._handled))
+            connection = await stack.enter_async_context(self._handling.connections.transaction())
+            await connection.execute(BOUND, milliseconds(rows.reconciler.lease_for))
+            self._stack = stack.pop_all()
+        self._connection = connection
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._stack.__aexit__(kind, error, trace)
+            return
+        handled = self._handled
+        if self._handling.rows.reconciler.mode == "shadow":
+            handled.ended = handled.settled = self._outcome
+            await self._roll_back()
+            return
+        try:
+            done = await self._settle()
+        except BaseException:
+            await self._stack.__aexit__(*sys.exc_info())
+            raise
+        if done != "changed":
+            await self._roll_back()
+            refuse(self._context, handled, self._outcome, done)
+        try:
+            await self._stack.__aexit__(None, None, None)
+        except Exception as refused:
+            self._context.uncertain = unanswered(refused)
+            raise
+        self._held.written = handled.ended = handled.settled = self._outcome
+        self._context.finished = True
+
+    def __enter__(self) -> Any:
+        raise ConfigError("ctx.transaction() of a reconciler is for async handlers; make it `async def`")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Never entered."""
+
+    async def _settle(self) -> Done | None:
+        handling, row = self._handling, self._context.row
+        assert self._connection is not None
+        verdict = decide(self._outcome, row, handling.rows.reconciler, handling.random)
+        for _ in range(BUSY_TRIES):
+            done = await handling.settle(self._held, verdict, self._connection)
+            if done != "busy":
+                break
+            await asyncio.sleep(BUSY_PAUSE)
+        return done
+
+    async def _roll_back(self) -> None:
+        try:
+            raise psycopg.Rollback
+        except psycopg.Rollback:
+            await self._stack.__aexit__(*sys.exc_info())
+
+
+def refuse(context: RowContext, handled: Handled, outcome: Outcome, done: Done | None) -> None:
+    """Raise what the handler is to know of a write that did not take place."""
+    if done == "changed":
+        return
+    if done == "busy":
+        raise RowBusy(f"{context!r}: somebody has it locked; nothing was changed")
+    if done == "undone":
+        handled.refused, handled.settled = done, outcome
+        raise OutcomeUndone(f"{context!r}: a trigger of its table keeps the row as it is; nothing was changed")
+    if done in ("conflict", "contested"):
+        handled.refused, handled.settled = done, outcome
+        raise LostClaim(f"{context!r}: somebody else has changed the row; nothing was changed")
+    raise LostClaim(f"{context!r}: the lease is gone; nothing was changed")

@@ -1,0 +1,95 @@
+"""One circuit breaker per key (`pause_by=`): the keys whose breaker is open, and how long their rows wait.
+
+What the fleet knows is in `reconciler_pauses`, read when a sweep looks at its gate. Rows of an open key are not claimed if the key is
+a column. If it is a function, or the breaker opened after they were claimed, they go to rest until the pause is over. Neither spends
+an attempt. After the pause one row of the key is tried at a time, per process, until one works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from trueup.reconcile.breaker import MAX_KEYS, Breaker
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store.rows.reconcilers import Pause
+from trueup.store.rows.rows import Rows
+from trueup.work.rows.held import Held
+
+MAX_KEY = 200  # characters
+
+
+def breaker_of(reconciler: Reconciler) -> Breaker:
+    return Breaker(reconciler.pause_after, reconciler.pause_for, any_kind=reconciler.pause_on == "any")
+
+
+class Keyed:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._reconciler = rows.reconciler
+        self._breakers: dict[str, Breaker] = {}
+        self._until: dict[str, float] = {}  # on the clock's monotonic time
+        self._probes: dict[str, Held] = {}
+
+    def key(self, held: Held) -> str:
+        if held.pause_key is None:
+            held.pause_key = self._key(held.row)
+        return held.pause_key
+
+    def _key(self, row: ClaimedRow) -> str:
+        by = self._reconciler.pause_by
+        try:
+            value = row.values.get(by) if isinstance(by, str) else by(self._reconciler.handler.shape.make(row.values))  # type: ignore[misc]
+            return "" if value is None else str(value)[:MAX_KEY].replace("\0", "")
+        except Exception:  # a row that does not fit fails by itself when it is handled
+            return ""
+
+    def of(self, held: Held) -> Breaker:
+        return self._breaker(self.key(held))
+
+    def _breaker(self, key: str) -> Breaker:
+        breaker = self._breakers.pop(key, None) or breaker_of(self._reconciler)
+        self._breakers[key] = breaker  # those used last are last
+        if len(self._breakers) > 2 * MAX_KEYS:
+            del self._breakers[next(iter(self._breakers))]
+        return breaker
+
+    def heed(self, pauses: Sequence[Pause]) -> None:
+        """What the fleet knows: keys that rest or are probed, and, being absent, those found working."""
+        now, known = self._rows.clock.elapsed(), {pause.key for pause in pauses}
+        for key, rests_for, _ in pauses:
+            self._breaker(key).probing = True
+            self._until[key] = now + rests_for
+        for key in [key for key in self._until if key not in known and not self._breaker(key).opening]:
+            del self._until[key]
+            self._breaker(key).close()
+        self._rows.paused = tuple(key for key in self._until if self._waits(key, now))
+
+    def opened(self, key: str, pause: timedelta) -> None:
+        until = self._rows.clock.elapsed() + pause.total_seconds()
+        self._until[key] = max(until, self._until.get(key, 0.0))
+        self._rows.paused = (*self._rows.paused, key)
+
+    def closed(self, key: str) -> None:
+        self._until.pop(key, None)
+        self._probes.pop(key, None)
+        self._rows.paused = tuple(other for other in self._rows.paused if other != key)
+
+    def held_up(self, held: Held) -> timedelta | None:
+        """How long this row must wait; None when it may begin. While a key is probed, its other rows wait for what comes of it."""
+        key = self.key(held)
+        now = self._rows.clock.elapsed()
+        if key not in self._until or held.row.spent:
+            return None
+        if (left := self._until[key] - now) > 0:
+            return timedelta(seconds=left)
+        probe = self._probes.get(key)
+        if probe is not None and not probe.settled:
+            return self._reconciler.pause_for
+        self._probes[key] = held
+        return None
+
+    def _waits(self, key: str, now: float) -> bool:
+        probe = self._probes.get(key)
+        return self._until[key] > now or (probe is not None and not probe.settled)

@@ -1,0 +1,89 @@
+"""When sweeps begin, and how one is told of; the same for those with and without handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import timedelta
+
+from trueup.clock import Clock
+from trueup.events import SweepCompleted
+from trueup.reconcile.counts import Counts
+from trueup.store.rows.reconcilers import Gate
+
+STARTS_WITHIN = 5.0  # seconds over which the first sweeps of a fleet that starts together are spread
+PAUSED_LOOK = 5.0  # seconds between looks whether a pause is over
+LOOK_AT_GATE = 1.0  # seconds between looks, during a sweep, whether there is a pause
+IN_A_MESSAGE = 0.1  # seconds that the batches of one message should take at most: nothing can be stopped in between
+MAX_BATCHES = 16
+OWN_TURN = 0.8  # of an interval: another worker's sweep that ended later than this ago is as good as one's own
+OWN_WRITE = 0.1  # seconds that noting a sweep may take
+PASSING_COSTS = 3e-6  # seconds of the server's time for each row that a walk passes over
+# What walks past rows that are known already may take of a core, for the whole fleet: little, unless the table was written to since.
+IDLE_SHARE, WRITTEN_SHARE = 0.01, 0.1
+WALKS_WITHIN = 600.0  # seconds; a walk is never put off longer
+
+
+def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
+    """Seconds until a process's first sweep: when the fleet's last one is `every` ago, a little spread."""
+    if run_at_start:
+        return 0.0
+    spread = random.uniform(0, min(STARTS_WITHIN, every.total_seconds() / 10))  # noqa: S311
+    if gate.swept_ago is None:
+        return spread
+    swept_ago = max(0.0, gate.swept_ago)  # ahead of now: the database's clock has been set back since
+    return max(0.0, every.total_seconds() - swept_ago) + spread
+
+
+def swept_elsewhere(every: timedelta, gate: Gate, own_ago: float | None) -> float | None:
+    """Seconds until the next whole sweep, when another worker has ended one within this interval; None: it is this one's turn."""
+    if gate.swept_ago is None or not 0 <= gate.swept_ago < every.total_seconds() * OWN_TURN:
+        return None
+    if own_ago is not None and own_ago <= gate.swept_ago + OWN_WRITE:
+        return None  # that was this one: what became due while it swept is not to wait for another interval
+    spread = random.uniform(0, every.total_seconds() / 10)  # noqa: S311
+    return every.total_seconds() - gate.swept_ago + spread
+
+
+def is_walk_due(every: timedelta, gate: Gate) -> bool:
+    """Whether a sweep is to walk past all rows again. Where many of them rest, it looks at the first and behind the last in between.
+
+    A row can become one to be handled anywhere. If the table was written to since the last walk, so far as the server knows, the next one
+    is due much sooner.
+    """
+    if gate.walked_ago is None or gate.walked_past is None or gate.walked_ago < 0:
+        return True
+    written = gate.writes is None or gate.writes != gate.walked_writes
+    pause = gate.walked_past * PASSING_COSTS / (WRITTEN_SHARE if written else IDLE_SHARE)
+    return gate.walked_ago >= min(max(pause, every.total_seconds() * OWN_TURN), WALKS_WITHIN)
+
+
+def next_batches(batches: int, took: float) -> int:
+    """How many batches to ask for together, after as many took so many seconds: twice as many while that is quick enough."""
+    allowed = int(IN_A_MESSAGE / max(took / batches, 0.001))
+    return max(1, min(batches * 2, allowed, MAX_BATCHES))
+
+
+async def wait_for_rate(pause: timedelta, stop: asyncio.Event, clock: Clock) -> bool:
+    """Until the fleet's rate may allow more, or a stop. False: on a clock that stands still, that would be for ever."""
+    if clock.now() is not None:
+        return False
+    try:
+        async with asyncio.timeout(max(pause.total_seconds(), 0.001)):
+            await stop.wait()
+    except TimeoutError:
+        pass
+    return True
+
+
+def completed(name: str, counts: Counts, seconds: float) -> SweepCompleted:
+    lateness = counts.lateness
+    return SweepCompleted(
+        name,
+        **counts.as_dict(),
+        late=lateness.late,
+        worst_lateness_s=round(lateness.worst_s, 3),
+        average_lateness_s=round(lateness.average_s, 3),
+        duration_ms=round(seconds * 1000, 3),
+        rows_per_second=round(counts.claimed / seconds, 1) if seconds > 0 else 0.0,
+    )

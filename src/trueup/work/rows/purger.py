@@ -1,0 +1,207 @@
+"""Moves and deletes stale rows at the database's own speed: one statement per batch, no handler, no claim.
+
+Every instance does it; rows that another has locked are left to it. While there are whole batches to take, several are asked for in
+one message, so that the database need not wait for this process. Only what the database refuses, or a trigger keeps, is taken by keys. With a rate the fleet takes turns at the lane's row, a batch at a time.
+Before it begins, `max_fraction` is compared with how much of the table would be touched, as it is then; and again when it has taken as
+many rows as there were at that moment, since whatever came meanwhile was not part of the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import psycopg
+from psycopg import errors
+
+from trueup.clock import Clock, elapsed
+from trueup.errors import ConfigError
+from trueup.events import Events, SweepFailed, SweepRefused
+from trueup.jobs.failure import describe, type_name
+from trueup.reconcile.counts import Counts
+from trueup.store.db.connect import RETRYABLE
+from trueup.store.rows.purges import Clearance, Purges
+from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.work.rows.pace import (
+    LOOK_AT_GATE,
+    PAUSED_LOOK,
+    completed,
+    first_after,
+    next_batches,
+    swept_elsewhere,
+    wait_for_rate,
+)
+from trueup.work.rows.refusals import MAX_REPEATS, to_repeat, unanswered
+from trueup.work.rows.refused_purges import RefusedPurges
+from trueup.work.service import Service, jittered
+
+Progress = Callable[[Counts], None]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A sweep under way."""
+
+    gate: Gate
+    counts: Counts
+    looked: float  # when the gate was looked at
+    until: float
+    cleared_to: int | None  # after so many rows `max_fraction` is compared anew; None: never
+    over: bool = False
+
+
+class Purger(Service):
+    def __init__(
+        self, purges: Purges, log: Reconcilers, clock: Clock, events: Events, holder: Callable[[], UUID]
+    ) -> None:
+        super().__init__(events)
+        self.purges = purges
+        self.purge = purges.purge
+        self.name = f"purger of {purges.purge.name}"
+        self._log = log
+        self._clock = clock
+        self._holder = holder
+        self._first = True
+        self._swept_at: float | None = None
+        self._repeats = 0  # how often in a row the server has asked for a statement to be repeated
+
+    async def run_once(self) -> float:
+        gate = await self._log.gate(self.purge.name)
+        if gate.paused:
+            return PAUSED_LOOK
+        if self._first:
+            self._first = False
+            first_in = first_after(self.purge.every, self.purge.run_at_start, gate)
+            if first_in > 0:
+                return first_in
+        if self._clock.now() is None and not (self.purge.run_at_start and self._swept_at is None):
+            own_ago = None if self._swept_at is None else elapsed() - self._swept_at
+            later = swept_elsewhere(self.purge.every, gate, own_ago)
+            if later is not None:
+                return later
+        try:
+            await self.sweep(gate)
+        except (psycopg.Error, ConfigError) as error:
+            if unanswered(error) or to_repeat(error):
+                raise
+            await self._ended_by(error)
+        return jittered(self.purge.every.total_seconds())
+
+    async def _ended_by(self, error: Exception) -> None:
+        """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
+        said = describe(error)
+        if isinstance(error, errors.QueryCanceled):
+            hint = "an index may be missing, or batch= be too large"
+            said = f"a statement took longer than statement_timeout; {hint} ({said})"
+        try:
+            await self._log.failed(self.purge.name, f"{type_name(error)}: {said}")
+        finally:
+            again = self.purge.every.total_seconds()
+            self.events.emit(SweepFailed(self.purge.name, type_name(error), said, again))
+
+    async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
+        """Until no row is left for it, its time is up, or a person pauses it."""
+        gate = gate or await self._log.gate(self.purge.name)
+        counts = Counts()
+        if gate.paused:
+            return counts
+        if gate.sign != self.purges.found.sign:  # the table is not what it was
+            await self.purges.changed_since(self.purges.made)
+        begun_at, started = gate.now, elapsed()
+        clearance = await self._cleared()
+        if clearance is None or clearance.rows == 0:
+            self._swept_at = elapsed()
+            await self._log.swept(self.purge.name)
+            return counts
+        until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
+        walk = _Walk(gate, counts, started, until, clearance.rows)
+        try:
+            await self.purges.look()
+            await self._take_all(walk, progress)
+            if self.purges.passing:
+                await self.purges.forget()
+        except (psycopg.Error, ConfigError):  # what was taken before it is gone all the same
+            with suppress(*RETRYABLE):
+                await self._tell(begun_at, counts, elapsed() - started)
+            raise
+        self._repeats, self._swept_at = 0, elapsed()
+        await self._log.swept(self.purge.name)
+        await self._tell(begun_at, counts, elapsed() - started)
+        return counts
+
+    async def _cleared(self) -> Clearance | None:
+        """None: `max_fraction` does not allow it, which is told."""
+        clearance = await self.purges.clearance()
+        if clearance.refusal is None:
+            return clearance
+        self.events.emit(SweepRefused(self.purge.name, clearance.refusal))
+        return None
+
+    async def _take_all(self, walk: _Walk, progress: Progress | None) -> None:
+        counts = walk.counts
+
+        def told() -> None:
+            if progress is not None:
+                progress(counts)
+
+        for state in self.purge.selection.states or (None,):
+            batches = 1
+            while await self._go_on(walk):
+                sent, made = elapsed(), self.purges.made
+                if walk.cleared_to is not None:
+                    batches = max(1, min(batches, (walk.cleared_to - counts.changed) // self.purge.batch))
+                try:
+                    taken = await self.purges.take(state, counts, batches)
+                except psycopg.Error as error:
+                    if unanswered(error) or (to_repeat(error) and self._again()):
+                        raise
+                    if await self.purges.changed_since(made):
+                        continue
+                    await self._by_keys(state, walk, told)
+                    break
+                if taken.ask_again_after is not None:
+                    if await wait_for_rate(taken.ask_again_after, self._stop, self._clock):
+                        continue
+                    break
+                told()
+                if taken.count < taken.picked:
+                    await self._by_keys(state, walk, told)
+                    break
+                if taken.over or taken.count < taken.asked:
+                    break
+                if self.purges.in_a_row:
+                    batches = next_batches(batches, elapsed() - sent)
+
+    async def _by_keys(self, state: str | None, walk: _Walk, told: Callable[[], None]) -> None:
+        """The rest of this state, past rows that are refused or kept."""
+        rest = RefusedPurges(self.purges, state, walk.counts, self.events, self._stop, self._clock)
+        await rest.take_all(lambda: self._go_on(walk), told)
+
+    def _again(self) -> bool:
+        """Whether to believe the server that the same statement may go through the next time."""
+        self._repeats += 1
+        return self._repeats < MAX_REPEATS
+
+    async def _go_on(self, walk: _Walk) -> bool:
+        """Whether there is time for more, nobody has paused it, and `max_fraction` allows it."""
+        if walk.over or self._stop.is_set() or elapsed() >= walk.until:
+            return False
+        if elapsed() >= walk.looked + LOOK_AT_GATE:
+            walk.gate, walk.looked = await self._log.gate(self.purge.name), elapsed()
+        if walk.gate.paused:
+            return False
+        if walk.cleared_to is not None and walk.counts.changed >= walk.cleared_to:
+            cleared = await self._cleared()
+            if cleared is None or not cleared.rows:
+                walk.over = True
+                return False
+            walk.cleared_to = walk.counts.changed + cleared.rows
+        return True
+
+    async def _tell(self, begun_at: datetime, counts: Counts, seconds: float) -> None:
+        if counts.claimed:
+            await self._log.log(self.purge.name, self._holder(), begun_at, counts)
+            self.events.emit(completed(self.purge.name, counts, seconds))

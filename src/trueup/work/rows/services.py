@@ -1,0 +1,252 @@
+"""Everything that sweeps in one worker: made when it starts, after every table was looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from uuid import UUID
+
+from trueup.config import Settings
+from trueup.errors import ConfigError
+from trueup.events import Events, IndexMissing, ReconcilerDeclared
+from trueup.reconcile.counts import Counts
+from trueup.reconcile.outcome import To
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.store.db.own_connection import OwnConnection
+from trueup.store.db.pool import HandlerConnections
+from trueup.store.lanes import Lanes
+from trueup.store.rows import tables
+from trueup.store.rows.guard import index_ddl, try_every, unserved
+from trueup.store.rows.purges import Purges
+from trueup.store.rows.reconcilers import Reconcilers
+from trueup.store.rows.rows import Rows
+from trueup.store.rows.tables import Found
+from trueup.store.store import Store
+from trueup.work.calling import Caller
+from trueup.work.rows.handling import check_outcome
+from trueup.work.rows.purger import Purger
+from trueup.work.rows.renewer import RowRenewer
+from trueup.work.rows.sweeper import Sweeper
+
+SERVER_FIRST = 0.9  # of statement_timeout: the server ends a statement, and says so, before the line hangs up on it
+
+
+class RowServices:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        events: Events,
+        declared: Sequence[Reconciler | Purge],
+        holder: Callable[[], UUID],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._events = events
+        self._declared = list(declared)
+        self._holder = holder
+        self._timeout = settings.statement_timeout * SERVER_FIRST
+        self._caller = Caller(events)
+        self._connections: list[HandlerConnections] = []
+        self._claiming = store.line_for_rows("rows claim")
+        self._settling = store.line_for_rows("rows settle")
+        self._log = Reconcilers(self._claiming, store.statements, store.clock)
+        self.renewer = RowRenewer(store, events)
+        self.members: dict[str, Sweeper | Purger] = {}
+
+    @property
+    def lines(self) -> list[OwnConnection]:
+        return [self._claiming, self._settling]
+
+    def declare(self, declared: Iterable[Reconciler | Purge]) -> None:
+        """Also these, from the next time it gathers."""
+        known = {each.name for each in self._declared}
+        self._declared += [each for each in declared if each.name not in known]
+
+    async def gather(self) -> None:
+        """Look at every table; raises ConfigError when one cannot be worked on."""
+        if not self._declared:
+            return
+        try:
+            await self._gather()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _gather(self) -> None:
+        for declared in self._declared:
+            await self._add(declared)
+        lanes = [declared.lane for declared in self._declared if declared.lane is not None]
+        if lanes:
+            await Lanes(self._claiming, self._store.statements, self._store.clock).register(lanes)
+        await self._settling.open()
+
+    async def _add(self, declared: Reconciler | Purge) -> None:
+        if declared.name in self.members:
+            return
+        who = f"reconciler {declared.name!r}"
+        selection, found = declared.selection, await self._look(declared)
+        member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
+        self.members[declared.name] = member
+        await self._log.put(declared.name, selection.table, declared.declared())
+        await self._guard(member, found, who)
+        self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
+
+    async def _look(self, declared: Reconciler | Purge) -> Found:
+        """At its table, as it is now; raises ConfigError when that cannot be worked on."""
+        who = f"reconciler {declared.name!r}"
+        found = await tables.find(self._claiming, self._store.statements, declared.selection.table, who)
+        check(found, who, declared)
+        return found
+
+    async def declare_again(self) -> None:
+        """Store what is declared once more: the rows may be gone since, with a database that was restored."""
+        for declared in self._declared:
+            if declared.name in self.members:
+                await self._log.put(declared.name, declared.selection.table, declared.declared())
+
+    def _purger(self, purge: Purge, found: Found) -> Purger:
+        store = self._store
+        purges = Purges(
+            self._settling, store.statements, store.clock, purge, found, self._timeout, partial(self._look, purge)
+        )
+        return Purger(purges, self._log, store.clock, self._events, self._holder)
+
+    def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:
+        store = self._store
+        who = f"reconciler {reconciler.name!r}"
+        rows = Rows(
+            self._claiming,
+            self._settling,
+            store.statements,
+            store.clock,
+            store.enqueue,
+            reconciler,
+            found,
+            owner=owner(self._settings),
+            timeout=self._timeout,
+            look=partial(self._look, reconciler),
+        )
+        try:
+            check_outcome(rows, reconciler.exhausted)
+        except ConfigError as wrong:
+            raise ConfigError(f"{who}: exhausted={wrong}") from None
+        connections = store.connections_for_rows()
+        self._connections.append(connections)
+        sweeper = Sweeper(
+            rows,
+            self._log,
+            connections,
+            self._caller,
+            self._events,
+            self._holder,
+            gather_for=self._settings.gather_for,
+        )
+        loop = asyncio.get_running_loop()
+        self.renewer.add(rows, sweeper.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.hand.lost(lost)))
+        return sweeper
+
+    async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
+        """Say so when every claim would read a large table from end to end, and refuse what no sweep could do."""
+        if isinstance(member, Sweeper):
+            query, params = member.rows.claim_statement()
+            selection = member.rows.reconciler.selection
+        else:
+            query, params = member.purges.statement()
+            selection = member.purge.selection
+        rows = await unserved(self._claiming, query, params, found, timeout=self._timeout, who=who)
+        if rows is not None:
+            order = [*([selection.order.column] if selection.order.column is not None else []), *found.spec.key]
+            ddl = index_ddl(found, state=bool(selection.states), order=order)
+            name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
+            self._events.emit(IndexMissing(name, str(found.spec), rows, ddl))
+        made = member.rows.made if isinstance(member, Sweeper) else member.purges.made
+        await try_every(self._claiming, made.every(), found, timeout=self._timeout, who=who)
+
+    async def sweep(self, name: str) -> Counts:
+        """One whole sweep, without loops; all that came of it is written when this returns."""
+        member = self.members.get(name)
+        if member is None:
+            raise ConfigError(f"no reconciler {name!r} is declared; there are {', '.join(self.members) or 'none'}")
+        counts = await member.sweep()
+        if isinstance(member, Sweeper):
+            await member.finisher.stop()
+        return counts
+
+    def start(self) -> None:
+        self.renewer.start()
+        for member in self.members.values():
+            member.start()
+
+    def wake(self) -> None:
+        """Look now: a person has released rows, or ended a pause."""
+        for member in self.members.values():
+            member.wake()
+
+    async def stop(self) -> None:
+        """Claim nothing more; returns when what runs has ended and is written."""
+        await asyncio.gather(*(member.stop() for member in self.members.values()))
+
+    def interrupt(self) -> None:
+        """Cancel handlers that still run; their rows go back."""
+        for member in self.members.values():
+            if isinstance(member, Sweeper):
+                member.interrupt()
+
+    async def close(self) -> None:
+        """Let go of everything, whatever runs."""
+        for member in self.members.values():
+            await member.kill()
+        await asyncio.to_thread(self.renewer.stop)
+        for connections in self._connections:
+            await connections.close()
+        for line in self.lines:
+            await line.close()
+        self._caller.close()
+
+
+def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
+    """Raise ConfigError unless this can be done on that table."""
+    selection = declared.selection
+    if isinstance(declared, Purge):
+        unknown = sorted(declared.columns.keys() - found.columns.keys())
+        if unknown:
+            raise ConfigError(f"{who}: table {found.spec} has no column {unknown[0]!r} to set")
+        reads: tuple[str, ...] = ()
+        also, deletes = tuple(declared.columns), declared.to is None
+        moves_to = () if declared.to is None else (declared.to,)
+    else:
+        wanted, exhausted = declared.handler.shape.columns, declared.exhausted
+        reads = tuple(name for name in found.columns if wanted is None or name in wanted)
+        also = tuple(name for name, _ in selection.claimed_set)
+        deletes, moves_to = False, (exhausted.state,) if isinstance(exhausted, To) else ()
+        declared.handler.shape.check(who, found.columns)
+    tables.check(
+        found,
+        who,
+        states=selection.states,
+        stale_for=selection.stale_for is not None,
+        due_at=selection.due_at,
+        order_by=selection.order.column,
+        claimed_as=selection.claimed_as,
+        also=also,
+        deletes=deletes,
+        reads=reads,
+        moves_to=moves_to,
+    )
+
+
+def owner(settings: Settings) -> str:
+    """Who is written into the user's own lease column, before the term; for people."""
+    return settings.worker_name or f"{socket.gethostname()[:24]}:{os.getpid()}"
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop is closed: nothing runs there any more
+        return

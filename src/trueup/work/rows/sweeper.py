@@ -1,0 +1,659 @@
+"""Sweeps: looks for a reconciler's rows, `every` so often, and sees each of them through.
+
+A whole sweep takes batches of two kinds in turn, until neither has any left: rows whose time has come again (failed before, to be
+revisited, or left behind by a process that died), longest due first; and rows that nothing is known about, in the order asked
+for; each from wherever the sweep has come to. So no row is looked at twice in a sweep, rows that always fail or that somebody has
+locked end it like others, and neither kind can starve the other. Rows that may have brought a process down are taken one at a
+time beside it, in one place. A sweep ends when nothing is left to claim: what runs then is settled beside the next one. Between
+whole sweeps it wakes for rows whose time has come again. Every instance does this; the rows are shared by what is known about
+them in the database.
+
+While the reconciler is paused, by a person or by its breaker, nothing is claimed; a sweep that a pause cuts short is made up
+for when the pause is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import errors
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
+from trueup.events import (
+    Events,
+    ReconcilerPaused,
+    ReconcilerResumed,
+    RowsClaimed,
+    ServiceFailed,
+    SweepFailed,
+)
+from trueup.jobs.failure import Failure, describe, type_name
+from trueup.jobs.outcome import GiveUp
+from trueup.reconcile.breaker import MAX_EVERYBODY, MAX_KEYS, Breaker
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.counts import Counts
+from trueup.reconcile.decide import BackOff, Change, GiveBack, SetAside, Verdict, decide
+from trueup.reconcile.outcome import Again
+from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.pool import HandlerConnections
+from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.store.rows.rows import DuePosition, Position, Rows
+from trueup.work.calling import Caller
+from trueup.work.rows.claims import Claim, Claimed, Claims
+from trueup.work.rows.finisher import Count, RowFinisher, Settling
+from trueup.work.rows.hand import RowHand
+from trueup.work.rows.handled import Handled
+from trueup.work.rows.handling import Handling, check_outcome
+from trueup.work.rows.held import Held
+from trueup.work.rows.keyed import Keyed, breaker_of
+from trueup.work.rows.pace import (
+    LOOK_AT_GATE,
+    PAUSED_LOOK,
+    completed,
+    first_after,
+    is_walk_due,
+    swept_elsewhere,
+    wait_for_rate,
+)
+from trueup.work.rows.refusals import MAX_REPEATS
+from trueup.work.rows.sweep import Progress, Sweep, Walk
+from trueup.work.service import Service, jittered
+
+MIN_PAUSES = (
+    0.05,
+    1.0,
+)  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
+MANY = 1_000  # rows that are known: fewer are walked past at every sweep
+PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
+
+
+class Sweeper(Service):
+    def __init__(
+        self,
+        rows: Rows,
+        log: Reconcilers,
+        connections: HandlerConnections,
+        caller: Caller,
+        events: Events,
+        holder: Callable[[], UUID],
+        *,
+        gather_for: timedelta,
+    ) -> None:
+        super().__init__(events)
+        self.rows = rows
+        self.reconciler = rows.reconciler
+        self.name = f"sweeper of {rows.reconciler.name}"
+        self._log = log
+        self._holder = holder
+        self._random = random.Random()  # noqa: S311 - jitter
+        self.finisher = RowFinisher(rows, events, self._random, gather_for=gather_for, on_settled=self._settled)
+        handling = Handling(rows, connections, caller, self._random)
+        self._keyed = None if rows.reconciler.pause_by is None else Keyed(rows)
+        self.hand = RowHand(rows, handling, self.finisher, events, judge=self._judge, held_up=self._held_up)
+        self._breaker = breaker_of(self.reconciler)
+        self._claims = Claims(rows)
+        self._unspent: Counter[str] = (
+            Counter()
+        )  # keys whose transactions the database has rolled back, one after the other
+        self._sweeps: set[Sweep] = set()  # whose rows are not all settled
+        self._suspects: asyncio.Task[Counts] | None = None
+        self._aside: set[asyncio.Task[Any]] = set()
+        self._failures = 0  # sweeps in a row that an error has ended
+        self._turn_of_again = False
+        self._cut_short = False  # by a pause, or the end of this process
+        self._looked = 0.0
+        self._wakes_at = float("-inf")  # when the pause between two passes ends; not before now while one is under way
+        self._due: float | None = None
+        self._swept_at: float | None = None  # when this one's last whole sweep ended
+        self._walked_to: Position | None = None  # the last row of the last walk past all rows
+
+    def in_hand(self) -> Iterable[Held]:
+        """What is waiting, being handled, or still to be written. Also called on the renewer's thread."""
+        return [*self.hand.in_hand(), *self.finisher.in_hand()]
+
+    # -- when ---------------------------------------------------------------------------------------------------------
+
+    async def run_once(self) -> float:
+        gate = await self._log.gate(self.reconciler.name)
+        if gate.closed:
+            return min(PAUSED_LOOK, gate.rests_for or PAUSED_LOOK)
+        if self.hand.stuck:
+            hint = "every handler that runs here has lost its row, was cancelled, and does not end"
+            self.events.emit(ServiceFailed(self.name, "Stuck", hint))
+            return PAUSED_LOOK
+        if self._due is None:
+            self._due = elapsed() + first_after(self.reconciler.every, self.reconciler.run_at_start, gate)
+        begun = elapsed()
+        if begun >= self._due and (later := self._swept_elsewhere(gate)) is not None:
+            self._due = begun + later
+        whole = begun >= self._due
+        made, sweep = self.rows.made, Sweep(gate.now, whole)
+        try:
+            await self._sweep(sweep, gate, hasty=True)
+        except Exception as error:
+            if is_away(error):
+                raise
+            try:
+                if await self.rows.changed_since(made):
+                    return 0.0
+            except ConfigError as unfit:
+                error = unfit
+            return await self._ended_by(error)
+        self._failures = 0
+        if whole and not self._cut_short:
+            # At once after one that took longer: it has left alone what became due since it began.
+            self._due = max(elapsed(), begun + jittered(self.reconciler.every.total_seconds()))
+        return await self._pause(None if sweep.counts.claimed or gate.is_due else gate, begun)
+
+    def _swept_elsewhere(self, gate: Gate) -> float | None:
+        """Seconds until this one's turn, when another worker has just swept. On a clock that is moved by hand nobody waits."""
+        if self.rows.clock.now() is not None or (self.reconciler.run_at_start and self._swept_at is None):
+            return None
+        return swept_elsewhere(
+            self.reconciler.every, gate, None if self._swept_at is None else elapsed() - self._swept_at
+        )
+
+    async def _ended_by(self, error: Exception) -> float:
+        """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
+        self._failures += 1
+        again = min(2.0 ** min(self._failures - 1, 20), max(self.reconciler.every.total_seconds(), MIN_PAUSES[1]))
+        said = describe(error)
+        if isinstance(error, errors.QueryCanceled):
+            said = f"a statement took longer than statement_timeout; an index may be missing ({said})"
+        try:
+            await self._log.failed(self.reconciler.name, f"{type_name(error)}: {said}")
+        finally:
+            self.events.emit(SweepFailed(self.reconciler.name, type_name(error), said, again))
+        return again
+
+    async def _pause(self, gate: Gate | None, begun: float) -> float:
+        """`gate`: what was known when the sweep began, if it still holds."""
+        assert self._due is not None
+        self._wakes_at = float("inf")
+        next_in = gate.next_due_in if gate is not None else await self.rows.next_due_in()
+        if gate is not None and next_in is not None:
+            next_in -= elapsed() - begun
+        now = elapsed()
+        wakes_at = self._due if next_in is None else min(self._due, now + max(next_in, self._soonest))
+        self._wakes_at = min(self._wakes_at, wakes_at)
+        return max(0.0, self._wakes_at - now)
+
+    @property
+    def _soonest(self) -> float:
+        return min(max(self.reconciler.every.total_seconds() / 10, MIN_PAUSES[0]), MIN_PAUSES[1])
+
+    def _due_again(self, delay: timedelta) -> None:
+        """A row that was claimed here rests now: it is to be looked at then, also when no sweep waits for it any more."""
+        pause = max(delay.total_seconds(), self._soonest)
+        if elapsed() + pause < self._wakes_at:
+            self._wakes_at = elapsed() + pause
+            asyncio.get_running_loop().call_later(pause, self.wake)
+
+    # -- one sweep ----------------------------------------------------------------------------------------------------
+
+    async def sweep(self, gate: Gate | None = None, *, whole: bool = True, progress: Progress | None = None) -> Counts:
+        """Look at every row there is for it, once. Not whole: only at those whose time has come again.
+
+        When this returns, it is known what became of each. On a clock that somebody moves by hand, a sweep also ends when the
+        rate allows no more for the moment.
+        """
+        gate = gate or await self._log.gate(self.reconciler.name)
+        sweep = Sweep(gate.now, whole, progress)
+        self._cut_short = gate.closed
+        if gate.closed:
+            return sweep.counts
+        try:
+            await self._sweep(sweep, gate)
+        except Exception:  # the database is away, say: what is in hand is seen through all the same
+            await self._see_through(sweep)
+            raise
+        suspects = await self._see_through(sweep)
+        if suspects is not None:
+            sweep.counts.include(suspects)
+        return sweep.counts
+
+    async def _sweep(self, sweep: Sweep, gate: Gate, *, hasty: bool = False) -> None:
+        """Claim all that there is for it now. What came of it is settled beside whatever comes next.
+
+        `hasty`: where a great many rows rest, it need not walk past all of them each time.
+        """
+        self._cut_short = gate.closed
+        await self._refit(gate)
+        await self._heed(gate)
+        self.finisher.start()
+        self._looked = elapsed()
+        self._sweeps.add(sweep)
+        try:
+            walk = Walk(gate.now, gate.now, fresh=sweep.whole, again=gate.is_due)
+            if gate.is_due:
+                await self._take_suspects(gate.now)
+            if sweep.whole and not await self._probe(walk, gate, hasty=hasty):
+                walk.fresh = False
+            await self._batches(sweep, walk)
+        finally:
+            sweep.claiming = False
+            if self._enough():
+                self.hand.give_back()
+            self._conclude_if_over(sweep)
+        if sweep.whole and not self._cut_short:
+            if gate.is_due or gate.set_aside:
+                await self._forget()
+            walked = walk.complete and not walk.fresh
+            await self._log.swept(self.reconciler.name, walk.passed if walked else None, gate.writes)
+            self._swept_at = elapsed()
+
+    async def _probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
+        """Whether there may be rows that nothing is known about. Where many are known, it says which of them to pass over."""
+        end = self._walked_to
+        if (
+            hasty
+            and self.reconciler.pause_by is None  # rows of keys that were paused may be anywhere
+            and end is not None
+            and (gate.walked_past or 0) >= MANY
+            and not is_walk_due(self.reconciler.every, gate)
+        ):
+            walk.skip_to, walk.complete = end, False
+            fresh, _ = await self.rows.probe(gate.now, end)
+            return fresh
+        fresh, count = await self.rows.probe(gate.now)
+        if fresh or count is None:
+            return True
+        walk.passed = count
+        return False
+
+    async def _forget(self) -> None:
+        made = self.rows.made
+        try:
+            await self.rows.forget()
+        except psycopg.Error as error:
+            if is_away(error) or not await self.rows.changed_since(made):
+                raise
+            await self.rows.forget()
+
+    async def _see_through(self, sweep: Sweep) -> Counts | None:
+        """Until nothing is in hand, and all that is to be said about it is written. What became of suspects."""
+        suspects = self._suspects
+        if suspects is not None:
+            await asyncio.wait({suspects})
+        await self.hand.until(lambda: self.hand.idle)
+        self.finisher.hurry()
+        await self.hand.until(lambda: self.hand.idle and not self._sweeps)
+        if self._aside:
+            await asyncio.wait(set(self._aside))
+        return suspects.result() if suspects is not None else None
+
+    def _conclude_if_over(self, sweep: Sweep) -> None:
+        if not sweep.over or sweep not in self._sweeps:
+            return
+        self._sweeps.discard(sweep)
+        if sweep.worth_telling:
+            self._beside(self._conclude(sweep))
+
+    async def _conclude(self, sweep: Sweep) -> None:
+        assert sweep.began_at is not None
+        try:
+            await self._log.log(self.reconciler.name, self._holder(), sweep.began_at, sweep.counts)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # the outcomes are written; that nothing is on record about their sweep is said by DatabaseLost
+        self.events.emit(completed(self.reconciler.name, sweep.counts, elapsed() - sweep.started))
+
+    def _beside(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name=f"trueup beside {self.name}")
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+        return task
+
+    def _enough(self) -> bool:
+        return self._stop.is_set() or self._cut_short or self.hand.stuck
+
+    async def _take_suspects(self, now: datetime) -> None:
+        """Rows that may have brought a process down: one at a time, in one place, beside all others."""
+        if self._suspects is None:
+            self._suspects = self._beside(self._one_by_one(now))
+            self._suspects.add_done_callback(self._no_suspects)
+        if self._breaker.probing:  # then there is one place altogether
+            await asyncio.wait({self._suspects})
+
+    def _no_suspects(self, task: asyncio.Task[Counts]) -> None:
+        self._suspects = None
+        self.hand.note()
+
+    async def _one_by_one(self, now: datetime) -> Counts:
+        sweep, after = Sweep(now, whole=False), DuePosition()
+        self._sweeps.add(sweep)
+        try:
+            while not self._enough():
+                claimed = await self._claim(
+                    sweep,
+                    lambda mark, after=after: self.rows.claim_again(  # type: ignore[misc]
+                        self._holder(), 1, now, after, suspects=True, mark=mark
+                    ),
+                )
+                batch = claimed.batch
+                wait = batch.ask_again_after
+                if wait is not None:
+                    if not await wait_for_rate(wait, self._stop, self.rows.clock):
+                        break
+                    continue
+                await self.hand.until(lambda: sweep.settled)
+                if batch.exhausted:
+                    break
+                after = batch.due_position or after
+        except Exception:
+            return sweep.counts  # the sweep beside it meets the same
+        finally:
+            sweep.claiming = False
+            self._conclude_if_over(sweep)
+        return sweep.counts
+
+    async def _batches(self, sweep: Sweep, walk: Walk) -> None:
+        every, deadline = self.reconciler.every.total_seconds(), self.reconciler.deadline
+        begun = elapsed()
+        until = float("inf") if deadline is None else begun + deadline.total_seconds()
+        refresh = begun + every
+        while walk.unfinished and not self._enough() and elapsed() < until:
+            await self.hand.until(lambda: self._has_room(sweep))
+            gate = await self._look()
+            if self._enough():
+                break
+            if gate is not None and self._looked >= refresh:
+                # A long sweep: rows whose time has come meanwhile need not wait for its end.
+                refresh = self._looked + every
+                walk.cut_off, walk.again, walk.due_position = gate.now, gate.is_due, None
+                if gate.is_due:
+                    await self._take_suspects(gate.now)
+            wait = (await self._next(sweep, walk)).batch.ask_again_after
+            if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
+                return
+        self._cut_short = self._enough()
+
+    async def _look(self) -> Gate | None:
+        """The gate, when it is time to look at it again. A pause cuts the sweep short."""
+        if elapsed() < self._looked + LOOK_AT_GATE:
+            return None
+        gate = await self._log.gate(self.reconciler.name)
+        self._looked = elapsed()
+        self._cut_short = self._cut_short or gate.closed
+        await self._refit(gate)
+        if self._keyed is not None:
+            self._keyed.heed(await self._log.pauses(self.reconciler.name))
+        return gate
+
+    async def _refit(self, gate: Gate) -> None:
+        """Look at the table anew when it has changed. Raises ConfigError when it cannot be worked on any more."""
+        if gate.sign != self.rows.found.sign:
+            await self.rows.changed_since(self.rows.made)
+
+    async def _next(self, sweep: Sweep, walk: Walk) -> Claimed:
+        """One claim, of the two kinds in turn while both have some; a turn is remembered from sweep to sweep."""
+        rows, holder = self.rows, self._holder()
+        most = 1 if self._breaker.probing else self.reconciler.batch
+        if walk.again and (self._turn_of_again or not walk.fresh):
+            claimed = await self._claim(
+                sweep, lambda mark: rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
+            )
+            if claimed.batch.ask_again_after is None:
+                self._turn_of_again = False
+                walk.due_position = claimed.batch.due_position
+                walk.again = not claimed.batch.exhausted
+                if not walk.again and not sweep.whole:
+                    await self._forget()  # what is not for it any more must not wake it again and again
+        else:
+            claimed = await self._claim(
+                sweep, lambda mark: rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
+            )
+            if claimed.batch.ask_again_after is None:
+                self._turn_of_again = True
+                walk.position = claimed.batch.position or walk.position
+                walk.fresh = not claimed.batch.exhausted
+                walk.passed += claimed.batch.passed
+                if not walk.fresh:
+                    self._walked_to = walk.position
+                if walk.skip_to is not None and walk.fresh and not claimed.count:
+                    walk.position, walk.skip_to = walk.skip_to, None
+        return claimed
+
+    def _has_room(self, sweep: Sweep) -> bool:
+        """Whether to claim more: half a batch ahead of what runs; while probing, when all is known of the last one."""
+        if self._enough():
+            return True
+        if self._breaker.probing:
+            return sweep.settled
+        return self.hand.waiting + self.finisher.backlog <= self.reconciler.batch // 2
+
+    async def _claim(self, sweep: Sweep, claim: Claim) -> Claimed:
+        if faults.ARMED:
+            faults.hit("before_row_claim")
+        begun, sent = elapsed(), self.rows.clock.elapsed()
+        claimed = await self._claims.claim(claim)
+        if not claimed.count:
+            return claimed
+        if faults.ARMED:
+            faults.hit("after_row_claim")
+        sweep.counts.claimed += claimed.count
+        for row in claimed.rows:
+            if row.due_at is not None:
+                sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
+        if self.events.wants(RowsClaimed):
+            ms = round((elapsed() - begun) * 1000, 3)
+            self.events.emit(RowsClaimed(self.reconciler.name, str(self._holder()), claimed.count, ms))
+        for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
+            held = Held(row, sent, sweep=sweep)
+            self.finisher.put(Settling(held, self.finisher.failure(row, error), touch=False))
+        for row in claimed.taken:
+            self.finisher.put(Settling(Held(row, sent, sweep=sweep), GiveBack(), counts_as="conflict", touch=False))
+        self.hand.put(claimed.batch, sent, sweep)
+        return claimed
+
+    def _settled(self, settling: Settling, count: Count) -> None:
+        held = settling.held
+        sweep, held.settled = held.sweep, True
+        rests_for = getattr(settling.verdict, "delay", None) or getattr(settling.verdict, "rest_for", None)
+        if rests_for is not None:
+            self._due_again(rests_for)
+        setattr(sweep.counts, count, getattr(sweep.counts, count) + 1)
+        if sweep.progress is not None:
+            sweep.progress(sweep.counts)
+        self._conclude_if_over(sweep)
+        self.hand.note()
+
+    # -- the breaker --------------------------------------------------------------------------------------------------
+
+    async def _heed(self, gate: Gate) -> None:
+        """What the fleet knows: it has rested and nobody has found it working yet, or somebody has."""
+        if self._keyed is not None:
+            self._keyed.heed(await self._log.pauses(self.reconciler.name))
+        if gate.pauses > 0:
+            self._breaker.probing = True
+        elif self._breaker.probing:
+            self._breaker.close()
+
+    def _judge(self, held: Held, handled: Handled) -> Verdict:
+        """After a handler's run: what becomes of its row, and may the reconciler go on?"""
+        row, error = held.row, handled.ended
+        breaker = self._breaker if self._keyed is None else self._keyed.of(held)
+        if not isinstance(error, BaseException):
+            self._unspent.pop(row.key, None)
+            if isinstance(error, Again) and error.everybody:
+                self._open(held, breaker, "was asked to wait by a handler", min(error.after, MAX_EVERYBODY))
+            else:
+                self._worked(held, breaker)
+            return self._decide(held, handled)
+        if handled.unspent and self._unspent[row.key] < MAX_REPEATS:
+            self._unspent[row.key] += 1
+            return BackOff(self.reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False)
+        self._unspent.pop(row.key, None)
+        if isinstance(error, LostClaim) or row.spent or not breaker.counts(row.key):
+            return self._decide(held, handled)
+        kind = type_name(error)
+        if isinstance(error, GiveUp) or not self.reconciler.retry.worth_retrying(error):
+            if breaker.refused(row.key):
+                self._open(
+                    held, breaker, f"had row after row refused, the last one with {kind}: {describe(error):.200}"
+                )
+            return self._decide(held, handled)
+        if not breaker.failed(row.key, kind):
+            if breaker.streak < PATIENT_FROM:
+                breaker.spent.clear()
+            breaker.spent.append(row)
+            return self._decide(held, handled, patient=breaker.streak >= PATIENT_FROM and breaker.others)
+        self._open(held, breaker, f"failed over and over with {kind}: {describe(error):.200}")
+        return BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+
+    def _held_up(self, held: Held) -> timedelta | None:
+        return None if self._keyed is None else self._keyed.held_up(held)
+
+    def _open(self, held: Held, breaker: Breaker, why: str, exactly: timedelta | None = None) -> None:
+        """Stop trying for a while: everything, or with `pause_by=` rows of this key."""
+        if breaker.opening and exactly is None:
+            return
+        spent, breaker.spent = breaker.spent, []
+        breaker.open(elapsed())
+        breaker.opening = True
+        if self._keyed is None:
+            self._cut_short = True
+            self.hand.give_back()
+            work = self._rest(breaker, why, spent, exactly)
+        else:
+            key = self._keyed.key(held)
+            self._keyed.opened(key, exactly or breaker.pause(0))
+            work = self._rest_key(key, breaker, why, spent, exactly)
+        self._beside(work)
+
+    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Verdict:
+        row, running_for = held.row, timedelta(seconds=self.rows.clock.elapsed() - held.claimed)
+        verdict = decide(
+            handled.ended,
+            row,
+            self.reconciler,
+            self._random,
+            made=handled.made,
+            patient=patient,
+            running_for=running_for,
+        )
+        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change | BackOff) and verdict.outcome:
+            try:  # so say exhausted= and failed=
+                check_outcome(self.rows, verdict.outcome)
+            except ConfigError as wrong:
+                if isinstance(verdict, BackOff):
+                    return replace(verdict, outcome=None)
+                return SetAside(
+                    f"out of attempts, and exhausted= cannot be: {wrong}", Failure.of(handled.ended, row.attempt)
+                )
+        return verdict
+
+    def _worked(self, held: Held, breaker: Breaker) -> None:
+        if breaker.probing and (held.started or 0.0) < breaker.opened_at:
+            return  # begun before the others failed: that says nothing about now
+        breaker.spent.clear()
+        if breaker.worked(held.row.key):
+            self._beside(self._close() if self._keyed is None else self._close_key(self._keyed.key(held)))
+
+    async def _rest(self, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None) -> None:
+        """What failed is not the rows' fault: their attempts come back."""
+        name = self.reconciler.name
+        try:
+            pause = exactly or breaker.pause((await self._log.gate(name)).pauses)
+            if await self._log.rest(name, pause, why, extend=exactly is not None):
+                self.events.emit(ReconcilerPaused(name, why, pause.total_seconds()))
+            await self._refund(spent)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # the sweep is over all the same, and the next one begins by asking the database
+        finally:
+            breaker.opening = False
+            self.hand.note()
+
+    async def _rest_key(
+        self, key: str, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None
+    ) -> None:
+        assert self._keyed is not None
+        name = self.reconciler.name
+        try:
+            known = {each.key: each.pauses for each in await self._log.pauses(name)}
+            pause = exactly or breaker.pause(known.get(key, 0))
+            self._keyed.opened(key, pause)
+            if await self._log.rest_key(name, key, pause, why, extend=exactly is not None):
+                self.events.emit(ReconcilerPaused(name, why, pause.total_seconds(), key))
+            elif key not in known and len(known) >= MAX_KEYS and await self._log.rest(name, pause, why):
+                self._cut_short = True
+                self.events.emit(ReconcilerPaused(name, why, pause.total_seconds()))
+            asyncio.get_running_loop().call_later(pause.total_seconds(), self._sweep_soon)
+            await self._refund(spent)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return
+        finally:
+            breaker.opening = False
+            self.hand.note()
+
+    async def _refund(self, spent: list[ClaimedRow]) -> None:
+        if spent:
+            await self.hand.until(lambda: not self.finisher.backlog)
+            await self.rows.refund(spent)
+
+    async def _close(self) -> None:
+        """A row has worked again."""
+        try:
+            if await self._log.work(self.reconciler.name):
+                self.events.emit(ReconcilerResumed(self.reconciler.name))
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # then it is tried by one row once more
+
+    async def _close_key(self, key: str) -> None:
+        assert self._keyed is not None
+        self._keyed.closed(key)
+        self._sweep_soon()
+        try:
+            if await self._log.work_key(self.reconciler.name, key):
+                self.events.emit(ReconcilerResumed(self.reconciler.name, key))
+        except (*RETRYABLE, DatabaseUnavailable):
+            return
+
+    def _sweep_soon(self) -> None:
+        """Rows that waited for their key are looked for at once, not when the next sweep is due."""
+        if self._due is not None and not self._stop.is_set():
+            self._due = min(self._due, elapsed())
+            self.wake()
+
+    # -- stopping -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.hand.stopping = False
+        super().start()
+
+    def interrupt(self) -> None:
+        """Cancel the handlers that still run; their rows go back."""
+        self.hand.interrupt()
+
+    async def stop(self) -> None:
+        """Claim nothing more; returns when what runs has ended and is written."""
+        self.hand.stopping = True
+        self._stop.set()
+        self.hand.give_back()
+        self.hand.note()  # a sweep that waits for room goes on to its end
+        await super().stop()
+        self.finisher.hurry()
+        await self.hand.until(lambda: self.hand.idle and not self._sweeps)
+        await self.finisher.stop()
+        if self._aside:
+            await asyncio.wait(self._aside)
+
+    async def kill(self) -> None:
+        aside = list(self._aside)
+        for task in aside:
+            task.cancel()
+        await self.hand.abandon()
+        self._sweeps.clear()  # nothing that was in hand is waited for
+        await super().kill()
+        await self.finisher.kill()
+        if aside:
+            await asyncio.wait(aside)

@@ -1,0 +1,162 @@
+"""Looks after one scan: sees when it is due, takes its lease, and has it done from where it had come to.
+
+Every worker has one of these per scan. PostgreSQL's row says when the scan is due and how far it has come; the lease says who
+may act, and everything that is written about the scan is fenced by it. An instance that loses the lease stops at once and
+keeps nothing more; one that dies leaves the lease to run out. Whoever comes next goes on from the cursor that was kept, so
+each item is handled at least once, and again only what was handled after that.
+
+A generator that raises is tried again, by any instance, after a pause that grows up to the scan's interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+from pydantic_core import from_json
+
+from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
+from trueup.events import Events, ScanCompleted, ServiceFailed
+from trueup.jobs.failure import describe, type_name
+from trueup.leases.length import MIN_LEASE
+from trueup.reconcile.progress import Point, Progress
+from trueup.reconcile.scan import Scan
+from trueup.store.db.connect import RETRYABLE
+from trueup.store.leases import RowLeases, Terms
+from trueup.store.rows.scans import Began, Scans, lease_name
+from trueup.work.calling import Caller
+from trueup.work.leases.hold import Lease, LeaseRequest
+from trueup.work.leases.lease import LeaseContext
+from trueup.work.scans.scanning import Pass
+from trueup.work.service import Service, jittered
+
+MAX_PAUSE = 30.0  # seconds between looks when it is not due
+LOOK = 2.0  # seconds between looks while another instance is at it: so soon it is gone on with when that one stops
+SPREAD = 0.25  # seconds, so that the first of a fleet takes it and the others find it taken
+AGAIN = 0.5  # seconds between tries to write down how a pass ended
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """How one call ended. `items` and `failed` are those of the scan so far; `error` is what its generator raised."""
+
+    ending: Literal["completed", "stopped", "failed", "lost", "elsewhere", "not due"]
+    items: int = 0
+    failed: int = 0
+    error: BaseException | None = None
+
+
+class Scanner(Service):
+    """Raises ConfigError when nothing is done with the scan's items."""
+
+    def __init__(self, scan: Scan[Any], scans: Scans, terms: Terms, events: Events, lease_for: timedelta) -> None:
+        super().__init__(events)
+        self.name = f"scan {scan.name}"
+        self.scan = scan
+        self._scans = scans
+        self._terms = terms
+        self._wish = LeaseRequest(lease_name(scan.name), max(lease_for, MIN_LEASE))
+        self._caller = Caller(events)
+        self._pass: Pass | None = None
+        self._declared = False
+        _ = scan.handler
+
+    async def run_once(self) -> float:
+        """One scan if it is due and nobody else is at it."""
+        await self._declare()
+        due = await self._scans.due(self.scan.name)
+        if due is None:  # somebody emptied the table
+            self._declared = False
+            return SPREAD
+        if due.seconds > 0:
+            return min(due.seconds, MAX_PAUSE) + random.uniform(0.001, SPREAD)  # noqa: S311
+        if due.held:
+            return jittered(LOOK)
+        try:
+            scanned = await self.scan_once()
+        except DatabaseUnavailable:
+            return jittered(LOOK)
+        return 0.0 if scanned.ending in ("completed", "failed", "not due") else jittered(LOOK)
+
+    async def scan_once(self, *, anyway: bool = False) -> Scanned:
+        """Take the lease and scan to the end, if it is due or `anyway`. Says in its result what came of it; a generator's error is not raised."""
+        if self._pass is not None:
+            return Scanned("elsewhere")
+        this = self._pass = Pass(self.scan, self._caller, self.events)
+        holding = LeaseContext(self._wish, lambda: (RowLeases(self._terms), self._terms), self.events)
+        try:
+            await self._declare()
+            async with holding as lease:
+                return await self._scan(this, lease, anyway)
+        except NotAcquired:
+            return Scanned("elsewhere")
+        except LostLease:
+            return Scanned("lost")
+        finally:
+            self._pass = None
+
+    async def stop(self) -> None:
+        """Draws on the generator no more and returns when what is inside the handler has ended, is kept, and the lease given back."""
+        self._stop.set()
+        if self._pass is not None:
+            self._pass.ease()
+        await super().stop()
+        self._caller.close()
+
+    def interrupt(self) -> None:
+        """While it stops: cancel what is inside the handler. `stop` returns soon."""
+        if self._pass is not None:
+            self._pass.interrupt()
+
+    async def _declare(self) -> None:
+        if not self._declared:
+            await self._scans.declare(self.scan.name, self.scan.every, run_at_start=self.scan.run_at_start)
+            self._declared = True
+
+    async def _scan(self, this: Pass, lease: Lease, anyway: bool) -> Scanned:
+        name, every = self.scan.name, self.scan.every
+        began = await self._scans.begin(name, every, lease.fence, anyway=anyway)
+        if began is None:
+            return Scanned("not due")
+        progress = Progress(Point(self.scan.encode(began.cursor), began.items, began.failed))
+
+        async def save(point: Point) -> None:
+            await self._scans.save(name, point, _failures(began, point), lease.fence)
+
+        await this.run(began.cursor, progress, save, lease.held)
+        point = progress.point
+        if this.complete and progress.settled:
+            took = await self._insist(this, lambda: self._scans.finish(name, point, every, lease.fence))
+            if took is not None:
+                self.events.emit(ScanCompleted(name, point.items, point.failed, round(took, 3)))
+                return Scanned("completed", point.items, point.failed)
+        if this.error is None or this.eased:
+            await self._insist(this, lambda: self._scans.save(name, point, 0, lease.fence))
+            return Scanned("stopped", point.items, point.failed)
+        error, failures = this.error, _failures(began, point)
+        self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
+        said = f"{type_name(error)}: {describe(error)}"
+        await self._insist(this, lambda: self._scans.fail(name, point, failures, said, every, lease.fence))
+        return Scanned("failed", point.items, point.failed, error)
+
+    async def _insist(self, this: Pass, write: Callable[[], Awaitable[T]]) -> T | None:
+        """Until it is written, or the lease is lost, which cancels this. Once only, and perhaps in vain, when the process is to end."""
+        while True:
+            try:
+                return await write()
+            except RETRYABLE:
+                if this.eased:
+                    return None  # the lease runs out, and what was not kept is handled again
+            await asyncio.sleep(jittered(AGAIN))
+
+
+def _failures(began: Began, point: Point) -> int:
+    """Tries in a row that did not get further. One that got further is the first of its row."""
+    reached = None if point.cursor is None else from_json(point.cursor)
+    return began.failures if reached == began.cursor else 1

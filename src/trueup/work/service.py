@@ -1,0 +1,106 @@
+"""The shape of everything that loops: `run_once` does one pass and is what tests call; the loop around it is here, once.
+
+A pass that fails because the database is away is repeated with growing, jittered pauses; any other error is an event, and
+the loop goes on at its usual pace. `wake` cuts the pause short. `stop` lets a pass under way end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from trueup.clock import elapsed
+from trueup.events import Events, ServiceFailed
+from trueup.store.db.connect import RETRYABLE, is_away, may_pass
+from trueup.texts import describe, type_name
+
+SAY_EVERY = 60.0  # seconds between reports of a loop that keeps failing, once it has failed often
+MAX_PAUSE = 5.0  # seconds between tries while the database is away
+
+
+class Service:
+    """Subclasses say what one pass does and how long to pause after it."""
+
+    name = "service"
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0  # in a row
+        self._said_at = 0.0
+
+    async def run_once(self) -> float:
+        """One pass. Returns the seconds to pause before the next one."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def start(self) -> None:
+        """Does nothing when it runs already."""
+        if self._task is None:
+            self._stop.clear()
+            self._task = asyncio.create_task(self._loop(), name=f"trueup {self.name}")
+
+    async def stop(self) -> None:
+        """Returns when the loop has ended. May be called twice, and before start."""
+        self._stop.set()
+        self._wake.set()
+        task = self._task
+        if task is not None:
+            await asyncio.wait({task})
+            self._task = None
+
+    async def kill(self) -> None:
+        """End the loop without waiting for its pass."""
+        if self._task is not None:
+            self._task.cancel()
+        await self.stop()
+
+    async def _loop(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                pause = await self.run_once()
+                failures = self._failures = 0
+            except RETRYABLE as error:
+                failures += 1
+                if not (
+                    is_away(error) or may_pass(error)
+                ):  # the database is there, and refuses: people must hear of it
+                    self._failed(error)
+                # Nobody who wakes us can bring the database back, so only a stop cuts this pause short.
+                await _wait(self._stop, min(MAX_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1))  # noqa: S311
+            except Exception as error:
+                self._failed(error)
+                await _wait(self._stop, 1.0)
+            else:
+                if pause > 0:
+                    await _wait(self._wake, pause)
+                else:
+                    await asyncio.sleep(0)
+
+    def _failed(self, error: Exception) -> None:
+        """Said at the first failure, then ever more rarely: one that keeps failing must not fill the log."""
+        self._failures += 1
+        now = elapsed()
+        if self._failures & (self._failures - 1) == 0 or now >= self._said_at + SAY_EVERY:
+            self._said_at = now
+            self.events.emit(ServiceFailed(self.name, type_name(error), describe(error), self._failures))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until the event is set, or for so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def jittered(seconds: float) -> float:
+    """Up to a tenth more or less, so that a fleet started together does not act together."""
+    return seconds * random.uniform(0.9, 1.1)  # noqa: S311

@@ -1,0 +1,602 @@
+"""A worker: everything that loops, put together, and its life as a holder.
+
+Start: the schema is checked, a life begins (a row in `workers`), the renewer keeps it, and the services start. When the
+lease is lost, all handlers are cancelled, nothing of that life is finished any more, and a new life begins under a new
+holder id. Stop: no more claims; running handlers get `drain_for`; what is left is handed back at once with its attempt;
+the worker's row goes. A second request to stop means now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+
+from trueup.clock import elapsed
+from trueup.config import Settings
+from trueup.errors import ConfigError, DatabaseUnavailable
+from trueup.events import (
+    DowntimeFound,
+    Events,
+    ServiceFailed,
+    WorkerLeaseLost,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from trueup.jobs.limits import LANE_PREFIX
+from trueup.jobs.registry import Registry
+from trueup.leases.trust import Trust
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.reconcile.scan import Scan
+from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.own_connection import OwnConnection
+from trueup.store.declarations import Declaration, Declarations
+from trueup.store.history import History, Kept
+from trueup.store.lanes import Lanes
+from trueup.store.rows.scans import Scans
+from trueup.store.schedules import Entry, Schedules
+from trueup.store.store import Store, unavailable
+from trueup.store.views import Views
+from trueup.store.workers import Workers
+from trueup.texts import describe, type_name
+from trueup.work.declarer import Declarer
+from trueup.work.jobs.claimer import Claimer
+from trueup.work.jobs.finisher import Finisher
+from trueup.work.jobs.hand import Hand
+from trueup.work.jobs.runner import Runner
+from trueup.work.jobs.transactions import Port
+from trueup.work.listener import Listener
+from trueup.work.pruner import Pruner
+from trueup.work.registration import Registration, new_identity
+from trueup.work.renewer import Renewer
+from trueup.work.rescuer import Rescuer
+from trueup.work.rows.services import RowServices
+from trueup.work.scans.scanner import Scanner
+from trueup.work.service import Service
+from trueup.work.starting import patiently
+from trueup.work.stopper import Stopper
+from trueup.work.ticker import Ticker
+
+if TYPE_CHECKING:
+    from trueup.observe.metrics import MetricsServer
+
+# A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
+FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
+# All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
+PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
+LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a worker ended: jobs handed back, and handlers that ignored their cancellation."""
+
+    released: int
+    abandoned: int
+
+
+# A fleet that starts at once declares the same things. Where single statements are serializable by default, one of them wins each time.
+COLLISIONS = 20
+
+
+class Worker:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        events: Events,
+        *,
+        queues: Mapping[str, int | None] | None = None,
+        concurrency: int | None = None,
+        schedules: Sequence[Entry] = (),
+        scans: Sequence[Scan[Any]] = (),
+        reconcilers: Sequence[Reconciler | Purge] = (),
+    ) -> None:
+        self.store = store
+        self._declared = schedules
+        self._reconciled = [each.name for each in (*reconcilers, *scans)]
+        wanted = reconcilers if settings.reconcile else ()
+        self._lanes_of_rows = [each.lane for each in wanted if each.lane is not None]
+        self.events = events
+        self.settings = settings
+        self.registry = registry
+        self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
+        self._concurrency = concurrency or settings.concurrency
+        self.hand = Hand(self._concurrency, self._queues, elapsed=store.clock.elapsed)
+        self._lines: list[OwnConnection] = []
+        self._registration: Registration | None = None
+        self._stop_requested = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._pulse: asyncio.TimerHandle | None = None
+        self._registering: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._metrics: MetricsServer | None = None
+        self.process_ends = False  # with this worker: what still runs then need not be waited for
+        self._build()
+        self.scanners = self._build_scanners(scans if settings.reconcile else ())
+        self.row_services = RowServices(store, settings, events, wanted, lambda: self._current().holder)
+        self._at_start = [*self._lines, *(self.row_services.lines if wanted else ())]
+        self._lines += self.row_services.lines
+
+    def _build(self) -> None:
+        settings, store = self.settings, self.store
+        claiming, finishing = self._line("claim", keep=True), self._line("finish", lock_timeout=FINISH_LOCK_TIMEOUT)
+        housekeeping = self._line("housekeeping")
+        self._workers = Workers(housekeeping, store.statements, store.clock)
+        self._housekeeping_jobs = store.jobs_on(housekeeping)
+        port = Port(store, self._current, settings.lease_for, settings.result_limit)
+        self.finisher = Finisher(
+            store.jobs_on(finishing),
+            self.events,
+            self._current,
+            gather_for=settings.gather_for,
+            on_delay=self._due_later,
+            on_room=lambda: self.claimer.room(),
+            on_freed=lambda lanes: self.claimer.freed(lanes),
+        )
+        self.executor = Runner(
+            self.hand,
+            self.registry,
+            self.finisher,
+            self.events,
+            port,
+            result_limit=settings.result_limit,
+            on_room=lambda: self.claimer.room(),
+            on_place=lambda lane: self.claimer.hear(lane, timedelta()),
+            low_water=lambda: self.claimer.low_water,
+        )
+        self.claimer = Claimer(
+            store.jobs_on(claiming),
+            Lanes(claiming, store.statements, store.clock),
+            self.registry,
+            self.hand,
+            self.executor,
+            self.finisher,
+            self.events,
+            self._current,
+            prefetch=settings.prefetch,
+            poll_every=settings.poll_every,
+            poll_without_listen=settings.poll_without_listen,
+        )
+        self.rescuer = Rescuer(
+            self._housekeeping_jobs,
+            self._workers,
+            self.events,
+            settings.rescue_every,
+            exhausts=self.registry.exhausted,
+            on_rescued=self.claimer.wake,
+        )
+        self.pruner = Pruner(
+            History(housekeeping, store.statements, store.clock),
+            self.events,
+            Kept(
+                settings.keep_done,
+                settings.keep_cancelled,
+                settings.keep_dead,
+                settings.keep_ticks,
+                settings.keep_sweeps,
+            ),
+            settings.prune_every,
+        )
+        self.declarer = Declarer(
+            Declarations(housekeeping, store.statements, store.clock, settings.retire_after),
+            Schedules(housekeeping, store.statements, store.clock, store.aging),
+            self._housekeeping_jobs,
+            Lanes(housekeeping, store.statements, store.clock),
+            Views(housekeeping, store.statements, store.clock),
+            self.registry,
+            self.events,
+            entries=self._declared,
+            declaration=self._declaration,
+            lanes_of_rows=self._lanes_of_rows,
+        )
+        planning = self._line("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
+        self.ticker = Ticker(Schedules(planning, store.statements, store.clock, store.aging), self.events)
+        self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
+        self.listener = Listener(
+            store.notify_connection(),
+            self.events,
+            on_work=self._heard_of_work,
+            on_stop=self.stopper.wake,
+            on_schedules=self._heard_of_schedules,
+            on_reconcilers=lambda: self.row_services.wake(),
+            on_state=self._listening,
+        )
+        self.renewer = Renewer(
+            store,
+            self.events,
+            lease_for=settings.lease_for,
+            renew_every=settings.renew_every,
+            blocked_after=settings.blocked_after,
+            handlers=self._handlers,
+            on_lost=self._lost_elsewhere,
+        )
+
+    def _build_scanners(self, scans: Sequence[Scan[Any]]) -> dict[str, Scanner]:
+        if not scans:
+            return {}
+        store = self.store
+        stored = Scans(self._line("scan"), store.statements, store.clock)
+        return {scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for) for scan in scans}
+
+    def _line(
+        self,
+        part: str,
+        *,
+        keep: bool = False,
+        lock_timeout: timedelta | None = None,
+        server_timeout: timedelta | None = None,
+    ) -> OwnConnection:
+        line = self.store.line(part, keep=keep, lock_timeout=lock_timeout, server_timeout=server_timeout)
+        self._lines.append(line)
+        return line
+
+    @property
+    def _sweepers(self) -> list[Scanner | RowServices]:
+        """What runs handlers of its own, beside those of jobs."""
+        return [*self.scanners.values(), self.row_services]
+
+    @property
+    def _services(self) -> list[Service]:
+        services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
+        services.append(self.declarer)
+        services += self.scanners.values()
+        return [*services, self.listener] if self._listens else services
+
+    @property
+    def _listens(self) -> bool:
+        return self.settings.listen and self.settings.notify
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it has a lease that it may still act under."""
+        return self._registration is not None and self._registration.trusted
+
+    @property
+    def holder(self) -> str:
+        return str(self._current().holder)
+
+    def _current(self) -> Registration:
+        if self._registration is None:
+            raise ConfigError("this worker has not been started")
+        return self._registration
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when the worker claims. Raises ConfigError or DatabaseUnavailable when it cannot begin."""
+        self._loop = asyncio.get_running_loop()
+        await self._patiently(self.store.open)
+        try:
+            await self._serve_metrics()  # first: a port that is taken must not leave a worker behind that has begun
+            await self._patiently(self._prepare)
+        except DatabaseUnavailable:
+            await self.abandon()
+            raise
+        except BaseException:
+            await self._stop_metrics()
+            raise
+        self.renewer.start()
+        for service in self._services:
+            service.start()
+        self.row_services.start()
+        self._beat()
+
+    async def _patiently(self, start: Callable[[], Awaitable[None]]) -> None:
+        async def attempt() -> None:
+            try:
+                await start()
+            except RETRYABLE as error:
+                raise unavailable(self.store.url, error) from None
+
+        await patiently(attempt, self.settings.start_within, self.events, self._stop_requested.is_set)
+
+    async def _prepare(self) -> None:
+        await asyncio.to_thread(self.store.check_schema)
+        await self._open_lines()
+        await self.row_services.gather()
+        await self._make_history_ready()
+        for left in reversed(range(COLLISIONS)):
+            try:
+                await self.register()
+                break
+            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):  # others start right now
+                if not left:
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
+
+    async def _open_lines(self) -> None:
+        """Connect for every part before anything is claimed: a part without a connection would leave jobs unfinished.
+
+        A pooler in session mode, or a server that is full, may have fewer; then the error says how many are needed.
+        """
+        opened = 0
+        try:
+            for line in self._at_start:
+                await line.open()
+                opened += 1
+        except RETRYABLE as error:
+            needed = len(self._at_start) + 1 + self._listens  # and one each for renewing and listening
+            parts = ", ".join(line.part for line in self._at_start)
+            why = unavailable(self.store.url, error)
+            if why.may_pass:
+                raise why from None
+            raise DatabaseUnavailable(
+                f"{why}; a worker needs {needed} connections of its own at the same time, "
+                f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
+            ) from None
+
+    async def _serve_metrics(self) -> None:
+        if self.settings.metrics_port is None:
+            return
+        from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
+
+        # In a thread: binding may ask a name server who this host is.
+        host, port = self.settings.metrics_host, self.settings.metrics_port
+        self._metrics = await asyncio.to_thread(serve_metrics, self.events, host, port)
+
+    async def _stop_metrics(self) -> None:
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            await asyncio.to_thread(metrics.close)
+
+    def _declaration(self) -> Declaration:
+        """What this worker's code declares by now: jobs may have been added since it was made."""
+        served = [job for job in self.registry if job.controls.any and job.queue in self._queues]
+        return Declaration(
+            self.settings.service,
+            self.settings.release,
+            tuple(self._queues),
+            tuple(job.kind for job in self.registry),
+            tuple(job.lane for job in served),
+            tuple(self._declared),
+            tuple(self._reconciled),
+            self.registry.exhausted(),
+        )
+
+    async def _make_history_ready(self) -> None:
+        """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
+        try:
+            await self.pruner.make_ready()
+        except psycopg.Error as error:
+            if is_away(error):
+                raise
+            # The catch-all serves, and the pruner tries again: what is wrong with old rows must not keep new ones waiting.
+            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)))
+
+    async def register(self) -> None:
+        """Declare everything, and register as a new holder; last, because the lease runs from there on."""
+        if self._registration is not None:  # the database may not be the one that the last life began in
+            await self.row_services.declare_again()
+        declared = await self.declarer.begin()
+        sent = self.store.clock.elapsed()
+        identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency, declared)
+        downtime = await self._workers.register(identity, self.settings.lease_for)
+        self._registration = Registration(identity, Trust(self.settings.lease_for, sent), self.store.clock)
+        self.renewer.keep(self._registration)
+        self.events.emit(
+            WorkerStarted(
+                str(identity.holder),
+                identity.host,
+                identity.pid,
+                identity.queues,
+                identity.concurrency,
+                len(self.registry),
+            )
+        )
+        if downtime is not None:
+            self.events.emit(
+                DowntimeFound(downtime.since.isoformat(), downtime.until.isoformat(), downtime.length.total_seconds())
+            )
+
+    async def run(self) -> Stopped:
+        """Start, work until `request_stop`, stop."""
+        await self.start()
+        await self._stop_requested.wait()
+        return await self.stop()
+
+    def request_stop(self) -> None:
+        """Ask `run` to end; a second time, to end now. Safe in a signal handler of the loop."""
+        if self._stop_requested.is_set():
+            self._stop_now.set()
+        self._stop_requested.set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- the lease ----------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Twice a second: show the renewer that the loop runs, and see whether the lease is still to be trusted."""
+        assert self._loop is not None
+        now = elapsed()
+        self.renewer.pulse(now, watched=bool(self.hand.running))
+        registration = self._registration
+        if registration is not None and not registration.over and not registration.trusted:
+            self.renewer.cut()
+            self._lost(registration, "it could not be renewed in time")
+        self._pulse = self._loop.call_later(0.5, self._beat)
+
+    def _lost_elsewhere(self, registration: Registration, reason: str) -> None:
+        """Called on the renewer's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._lost, registration, reason)
+
+    def _lost(self, registration: Registration, reason: str) -> None:
+        """Everything under this life stops, and another life begins."""
+        if registration.over or registration is not self._registration:
+            return
+        registration.over = True
+        unstarted = self.hand.take_all()
+        runs = list(self.hand.running.values())
+        self.events.emit(WorkerLeaseLost(str(registration.holder), reason, len(runs) + len(unstarted)))
+        for run in runs:
+            run.cancel("lost")
+        self.finisher.wake()
+        if not self._stop_requested.is_set():
+            self._registering = asyncio.ensure_future(self._register_again())
+
+    async def _register_again(self) -> None:
+        pause = 0.1
+        while not self._stop_requested.is_set():
+            try:
+                await self.register()
+            except Exception as error:
+                if not isinstance(error, RETRYABLE):  # what the lines have not reported themselves
+                    self.events.emit(ServiceFailed("rebirth", type_name(error), describe(error)))
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+            else:
+                self.claimer.wake()
+                return
+
+    # -- waking -------------------------------------------------------------------------------------------------------
+
+    def _due_later(self, delay: timedelta) -> None:
+        self.claimer.wake_after(delay)
+
+    def _heard_of_work(self, lane: str, seconds: float) -> None:
+        if lane in self._queues or self._has_lane(lane):
+            self.claimer.hear(lane, timedelta(seconds=seconds))
+        if lane.startswith(LANE_PREFIX):
+            self.declarer.hear(lane)
+
+    def _heard_of_schedules(self) -> None:
+        self.ticker.wake()
+        self.declarer.hurry()
+
+    def _has_lane(self, lane: str) -> bool:
+        return lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None
+
+    def _listening(self, listening: bool) -> None:
+        self.claimer.listening = listening
+        if listening:
+            self.claimer.wake()  # something may have been said while nobody heard
+            self.ticker.wake()
+            self.stopper.wake()
+
+    def _handlers(self) -> dict[CodeType, str]:
+        return {
+            code: job.kind for job in self.registry if (code := getattr(job.function, "__code__", None)) is not None
+        }
+
+    # -- stopping -----------------------------------------------------------------------------------------------------
+
+    async def stop(self, drain_for: timedelta | None = None) -> Stopped:
+        """Stop claiming, let running jobs end within `drain_for`, hand back the rest. May be called twice."""
+        self._stop_requested.set()
+        drain = self.settings.drain_for if drain_for is None else drain_for
+        registration = self._registration
+        if registration is None:
+            await self._close()
+            return Stopped(0, 0)
+        self.hand.closed = True
+        unstarted = self.hand.take_all()
+        self.events.emit(
+            WorkerStopping(str(registration.holder), len(self.hand.running), len(unstarted), drain.total_seconds())
+        )
+        self.renewer.stopping = True
+        sweeping = {asyncio.create_task(part.stop()) for part in self._sweepers}
+        await self.ticker.stop()
+        await self.claimer.stop()
+        unstarted += self.hand.take_all()
+        self.finisher.put_unstarted(unstarted)
+        until = elapsed() + drain.total_seconds()
+        await self._drain(drain.total_seconds(), sweeping)
+        interrupted = await self._interrupt(sweeping)
+        await self._flush(until)
+        abandoned = await self._release_unresponsive(registration)
+        stopped = Stopped(len(unstarted) + interrupted, abandoned)
+        await self._leave(registration)
+        await self._close()
+        self.events.emit(WorkerStopped(str(registration.holder), stopped.released, stopped.abandoned))
+        self._registration = None
+        return stopped
+
+    async def _drain(self, seconds: float, sweeping: set[asyncio.Task[None]]) -> None:
+        """Until nothing runs, the time is up, or a second request to stop comes."""
+
+        async def nothing_runs() -> None:
+            await self.hand.idle.wait()
+            await asyncio.wait(sweeping)
+
+        waiters = {asyncio.ensure_future(nothing_runs()), asyncio.ensure_future(self._stop_now.wait())}
+        await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.wait(waiters)
+
+    async def _interrupt(self, sweeping: set[asyncio.Task[None]]) -> int:
+        """Cancel what still runs and wait a little for it. Returns how many ended."""
+        runs = list(self.hand.running.values())
+        for run in runs:
+            run.cancel("shutdown")
+        for part in self._sweepers:
+            part.interrupt()
+        pools = self.executor.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
+        pools.end_all() if self.process_ends else pools.close()
+        await asyncio.wait({run.task for run in runs} | sweeping, timeout=LAST_WORD)
+        return len(runs) - len(self.hand.running)
+
+    async def _flush(self, until: float) -> None:
+        """Let the last outcomes be written: as long as there was time to drain, and a little in any case."""
+        try:
+            async with asyncio.timeout(max(LAST_WORD, until - elapsed())):
+                await self.finisher.flushed()
+        except TimeoutError:
+            return  # the database is away: the lease expires and the jobs are rescued
+
+    async def _release_unresponsive(self, registration: Registration) -> int:
+        """Handlers that ignored their cancellation. Their jobs go back when the process is about to end.
+
+        In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
+        """
+        deaf = [run.job for run in self.hand.running.values() if run.job.holder == registration.holder]
+        if not deaf or not self.process_ends:
+            return len(deaf)
+        self.finisher.put_unstarted(deaf)
+        await self._flush(elapsed())
+        return sum(self.registry[job.kind].is_async for job in deaf)  # a thread ignores nothing: it cannot be cancelled
+
+    async def _leave(self, registration: Registration) -> None:
+        if registration.over:
+            return
+        registration.over = True  # a renewal under way finds the lease given back, and that is no loss
+        try:
+            await self._workers.leave(registration.holder)
+        except RETRYABLE:
+            return  # it expires by itself
+
+    async def abandon(self) -> None:
+        """Let go of everything without handing anything back: what a killed process leaves behind."""
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._pulse is not None:
+            self._pulse.cancel()
+        if self._registering is not None and not self._registering.done():
+            self._registering.cancel()
+            await asyncio.wait({self._registering})
+        await asyncio.to_thread(self.renewer.stop)
+        for service in self._services:
+            await service.kill()
+        await self.row_services.close()
+        await self.executor.close()
+        for line in self._lines:
+            await line.close()
+        await self._stop_metrics()

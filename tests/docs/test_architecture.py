@@ -1,0 +1,33 @@
+"""The page on the architecture, and the tree in CONTRIBUTING, name what is there, and leave out no folder."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT
+
+PACKAGE = ROOT / "src/trueup"
+PAGE = (DOCS / "explanation/architecture.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py|\.sql))`", PAGE)))
+FOLDERS = sorted(
+    str(init.parent.relative_to(PACKAGE)) for init in PACKAGE.rglob("__init__.py") if init.parent != PACKAGE
+)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_the_page_names_exists(name: str) -> None:
+    assert (PACKAGE / name).exists()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_page_names_every_folder_or_the_one_above(folder: str) -> None:
+    assert any(f"`{each}/`" in PAGE for each in (folder, folder.partition("/")[0]))
+
+
+def test_the_tree_in_contributing_lists_every_package() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    tree = contributing.partition("```text\nsrc/trueup/\n")[2].partition("```")[0]
+    missing = [folder for folder in FOLDERS if "/" not in folder and not re.search(rf"\b{folder}\b", tree)]
+    assert missing == []

@@ -1,0 +1,152 @@
+"""Connections, and whether statements are prepared on the server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.support.pgbouncer import PgBouncer
+from trueup import App, Row, To
+from trueup.errors import DatabaseUnavailable
+from trueup.store.db.connect import is_away, may_pass
+from trueup.store.db.pool import SyncPool
+from trueup.store.db.steps import fetch_sync
+from trueup.testing.worker import ManualWorker
+
+
+async def prepared_statements(app: App) -> int:
+    """How many the one connection of the pool has after the same job was enqueued ten times."""
+
+    @app.job
+    async def send(n: int) -> None: ...
+
+    async with app:
+        for number in range(10):
+            await send.enqueue(number)
+        async with app.store.pool.use() as connection:
+            rows = await (await connection.execute("select count(*) from pg_prepared_statements")).fetchall()
+    return int(rows[0][0])
+
+
+@pytest.mark.asyncio
+async def test_statements_that_come_again_are_prepared_where_nothing_stands_in_between(database_url: str) -> None:
+    assert await prepared_statements(App(database_url, pool_size=1)) > 0
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_prepared_when_that_is_not_wanted(database_url: str) -> None:
+    assert await prepared_statements(App(database_url, pool_size=1, prepare=False)) == 0
+
+
+def test_a_sync_pool_prepares_likewise(database_url: str) -> None:
+    for prepare, expected in (("auto", True), ("true", True), ("false", False)):
+        pool = SyncPool(database_url, 1, timedelta(seconds=5), prepare=prepare)
+        for _ in range(10):
+            with pool.use() as connection:
+                fetch_sync(connection, b"select %(n)s::int", {"n": 1}, often=True)
+                count = connection.execute("select count(*) from pg_prepared_statements").fetchone()
+        pool.close()
+        assert count is not None
+        assert (count[0] > 0) is expected
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_prepared_behind_a_pooler_in_transaction_mode_and_everything_works(database_url: str) -> None:
+    name = conninfo_to_dict(database_url)["dbname"]
+    with PgBouncer(database_url) as pooler, psycopg.connect(database_url, autocommit=True) as user:
+        user.execute("create table things (id int primary key, state text not null, changed_at timestamptz)")
+        user.execute("insert into things select n, 'open' from generate_series(1, 30) as n")
+        user.execute("insert into things select n, 'old', now() - interval '1 d' from generate_series(31, 430) as n")
+        app = App(pooler.url(str(name)))
+        things = app.table("things", key="id", state="state", changed_at="changed_at")
+        things.delete("old", stale_for="1h", every="1h", batch=10, name="purge")
+
+        @things.reconcile("open", every="1h", claim="row_lock", concurrency=3, name="fix")
+        async def fix(thing: Row) -> To:
+            return To("done")
+
+        worker = ManualWorker(app)
+        await worker.begin()
+        assert (await worker.sweep("fix")).changed == 30
+        assert (await worker.sweep("purge")).changed == 400  # several batches in a message, prepared within it
+        await worker.end()
+        assert await prepared_statements(app) == 0
+        app.store.sync_pool.close()
+        with app.store.sync_pool.use() as connection:
+            assert connection.prepare_threshold is None
+        app.store.sync_pool.close()
+        await app.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("prepare", ["auto", "true"])
+async def test_only_what_is_worth_it_is_prepared(database_url: str, prepare: str) -> None:
+    """A plan for all values is a bad one for statements over many rows."""
+    app = App(database_url, pool_size=1, prepare=prepare)
+
+    @app.job
+    async def send(n: int) -> None: ...
+
+    async with app:
+        for number in range(10):
+            handle = await send.enqueue(number)
+            await send.enqueue_many([(1,), (2,)])
+            await app.jobs.cancel([handle])
+        async with app.store.pool.use() as connection:
+            rows = await (await connection.execute("select statement from pg_prepared_statements")).fetchall()
+        line = app.store.line("test")
+        for _ in range(10):
+            await line.fetch(b"select 1")
+        assert await line.fetch(b"select count(*) from pg_prepared_statements") == [(0,)]
+        await line.close()
+    assert len(rows) == 1
+    assert "enqueue" in rows[0][0]
+
+
+def raised(sqlstate: str) -> psycopg.Error:
+    return psycopg.errors.lookup(sqlstate)("as the server says it")
+
+
+AWAY = ["08000", "08006", "08P01", "57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01", "25006", "25P03"]
+PASSING = ["53100", "53200", "57014", "55P03", "58030"]
+OWN = ["22001", "23505", "23P01", "42883", "54000", "P0001", "XX000", "21000", "44000", "0A000", "25P02", "55000"]
+
+
+@pytest.mark.parametrize("sqlstate", AWAY)
+def test_a_server_that_is_away_or_asks_to_repeat_is_not_the_statements_fault(sqlstate: str) -> None:
+    assert is_away(raised(sqlstate))
+    assert not may_pass(raised(sqlstate))
+
+
+@pytest.mark.parametrize("sqlstate", PASSING)
+def test_locks_timeouts_and_full_disks_may_pass_and_are_not_taken_for_an_absence(sqlstate: str) -> None:
+    assert may_pass(raised(sqlstate))
+    assert not is_away(raised(sqlstate))
+
+
+@pytest.mark.parametrize("sqlstate", OWN)
+def test_every_other_refusal_is_the_statements_own(sqlstate: str) -> None:
+    assert not is_away(raised(sqlstate))
+    assert not may_pass(raised(sqlstate))
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True),
+        (psycopg.InterfaceError("the connection is closed"), True),
+        (psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), False),
+        (psycopg.ProgrammingError("cannot adapt type 'object'"), False),
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (DatabaseUnavailable("refused"), True),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), False),
+        (KeyError("a mistake of ours"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_without_an_answer_the_kind_of_error_decides(error: Exception, away: bool) -> None:
+    assert is_away(error) is away

@@ -1,0 +1,34 @@
+-- Forgets what is known about rows that are this reconciler's business no more: moved on, touched or deleted by somebody else.
+-- Of those whose time has come it looks at as many as a claim does, from the same end: what a claim passes over is removed here,
+-- so the next one gets further. Rows in quarantine are forgotten when they have left its states; they are looked at a part at a
+-- time, from where the last look ended (`after`), which comes back. Whatever somebody has locked is left alone.
+-- Index: rows_due and rows_set_aside; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
+with due as materialized (
+  select r.key, coalesce(r.whole_key, r.key) as whole_key, r.term from "trueup".rows as r
+   where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and r.due_at <= coalesce(%(now)s::timestamptz, pg_catalog.now())
+   order by r.due_at, r.key limit %(window)s
+), set_aside as materialized (
+  select r.key, coalesce(r.whole_key, r.key) as whole_key, r.term, r.changed_at from "trueup".rows as r
+   where r.reconciler = %(reconciler)s and r.state in ('quarantined', 'discarded')
+     and (r.changed_at, r.key) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_key)s)
+   order by r.changed_at, r.key limit %(window)s
+), over as materialized (
+  select r.key, r.term from due as r where (select ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0
+)) from "public"."t" as t where t."tenant" operator(pg_catalog.=) (r.whole_key::jsonb ->> 0)::uuid and t."id" operator(pg_catalog.=) (r.whole_key::jsonb ->> 1)::text limit 1) is not true
+  union all
+  select r.key, r.term from set_aside as r where (select ((t."state" operator(pg_catalog.=) 'new'::stage or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0
+)) from "public"."t" as t where t."tenant" operator(pg_catalog.=) (r.whole_key::jsonb ->> 0)::uuid and t."id" operator(pg_catalog.=) (r.whole_key::jsonb ->> 1)::text limit 1) is not true
+), locked as materialized (
+  select o.key from over as o, lateral (
+    select r.state, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked
+  ) as r
+   where r.term = o.term and (r.state in ('quarantined', 'discarded') or r.due_at <= coalesce(%(now)s::timestamptz, pg_catalog.now()))
+), gone as (
+  delete from "trueup".rows as r using locked
+   where r.reconciler = %(reconciler)s and r.key = locked.key
+  returning 1
+)
+select (select pg_catalog.count(*) from gone), last.changed_at, last.key
+  from (select 1) as one
+  left join (select changed_at, key from set_aside order by changed_at desc, key desc limit 1) as last
+    on (select pg_catalog.count(*) from set_aside) >= %(window)s;

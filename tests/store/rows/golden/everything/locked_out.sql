@@ -1,0 +1,6 @@
+-- Why a claimed row could not be locked: `lost`, its claim is gone; `busy`, somebody has it locked; `gone`, it is not as it was claimed.
+-- Index: rows_pkey, and the user's key; looked up by these alone, as in claim_fresh.sql.
+select case when (select r.state = 'held' and r.holder = %(holder)s and r.term = %(term)s and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
+                    from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = %(key)s limit 1) is not true then 'lost'
+            when (select ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0
+)) from "public"."t" as t where t."tenant" operator(pg_catalog.=) %(k1)s::text::uuid and t."id" operator(pg_catalog.=) %(k2)s::text::text limit 1) then 'busy' else 'gone' end;

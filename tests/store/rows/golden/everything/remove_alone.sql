@@ -1,0 +1,2 @@
+-- For claim='row_lock' and a handler without tx: as remove_locked.sql, with nothing to compare. Index: the user's key.
+delete from "public"."t" as t where t."tenant" operator(pg_catalog.=) %(k1)s::text::uuid and t."id" operator(pg_catalog.=) %(k2)s::text::text;

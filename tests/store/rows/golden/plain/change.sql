@@ -1,0 +1,47 @@
+-- settle: held -> done, and the row is written to (To, Stay); resting, when it would be claimed again at once, or when this is
+-- what is written after a failed attempt (`error`).
+-- Fence: (reconciler, key, holder, term), the lease not passed. Compare-and-set on the row: its state, and its version, time of
+-- change or xmin as they were at the claim. Each row is judged alone: `changed`; `conflict`, when somebody else was there first;
+-- `contested`, when somebody was and the row is still for this reconciler; `undone`, when it is as it was and yet not changed, which
+-- only a trigger can do; `busy`, when somebody has it locked (nothing waits here: try again). After these three the claim is still
+-- held. A key that does not come back was lost.
+-- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. Locks the user's row before what is known about it, and
+-- that in the order given, which is that of the keys wherever several are: so two statements cannot wait for one another.
+with mine as (
+  select * from unnest(%(key)s::text[], %(term)s::bigint[], %(k1)s::text[], %(state)s::text[], %(seen_state)s::text[], %(seen)s::text[], %(rest_for)s::float8[], %(attempt)s::int[], %(error)s::text[], %(reason)s::text[]) as m(key, term, k1, state, seen_state, seen, rest_for, attempt, error, reason)
+), there as materialized (
+  select m.key, t.* from mine as m, lateral (
+    select (t."state" operator(pg_catalog.=) m.seen_state::text and t.xmin::text = m.seen) is true as as_left, ((t."state" operator(pg_catalog.=) 'new'::text)) is true as chosen from "public"."t" as t where t."id" operator(pg_catalog.=) m.k1::bigint limit 1 for no key update of t skip locked
+  ) as t
+), held as materialized (
+  select m.*, (m.key in (select key from there)) is true as there
+    from mine as m, lateral (
+    select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+  ) as r
+   where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
+), changed as (
+  update "public"."t" as t set "state" = h.state::text
+    from held as h
+   where h.there and t."id" operator(pg_catalog.=) h.k1::bigint and (t."state" operator(pg_catalog.=) h.seen_state::text and t.xmin::text = h.seen) is true
+  returning h.key
+), verdicts as materialized (
+  select h.*, case when (h.key in (select key from changed)) is true then 'changed'
+                   when not h.there and exists (select from "public"."t" as t where t."id" operator(pg_catalog.=) h.k1::bigint) then 'busy'
+                   when (h.key in (select key from there where as_left)) is true then 'undone'
+                   when (h.key in (select key from there where chosen)) is true then 'contested'
+                   else 'conflict' end as verdict
+    from held as h
+), rested as (
+  update "trueup".rows as r
+     set state = 'resting', holder = null, due_at = coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => v.rest_for), attempt = greatest(0, coalesce(v.attempt, 0)),
+         crashes = case when v.error is null then 0 else r.crashes end, alone = false, started = false,
+         occasion = case when v.error is not null then r.occasion end, changed_at = coalesce(%(now)s::timestamptz, pg_catalog.now()), reason = v.reason,
+         errors = case when v.error is null then '[]'
+                       else case when pg_catalog.jsonb_array_length(r.errors) >= %(most_errors)s then r.errors - 1 else r.errors end || v.error::jsonb end
+    from verdicts as v
+   where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict = 'changed' and v.rest_for is not null
+), gone as (
+  delete from "trueup".rows as r using verdicts as v
+   where r.reconciler = %(reconciler)s and r.key = v.key and (v.verdict = 'conflict' or v.verdict = 'changed' and v.rest_for is null)
+)
+select key, verdict from verdicts;

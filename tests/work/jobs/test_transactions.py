@@ -1,0 +1,313 @@
+"""`ctx.transaction()`: the handler's writes and "done" commit together, or neither does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.watching import Watched
+from trueup import App, Context, JobFailed, LostClaim, Retry, TrueupError, injected
+from trueup.events import JobClaimLost, JobCompleted, JobFailedAfterDone
+from trueup.testing.clock import ManualClock
+from trueup.testing.worker import ManualWorker
+
+pytestmark = pytest.mark.asyncio
+
+WRITE = "insert into written (job) values (%s)"
+
+
+@pytest.fixture
+def table(database_url: str) -> str:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create table written (job bigint not null)")
+    return database_url
+
+
+def written(url: str) -> list[int]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return [job for (job,) in connection.execute("select job from written")]
+
+
+def state_of(url: str, job: int) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows: list[Any] = connection.execute(
+            "select state from trueup.jobs where id = %(id)s union all select state from trueup.history where id = %(id)s",
+            {"id": job},
+        ).fetchall()
+    ((state,),) = rows
+    return str(state)
+
+
+def declare(app: App, sync: bool, *, fail_inside: bool = False, fail_after: bool = False) -> Any:
+    """A job that writes its id in its finishing transaction."""
+    seen: dict[str, Any] = {}
+
+    async def pay(ctx: Context = injected) -> None:
+        async with ctx.transaction(result={"paid": True}) as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+            seen["state inside"] = state_of(app.store.url, ctx.job.id)
+            if fail_inside:
+                raise ValueError("inside")
+        seen["state after"] = state_of(app.store.url, ctx.job.id)
+        if fail_after:
+            raise ValueError("after")
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with ctx.transaction(result={"paid": True}) as tx:
+            tx.execute(WRITE, [ctx.job.id])
+            seen["state inside"] = state_of(app.store.url, ctx.job.id)
+            if fail_inside:
+                raise ValueError("inside")
+        seen["state after"] = state_of(app.store.url, ctx.job.id)
+        if fail_after:
+            raise ValueError("after")
+
+    job = app.job(name="pay", retry=Retry(max_attempts=1))(pay_sync if sync else pay)
+    return job, seen
+
+
+both = pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+
+
+@both
+async def test_writes_and_done_commit_together(still: App, worker: ManualWorker, table: str, sync: bool) -> None:
+    events = Watched(still)
+    pay, seen = declare(still, sync)
+    job = await pay.enqueue()
+    await worker.run_pending()
+    assert seen == {"state inside": "running", "state after": "done"}
+    assert written(table) == [job]
+    assert await job.result() == {"paid": True}
+    assert len(events.of(JobCompleted)) == 1
+
+
+@both
+async def test_a_result_that_is_known_only_inside_is_asked_for_at_the_end(
+    still: App, worker: ManualWorker, table: str, sync: bool
+) -> None:
+    paid: list[int] = []
+
+    async def pay(ctx: Context = injected) -> None:
+        async with ctx.transaction(result=lambda: {"paid": paid}) as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+            paid.append(7)
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with ctx.transaction(result=lambda: {"paid": paid}) as tx:
+            tx.execute(WRITE, [ctx.job.id])
+            paid.append(7)
+
+    job = await still.job(name="pay")(pay_sync if sync else pay).enqueue()
+    await worker.run_pending()
+    assert await job.result() == {"paid": [7]}
+
+
+@both
+async def test_writes_are_rolled_back_when_no_result_can_be_had_at_the_end(
+    still: App, worker: ManualWorker, table: str, sync: bool
+) -> None:
+    async def pay(ctx: Context = injected) -> None:
+        async with ctx.transaction(result=lambda: 1 / 0) as tx:
+            await tx.execute(WRITE, [ctx.job.id])
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with ctx.transaction(result=lambda: 1 / 0) as tx:
+            tx.execute(WRITE, [ctx.job.id])
+
+    job = await still.job(name="pay", retry=Retry(max_attempts=1))(pay_sync if sync else pay).enqueue()
+    await worker.run_pending()
+    assert written(table) == []
+    with pytest.raises(JobFailed, match="division by zero"):
+        await job.result()
+
+
+@both
+async def test_an_error_inside_rolls_the_writes_back(still: App, worker: ManualWorker, table: str, sync: bool) -> None:
+    pay, _ = declare(still, sync, fail_inside=True)
+    job = await pay.enqueue()
+    await worker.run_pending()
+    assert written(table) == []
+    with pytest.raises(JobFailed, match="inside"):
+        await job.result()
+
+
+@both
+async def test_an_error_after_done_is_reported_and_the_job_stays_done(
+    still: App, worker: ManualWorker, table: str, sync: bool
+) -> None:
+    events = Watched(still)
+    pay, _ = declare(still, sync, fail_after=True)
+    job = await pay.enqueue()
+    await worker.run_pending()
+    assert await job.result() == {"paid": True}
+    assert written(table) == [job]
+    assert [event.error for event in events.of(JobFailedAfterDone)] == ["after"]
+
+
+@both
+async def test_writes_are_rolled_back_when_the_job_was_rescued_meanwhile(
+    still: App, worker: ManualWorker, table: str, clock: ManualClock, sync: bool
+) -> None:
+    events = Watched(still)
+    raised: list[type[BaseException]] = []
+    other = ManualWorker(still)
+    await other.begin()
+
+    async def pay(ctx: Context = injected) -> None:
+        try:
+            async with ctx.transaction() as tx:
+                await tx.execute(WRITE, [ctx.job.id])
+                if ctx.term == 1:
+                    clock.advance(minutes=5)
+                    await other.rescue()
+        except LostClaim as error:
+            raised.append(type(error))
+            raise
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with psycopg.connect(table, autocommit=True) as outsider:
+            try:
+                with ctx.transaction() as tx:
+                    tx.execute(WRITE, [ctx.job.id])
+                    if ctx.term == 1:
+                        outsider.execute("update trueup.jobs set state = 'queued', holder = null")
+            except LostClaim as error:
+                raised.append(type(error))
+                raise
+
+    job = await still.job(name="pay")(pay_sync if sync else pay).enqueue()
+    await worker.claim()
+    await worker.run_one()
+    await worker.finish()
+    assert raised == [LostClaim]
+    assert written(table) == []
+    assert [event.term for event in events.of(JobClaimLost)] == [1]
+
+    await other.worker.register()
+    assert await other.run_pending() == 1
+    assert written(table) == [job]
+    await other.end()
+
+
+@both
+async def test_a_job_has_one_finishing_transaction(still: App, worker: ManualWorker, table: str, sync: bool) -> None:
+    errors: list[BaseException] = []
+
+    async def twice(ctx: Context = injected) -> None:
+        async with ctx.transaction():
+            pass
+        try:
+            ctx.transaction()
+        except TrueupError as error:
+            errors.append(error)
+
+    def twice_sync(ctx: Context = injected) -> None:
+        with ctx.transaction():
+            pass
+        try:
+            ctx.transaction()
+        except TrueupError as error:
+            errors.append(error)
+
+    await still.job(name="twice")(twice_sync if sync else twice).enqueue()
+    await worker.run_pending()
+    assert "done already" in str(errors[0])
+
+
+@both
+async def test_progress_is_kept_and_refused_once_the_claim_is_lost(
+    still: App, worker: ManualWorker, database_url: str, sync: bool
+) -> None:
+    outcome: list[str] = []
+
+    async def slow(ctx: Context = injected) -> None:
+        await ctx.progress(40, "page 4 of 10\x00")
+        await steal(database_url)
+        try:
+            await ctx.progress(50)
+        except LostClaim:
+            outcome.append("lost")
+
+    def slow_sync(ctx: Context = injected) -> None:
+        ctx.progress_sync(40, "page 4 of 10\x00")
+        with psycopg.connect(database_url, autocommit=True) as thief:
+            thief.execute("update trueup.jobs set state = 'queued', holder = null")
+        try:
+            ctx.progress_sync(50)
+        except LostClaim:
+            outcome.append("lost")
+
+    job = await still.job(name="slow")(slow_sync if sync else slow).enqueue()
+    await worker.claim()
+    await worker.run_one()
+    view = await still.store.views.job(job)
+    assert view is not None
+    assert (view["progress"]["percent"], view["progress"]["note"]) == (40, "page 4 of 10\\0")
+    assert outcome == ["lost"]
+
+
+async def steal(url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as thief:
+        await thief.execute("update trueup.jobs set state = 'queued', holder = null")
+
+
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
+@pytest.mark.parametrize("where", ["in the handler", "at the commit"])
+async def test_a_transaction_that_the_database_undid_is_tried_again_without_spending_an_attempt(
+    app: App, sqlstate: str, where: str
+) -> None:
+    tries: list[int] = []
+    raising = f"do $$ begin raise exception 'chosen' using errcode = '{sqlstate}'; end $$"
+    async with app.transaction() as tx:
+        await tx.execute("create table effects (n int)")
+        await tx.execute(
+            f"create function refuse() returns trigger language plpgsql as "
+            f"$$ begin raise exception 'chosen' using errcode = '{sqlstate}'; end $$"
+        )
+        await tx.execute(
+            "create constraint trigger refuse after insert on effects deferrable initially deferred "
+            "for each row when (new.n < 3) execute function refuse()"
+        )
+
+    @app.job(retry=Retry(max_attempts=1))
+    async def effect(ctx: Context = injected) -> None:
+        tries.append(ctx.attempt)
+        async with ctx.transaction() as tx:
+            if where == "at the commit":
+                await tx.execute("insert into effects values (%s)", [len(tries)])
+            elif len(tries) < 3:
+                await tx.execute(raising)
+
+    async with app.worker():
+        await (await effect.enqueue()).result("15s")
+    assert tries == [1, 1, 1]
+
+
+async def test_a_transaction_that_the_database_keeps_undoing_spends_attempts_after_a_minute(
+    still: App, worker: ManualWorker, clock: ManualClock
+) -> None:
+    @still.job(retry=Retry(max_attempts=1))
+    async def effect(ctx: Context = injected) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("do $$ begin raise exception 'again' using errcode = '40001'; end $$")
+
+    job = await effect.enqueue()
+    for _ in range(3):
+        assert await worker.run_pending() == 1
+        clock.advance(seconds=25)
+    assert await worker.run_pending() == 1
+    row = await still.store.views.job(int(job))
+    assert row is not None
+    assert (row["state"], row["reason"]) == ("dead", "out of attempts")
+
+
+async def test_an_error_of_the_handlers_own_database_spends_an_attempt(app: App) -> None:
+    @app.job(retry=Retry(max_attempts=1))
+    async def effect(ctx: Context = injected) -> None:
+        raise psycopg.errors.SerializationFailure("of another database")
+
+    async with app.worker():
+        with pytest.raises(JobFailed):
+            await (await effect.enqueue()).result("15s")

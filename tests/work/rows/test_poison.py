@@ -1,0 +1,487 @@
+"""A row that cannot be fixed never blocks the others: every way to poison a row, at every stage, in every claim mode.
+
+Each case has one poisoned row among good ones. All good ones are done within a few seconds of the first sweep; the poisoned one is
+quarantined after its attempts with PostgreSQL's own words, and people can see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from tests.work.rows.field import NAME, Field
+from trueup import App, Context, Retry, Stay, To
+from trueup.events import RowConflict, RowQuarantined, RowRetried, RowUndone
+from trueup.reconcile.declare import Table
+from trueup.testing.clock import ManualClock
+
+pytestmark = pytest.mark.asyncio
+
+GOOD = 24
+POISON = 13  # among the good ones, so that the batch is halved to both sides of it
+ATTEMPTS = 2
+WITHIN = 30.0  # seconds for a case with two sweeps of a few milliseconds each, on a busy machine
+
+MODES = ("plain", "claimed_as", "lease_columns", "both", "row_lock", "ctx.transaction")
+
+TABLE = """
+create table things (
+  id bigint primary key, state text not null, changed_at timestamptz not null, version int not null default 0,
+  owner text, until timestamptz, n int not null default 0, note text, at timestamptz, ref int, doc jsonb
+);
+create table parents (id int primary key);
+create function poison() returns trigger language plpgsql as $$ begin
+  if coalesce(new.id, old.id) <> 13 then return coalesce(new, old); end if;
+  {body}
+end $$;
+create trigger poison {when} on things for each row execute function poison();
+"""
+# What the trigger of a poisoned row does, at which write: of the claim, of the outcome, or of both.
+CLAIM = "(old.state, old.owner) is distinct from (new.state, new.owner) and new.state <> 'done' and (new.owner is not null or new.state = 'busy')"
+WRITE = "new.state = 'done'"
+# One SQLSTATE of every class there is, and those that trueup takes for a database that is away.
+STATES = (
+    *(
+        "01000",
+        "02000",
+        "03000",
+        "08006",
+        "0A000",
+        "0B000",
+        "0F001",
+        "0L000",
+        "0P000",
+        "20000",
+        "21000",
+        "22012",
+        "23514",
+    ),
+    *(
+        "24000",
+        "25006",
+        "26000",
+        "27000",
+        "28000",
+        "2B000",
+        "2D000",
+        "2F000",
+        "34000",
+        "38000",
+        "39000",
+        "3B000",
+        "3D000",
+    ),
+    *(
+        "3F000",
+        "40001",
+        "40P01",
+        "42501",
+        "44000",
+        "53100",
+        "53300",
+        "54000",
+        "55000",
+        "55P03",
+        "57014",
+        "57P01",
+        "58030",
+    ),
+    *("72000", "F0000", "HV000", "P0001", "P0002", "XX000", "XX001", "ZZ123"),
+)
+
+
+class Mode(NamedTuple):
+    spec: dict[str, Any]
+    options: dict[str, Any]
+
+
+def mode_of(name: str) -> Mode:
+    lease = {"lease_columns": ("owner", "until")}
+    return {
+        "plain": Mode({}, {}),
+        "claimed_as": Mode({}, {"claimed_as": "busy"}),
+        "lease_columns": Mode(lease, {}),
+        "both": Mode({**lease, "version": "version"}, {"claimed_as": "busy"}),
+        "row_lock": Mode({}, {"claim": "row_lock"}),
+        "row_lock, tx": Mode({}, {"claim": "row_lock"}),
+        "ctx.transaction": Mode({"version": "version"}, {}),
+    }[name]
+
+
+class Ward:
+    """The table, the reconciler in one claim mode, and two attempts for the poisoned row."""
+
+    def __init__(self, field: Field, mode: str, clock: ManualClock) -> None:
+        self.field, self.mode, self.clock = field, mode, clock
+        self.calls: list[int] = []
+
+    async def prepare(self, ddl: str, rows: str = "") -> None:
+        await self.field.do("drop table things, log")
+        await self.field.do(ddl)
+        await self.field.do(
+            "insert into things (id, state, changed_at) select n, 'new', %s::timestamptz - interval '1 h' + n * interval '1 ms'"
+            " from generate_series(1, %s) as n",
+            (self.clock.now(), GOOD + 1),
+        )
+        if rows:
+            await self.field.do(rows)
+
+    def fix(self, outcome: Any = None, **options: Any) -> None:
+        spec, more = mode_of(self.mode)
+        outcome = outcome or (lambda row: To("done", n=row.n + 1))
+
+        async def returns(row: Any) -> Any:
+            self.calls.append(row.id)
+            return outcome(row) if row.id == POISON else To("done", n=row.n + 1)
+
+        async def with_tx(row: Any, *, tx: Any) -> Any:
+            return await returns(row)
+
+        async def in_transaction(row: Any, *, ctx: Context) -> None:
+            self.calls.append(row.id)
+            made = outcome(row) if row.id == POISON else To("done", n=row.n + 1)
+            async with ctx.transaction(made):
+                pass
+
+        table: Table = self.field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
+        handlers = {"ctx.transaction": in_transaction, "row_lock, tx": with_tx}
+        handler = handlers.get(self.mode, returns)
+        retry = Retry(max_attempts=ATTEMPTS, first="1s", factor=1, jitter=0)
+        self.field.fix(handler, table=table, retry=retry, stale_for="10m", concurrency=8, **{**more, **options})
+
+    async def suffer(self) -> RowQuarantined:
+        """Sweeps until the poisoned row is quarantined; how that was said."""
+        async with asyncio.timeout(WITHIN):
+            counts = await self.field.sweep()
+            assert counts.settled == counts.claimed == GOOD + 1
+            done = await self.field.value("select count(*) from things where state = 'done' and id <> 13")
+            assert done == GOOD, "the others wait for the poisoned row"
+            for _ in range(20):
+                if self.field.events.of(RowQuarantined):
+                    break
+                self.clock.advance(seconds=5)
+                await self.field.sweep()
+        (event,) = self.field.events.of(RowQuarantined)
+        assert (event.key, event.attempt) == (str(POISON), ATTEMPTS)
+        assert await self.field.value("select max(n) from things where id <> 13") == 1, "a good row was handled twice"
+        (listed,) = await self.field.app.reconcilers.quarantined(NAME)
+        assert (listed["key"], listed["error"]["message"]) == (str(POISON), event.error)
+        assert (await self.field.app.reconcilers.summary())["quarantined"] == 1
+        (shown,) = [each for each in await self.field.app.reconcilers.list() if each["name"] == NAME]
+        assert shown["quarantined"] == 1
+        return event
+
+
+@pytest.fixture
+def ward(field: Field, clock: ManualClock, mode: str) -> Ward:
+    return Ward(field, mode, clock)
+
+
+def trigger(body: str, when: str = "before update") -> str:
+    return TABLE.format(body=body, when=when)
+
+
+# -- what PostgreSQL refuses -----------------------------------------------------------------------------------------------
+
+REFUSALS: dict[str, tuple[str, str]] = {
+    "trigger raises": (
+        trigger(f"if {WRITE} then raise 'not this one'; end if; return new;"),
+        "not this one (SQLSTATE P0001)",
+    ),
+    "trigger raises after": (
+        trigger(f"if {WRITE} then raise 'not this one'; end if; return new;", "after update"),
+        "not this one (SQLSTATE P0001)",
+    ),
+    "check, not valid": (
+        trigger("return new;")
+        + "alter table things add constraint small check (id <> 13 or state <> 'done') not valid",
+        "violates check constraint",
+    ),
+    "unique": (
+        trigger(f"if {WRITE} then new.ref := 1; end if; return new;")
+        + "create unique index one_of_them on things (ref);"
+        + "insert into things (id, state, changed_at, ref) values (99, 'other', now(), 1)",
+        "duplicate key value violates unique constraint",
+    ),
+    "foreign key": (
+        trigger(f"if {WRITE} then new.ref := 7; end if; return new;")
+        + "alter table things add constraint has_parent foreign key (ref) references parents",
+        "violates foreign key constraint",
+    ),
+    "deferred constraint": (
+        trigger(f"if {WRITE} then new.ref := 7; end if; return new;")
+        + "alter table things add constraint has_parent foreign key (ref) references parents deferrable initially deferred",
+        "violates foreign key constraint",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("poison", REFUSALS)
+async def test_write(ward: Ward, poison: str) -> None:
+    ddl, said = REFUSALS[poison]
+    await ward.prepare(ddl)
+    ward.fix()
+    event = await ward.suffer()
+    assert said in event.error
+    assert "DETAIL" not in event.error
+    assert ward.calls.count(POISON) == ATTEMPTS
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_delete_of_a_row_that_others_refer_to(ward: Ward) -> None:
+    from trueup import Delete
+
+    await ward.prepare(
+        trigger("return new;") + "create table refers (id bigint references things)", "insert into refers values (13)"
+    )
+    ward.fix(lambda row: Delete())
+    assert "violates foreign key constraint" in (await ward.suffer()).error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["claimed_as", "plain", "row_lock"])
+@pytest.mark.parametrize("state", STATES)
+async def test_write_refused_with_sqlstate(ward: Ward, state: str) -> None:
+    body = f"if {WRITE} then raise exception 'because' using errcode = '{state}'; end if; return new;"
+    await ward.prepare(trigger(body))
+    ward.fix()
+    assert (await ward.suffer()).error == f"because (SQLSTATE {state})"
+
+
+# Errors that trueup's own statements make on purpose, or understand in a way of their own.
+OUR_OWN = {
+    "a trigger that divides by zero": (
+        trigger(f"if {WRITE} then new.n := 1 / (new.id - 13); end if; return new;"),
+        "division by zero (SQLSTATE 22012)",
+    ),
+    "a constraint that divides by zero": (
+        trigger("return new;")
+        + "alter table things add constraint whole check (state <> 'done' or 1 / (id - 13) < 2) not valid",
+        "division by zero (SQLSTATE 22012)",
+    ),
+    "a text that is no number": (
+        trigger(f"if {WRITE} then new.n := 'x'::int; end if; return new;"),
+        'invalid input syntax for type integer: "x" (SQLSTATE 22P02)',
+    ),
+    "a statement that was never prepared": (
+        trigger(f"if {WRITE} then execute 'execute nothing'; end if; return new;"),
+        'prepared statement "nothing" does not exist (SQLSTATE 26000)',
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["plain", "row_lock", "row_lock, tx"])
+@pytest.mark.parametrize("poison", OUR_OWN)
+async def test_write_refused_with_an_error_that_trueup_knows(ward: Ward, poison: str) -> None:
+    ddl, said = OUR_OWN[poison]
+    await ward.prepare(ddl)
+    ward.fix()
+    assert (await ward.suffer()).error == said
+
+
+# -- claims -----------------------------------------------------------------------------------------------------------------
+
+AT_CLAIM = {
+    "trigger raises": ("raise 'not this one';", "not this one (SQLSTATE P0001)"),
+    "trigger keeps": ("return null;", "keeps the row as it is"),
+    "away, it says": ("raise exception 'because' using errcode = '57P01';", "because (SQLSTATE 57P01)"),
+    "serialisation": ("raise exception 'because' using errcode = '40001';", "because (SQLSTATE 40001)"),
+    "too complex": ("raise exception 'because' using errcode = '54000';", "because (SQLSTATE 54000)"),
+    "lock": ("raise exception 'because' using errcode = '55P03';", "because (SQLSTATE 55P03)"),
+}
+
+
+@pytest.mark.parametrize("mode", ["claimed_as", "lease_columns", "both"])
+@pytest.mark.parametrize("poison", AT_CLAIM)
+async def test_claim(ward: Ward, poison: str) -> None:
+    body, said = AT_CLAIM[poison]
+    await ward.prepare(trigger(f"if {CLAIM} then {body} end if; return new;"))
+    ward.fix()
+    event = None
+    async with asyncio.timeout(WITHIN):
+        for _ in range(12):  # a claim that the server asks to repeat is believed at first
+            try:
+                await ward.field.sweep()
+            except psycopg.Error:
+                continue
+            if events := ward.field.events.of(RowQuarantined):
+                event = events[0]
+                break
+            ward.clock.advance(seconds=5)
+    assert event is not None
+    assert (event.key, event.attempt) == (str(POISON), ATTEMPTS)
+    assert said in event.error
+    assert await ward.field.value("select count(*) from things where state = 'done' and n = 1") == GOOD
+    assert POISON not in ward.calls
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_key_too_long_for_an_index(ward: Ward) -> None:
+    field = ward.field
+    long = "x" * 100 + "".join(chr(0x4E00 + (n * 7919) % 20000) for n in range(850))  # 2,650 bytes that do not compress
+    ddl = trigger("return new;").replace("id bigint primary key", "id text primary key").replace("<> 13", "<> '13'")
+    await field.do("drop table things, log")
+    await field.do(ddl)
+    await field.do(
+        "insert into things (id, state, changed_at) select n::text, 'new', %s::timestamptz - interval '1 h'"
+        " from generate_series(1, %s) as n",
+        (ward.clock.now(), GOOD),
+    )
+    await field.do(
+        "insert into things (id, state, changed_at) values (%s, 'new', %s::timestamptz - interval '1 h')",
+        (long, ward.clock.now()),
+    )
+    ward.fix(name="long" * 25)
+    name = "long" * 25
+    seen: list[str] = []
+
+    def watch(event: Any) -> None:
+        seen.append(event.key)
+
+    field.app.events.subscribe(watch, RowRetried)
+    counts = await field.sweep(name)
+    assert (counts.changed, counts.settled) == (GOOD + 1, GOOD + 1)
+    assert await field.value("select count(*) from trueup.rows") == 0
+
+
+# -- values ------------------------------------------------------------------------------------------------------------------
+
+VALUES: dict[str, tuple[dict[str, Any], str]] = {
+    "too large": ({"n": 2**40}, "out of range"),
+    "lone surrogate": ({"note": "\ud800"}, "surrogates"),
+    "NUL": ({"note": "a\0b"}, "NUL"),
+    "NUL in JSON": ({"doc": {"a": "\0"}}, "unsupported Unicode escape sequence"),
+    "NaN in JSON": ({"doc": {"a": float("nan")}}, ""),
+    "infinite integer": ({"n": float("inf")}, ""),
+    "no such column": ({"nothing": 1}, "has no column 'nothing'"),
+    "generated state": ({"state": "x"}, "return To('x'"),
+    "no text": ({"note": object()}, ""),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("poison", VALUES)
+async def test_value(ward: Ward, poison: str) -> None:
+    columns, said = VALUES[poison]
+    await ward.prepare(trigger("return new;"))
+    ward.fix(lambda row: Stay(columns))
+    assert said in (await ward.suffer()).error
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_load_of_a_value_that_python_cannot_read(ward: Ward) -> None:
+    await ward.prepare(
+        trigger("return new;"), "update things set doc = ('{\"a\": ' || repeat('7', 5000) || '}')::jsonb where id = 13"
+    )
+    ward.fix()
+    assert "column 'doc' cannot be read" in (await ward.suffer()).error
+    assert POISON not in ward.calls
+
+
+# -- handlers -----------------------------------------------------------------------------------------------------------------
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3), Odd("odd"), asyncio.CancelledError()], ids=repr)
+async def test_call(ward: Ward, error: BaseException) -> None:
+    def raises(row: Any) -> Any:
+        raise error
+
+    await ward.prepare(trigger("return new;"))
+    ward.fix(raises)
+    await ward.suffer()
+
+
+# -- outcomes that do not stick --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_trigger_that_keeps_the_row(ward: Ward) -> None:
+    await ward.prepare(trigger(f"if {WRITE} then return null; end if; return new;"))
+    ward.fix()
+    event = await ward.suffer()
+    assert "trigger" in event.error
+    if ward.mode not in ("ctx.transaction",):
+        assert ward.field.events.of(RowUndone)
+    assert ward.calls.count(POISON) == ATTEMPTS
+
+
+@pytest.mark.parametrize("mode", ["claimed_as", "both"])
+async def test_a_trigger_that_touches_the_row_after_every_claim(ward: Ward) -> None:
+    touch = (
+        "if pg_trigger_depth() = 1 and new.state = 'busy' then"
+        " update things set changed_at = changed_at + interval '1 s', version = version + 1 where id = 13; end if; return null;"
+    )
+    await ward.prepare(trigger(touch, "after update"))
+    ward.fix()
+    event = await ward.suffer()
+    assert "AFTER trigger" in event.error
+    assert {each.key for each in ward.field.events.of(RowConflict)} == {str(POISON)}
+
+
+# -- one that holds up a worker ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", ["lease", "row_lock"])
+async def test_a_handler_that_hangs_does_not_keep_new_rows_waiting(live: Field, claim: str) -> None:
+    go_on = asyncio.Event()
+
+    async def handler(row: Any) -> Any:
+        if row.id == 1:
+            await go_on.wait()
+        return To("done")
+
+    await live.put(3)
+    live.fix(handler, due_at="due_at", every="200ms", run_at_start=True, claim=claim, concurrency=3)
+    async with live.app.worker():
+        for round_ in range(1, 6):
+            await live.put(20, first=100 * round_)
+            begun = asyncio.get_running_loop().time()
+            async with asyncio.timeout(15):
+                while (await live.states()).get("done", 0) < 2 + 20 * round_:
+                    await asyncio.sleep(0.05)
+            assert asyncio.get_running_loop().time() - begun < 8
+        go_on.set()
+    assert await live.states() == {"done": 103}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["plain", "claimed_as", "lease_columns"])
+async def test_a_users_lock_on_one_row_stalls_nobody_and_its_outcome_is_written_when_it_is_gone(
+    app: App, live: Field, mode: str
+) -> None:
+    await live.do("alter table things add owner text, add until timestamptz")
+    spec, options = mode_of(mode)
+    table = app.table("things", key="id", state="state", changed_at="changed_at", **spec)
+    user = await psycopg.AsyncConnection.connect(app.store.url)
+
+    async def handler(row: Any) -> Any:
+        if row.id == 1:
+            await user.execute("select from things where id = 1 for update")
+        return To("done")
+
+    await live.put(3)
+    live.fix(handler, table=table, due_at="due_at", every="200ms", run_at_start=True, lease_for="1s", **options)
+    async with app.worker():
+        for round_ in range(1, 4):  # longer than the lease
+            await live.put(5, first=100 * round_)
+            async with asyncio.timeout(15):
+                while (await live.states()).get("done", 0) < 2 + 5 * round_:
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0.6)
+        if mode != "lease_columns":  # there the user's own lease has passed meanwhile
+            await user.close()
+            async with asyncio.timeout(15):
+                while (await live.states()).get("done", 0) < 18:
+                    await asyncio.sleep(0.05)
+    await user.close()
+    assert live.events.of(RowQuarantined) == []

@@ -1,0 +1,49 @@
+"""Who blocks the event loop: the application's code is named, never that of a package it called."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.waiting import wait_until
+from trueup.work.renewer import _application_code
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def named(target: Callable[[], object], release: threading.Event) -> str:
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    waiting: list[str] = []
+
+    def is_waiting() -> bool:
+        frame = sys._current_frames()[thread.ident or 0]
+        waiting[:] = [_application_code(frame)]
+        return frame.f_code.co_name == "wait"
+
+    wait_until(is_waiting, "the thread waits")
+    release.set()
+    thread.join()
+    return waiting[0]
+
+
+def test_a_stack_without_code_of_the_application_names_nobody(release: threading.Event) -> None:
+    assert named(release.wait, release) == ""
+
+
+def test_the_innermost_function_of_the_application_is_named(release: threading.Event) -> None:
+    def query() -> None:
+        release.wait()
+
+    def outer() -> None:
+        query()
+
+    assert named(outer, release).endswith("query")
