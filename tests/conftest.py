@@ -23,6 +23,14 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))  # what `tmp_path` is below
 
 
+LONG_ONES = ("tests/demo/", "/test_demo.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: one that begins last is waited for alone."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG_ONES))
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[TestServer]:
     with (

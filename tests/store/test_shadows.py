@@ -22,6 +22,7 @@ from trueup import App
 from trueup.store.db.load import Statements, names, qualified, source
 from trueup.store.db.migrate import Migrator
 from trueup.store.db.placeholders import numbered
+from trueup.store.rows.compose import Choice
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +43,7 @@ insert into across select n::text, 'open', now() - interval '1 d' from generate_
 """
 # Neither has operators or functions in it: they cannot be prepared.
 COMMANDS = {"jobs/copy", "migrations/begin", "session/release", "session/roll_back", "session/savepoint"}
-COMPOSED = re.compile(r"\{(day|rest|table|milliseconds|parent|lock)\}")
+COMPOSED = re.compile(r"\{(day|rest|table|milliseconds|parent|lock|branches)\}")
 OF_NUMBERS = re.compile(r"\((?:bigint|integer|smallint|numeric|double precision|real|oid|,)+\)")
 
 
@@ -136,18 +137,24 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
             composer.change(()),
             composer.remove(),
             composer.forget(),
+            composer.probe(),
+            composer.probe("with"),
         ]
         if claim == "row_lock":
             found += [composer.lock(), composer.locked_out(), composer.change_locked(()), composer.remove_locked()]
         found += [composer.waiting(), composer.listed()]
         if "lease_columns" in spec:
-            found += [composer.renew_both(), composer.put_back()]
+            found += [composer.renew_both(), composer.put_back(), composer.mark()]
     for table, state in ((moods, "calm"), (bytes_, "open"), ({"table": "across"}, "open")):
         spec = {"changed_at": "changed_at"}
         to = "gone" if state == "calm" else "shut"
         moving = (await desk.purges("move", state, **table, **stale, spec=spec, to=to)).composer
         deleting = (await desk.purges("delete", state, **table, **stale, spec=spec)).composer
-        found += [moving.move(state, to, ()), moving.purgeable(), moving.purge_list(), deleting.delete(state)]
+        choices: list[Choice] = ["all", "passing", "keyed"]
+        found += [moving.move(state, to, (), choice) for choice in choices]
+        found += [deleting.delete(state, choice) for choice in choices]
+        found += [moving.purgeable(), moving.purge_list(), moving.share()]
+        found += [moving.picked(state, after=after) for after in (False, True)]
     return found
 
 

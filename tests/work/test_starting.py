@@ -9,8 +9,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.pgbouncer import PgBouncer
+from tests.support.waiting import wait_until
 from tests.support.watching import Watched
-from trueup import App, DatabaseUnavailable
+from trueup import App, ConfigError, DatabaseUnavailable, Row
 from trueup.clock import elapsed
 from trueup.events import DatabaseLost, DatabaseRestored
 from trueup.store.db.connect import restarts
@@ -94,3 +95,18 @@ async def test_a_request_to_stop_ends_the_wait() -> None:
 )
 async def test_which_refusals_pass(said: str, passes: bool) -> None:
     assert restarts(psycopg.OperationalError(said)) is passes
+
+
+@pytest.mark.asyncio
+async def test_a_start_that_is_refused_leaves_no_connection_open(database_url: str) -> None:
+    app = App(database_url)
+
+    @app.table("no_such_table", key="id", state="state").reconcile("new")
+    async def fix(row: Row) -> None: ...
+
+    with pytest.raises(ConfigError, match="no_such_table"):
+        await app.worker().start()
+    await app.close()
+    with psycopg.connect(database_url, autocommit=True) as look:
+        others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        wait_until(lambda: look.execute(others).fetchone() == (0,), "no session of the worker is left")

@@ -279,11 +279,8 @@ class Worker:
         try:
             await self._serve_metrics()  # first: a port that is taken must not leave a worker behind that has begun
             await self._patiently(self._prepare)
-        except DatabaseUnavailable:
-            await self.abandon()
-            raise
         except BaseException:
-            await self._stop_metrics()
+            await self.abandon()
             raise
         self.renewer.start()
         for service in self._services:

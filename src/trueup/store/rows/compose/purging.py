@@ -107,7 +107,8 @@ class Purging(Pieces):
         return self._fragment(
             "rows/_keyed",
             given=SQL("t.*" if self.found.partitioned else "t.ctid"),
-            arrays=COMMA.join(SQL(f"%(k{n})s::text[]") for n in numbers),
+            # Not `unnest(a, b)`, which cannot be written with its schema: of one array it would be anybody's function.
+            arrays=COMMA.join(SQL(f"pg_catalog.unnest(%(k{n})s::text[])") for n in numbers),
             names=SQL(", ".join(f"k{n}" for n in numbers)),
             what=what,
             eligible=eligible,

@@ -2,10 +2,10 @@
 -- leaves shadow mode, what it knew about rows goes: nothing was done to them, so no rest, attempt or quarantine of theirs counts.
 -- Index: reconcilers_pkey, rows_pkey.
 with was as materialized (
-  select r.declared ->> 'mode' as mode from {schema}.reconcilers as r where r.name = %(name)s for update
+  select r.declared ->> 'mode'::text as mode from {schema}.reconcilers as r where r.name = %(name)s for update
 ), forgotten as (
   delete from {schema}.rows as k
-   where k.reconciler = %(name)s and (select w.mode from was as w) = 'shadow' and %(declared)s::jsonb ->> 'mode' = 'live'
+   where k.reconciler = %(name)s and (select w.mode from was as w) = 'shadow'::text and %(declared)s::jsonb ->> 'mode'::text = 'live'::text
   returning 1
 )
 insert into {schema}.reconcilers as r (name, place, declared, declared_at)

@@ -4,6 +4,6 @@
 with touched as materialized (
   select count(*) as n from {table} as t where {chosen}
 ), needed as materialized (
-  select n, ceil(n / %(fraction)s::text::numeric)::int8 as size from touched
+  select n, ceil(n::numeric / %(fraction)s::text::numeric)::int8 as size from touched
 )
 select n, size, (select count(*) from (select from {table} as t limit (select size from needed)) as w) from needed;
