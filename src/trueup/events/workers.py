@@ -9,7 +9,7 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
-    """A worker began a life as this holder; after losing its lease it begins another."""
+    """A worker registered as this holder; after losing its lease it registers again, as another one."""
 
     name = "worker.started"
     holder: str

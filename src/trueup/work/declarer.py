@@ -1,6 +1,6 @@
 """Keeps what the code declares in the database: the lanes of kinds with limits, the schedules, and a record of both.
 
-It declares when a life begins, and looks every few seconds whether all of it is still there: rows may be gone or old after a
+It declares when the worker registers, and looks every few seconds whether all of it is still there: rows may be gone or old after a
 restore, a promotion of a standby that lagged behind, or because another release changed them. What is missing or retired is
 declared again. Where two releases declare one schedule differently, the row follows the living worker that started last.
 
@@ -87,7 +87,7 @@ class Declarer(Service):
     # -- declaring ----------------------------------------------------------------------------------------------------
 
     async def begin(self) -> str:
-        """Declare everything, before a life begins. Returns the digest of it, for the worker's row."""
+        """Declare everything, before the worker registers. Returns the digest of it, for the worker's row."""
         declaration = self._declaration()
         self._digest = declaration.digest
         self._versions.clear()
@@ -162,7 +162,7 @@ class Declarer(Service):
     async def look(self) -> None:
         """Whether everything that the code declares is there; what is not is declared again."""
         if not self._digest:
-            return  # no life has begun
+            return  # not registered yet
         found = await self._declarations.look(self._digest, self._wanted_lanes(), LOOK_EVERY)
         if found is None:
             await self.begin()

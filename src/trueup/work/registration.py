@@ -1,7 +1,7 @@
-"""One life of a worker as a holder: from registering to losing or giving back its lease.
+"""A worker's registration as a holder: from registering to losing or giving back its lease.
 
 The process may have several lives one after another (after it was stopped past its lease, say); each has a holder id of its
-own, so that nothing of an earlier life can be mistaken for the present one.
+own, so that nothing of an earlier registration can be mistaken for the present one.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Renewer:
         self._thread.start()
 
     def keep(self, registration: Registration) -> None:
-        """Renew this life from now on."""
+        """Renew this registration from now on."""
         self._registration = registration
         self._wake.set()
 

@@ -1,7 +1,7 @@
-"""A worker: everything that loops, put together, and its life as a holder.
+"""A worker: everything that loops, put together, and its registration as a holder.
 
-Start: the schema is checked, a life begins (a row in `workers`), the renewer keeps it, and the services start. When the
-lease is lost, all handlers are cancelled, nothing of that life is finished any more, and a new life begins under a new
+Start: the schema is checked, it registers (a row in `workers`), the renewer keeps it, and the services start. When the
+lease is lost, all handlers are cancelled, nothing is finished under that registration any more, and it registers again under a new
 holder id. Stop: no more claims; running handlers get `drain_for`; what is left is handed back at once with its attempt;
 the worker's row goes. A second request to stop means now.
 """
@@ -372,7 +372,7 @@ class Worker:
 
     async def register(self) -> None:
         """Declare everything, and register as a new holder; last, because the lease runs from there on."""
-        if self._registration is not None:  # the database may not be the one that the last life began in
+        if self._registration is not None:  # the database may not be the one that it registered in before
             await self.row_services.declare_again()
         declared = await self.declarer.begin()
         sent = self.store.clock.elapsed()
@@ -435,7 +435,7 @@ class Worker:
             self._loop.call_soon_threadsafe(self._lost, registration, reason)
 
     def _lost(self, registration: Registration, reason: str) -> None:
-        """Everything under this life stops, and another life begins."""
+        """Everything under this registration stops, and the worker registers again."""
         if registration.over or registration is not self._registration:
             return
         registration.over = True
