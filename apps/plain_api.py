@@ -10,22 +10,17 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from trueup import App, DatabaseUnavailable
+from trueup import DatabaseUnavailable
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def plain_api(
-    title: str, lifespan: Lifespan, *, version: str = "1", invalid: int = 422, app: App | None = None
-) -> FastAPI:
+def plain_api(title: str, lifespan: Lifespan, *, version: str = "1", invalid: int = 422) -> FastAPI:
     """Without routes but the pages that describe it. What cannot be read is answered with the status `invalid`, a database that
-    is away with 503. With an `app`, /healthz answers as long as the process serves, and /readyz only if the database does."""
+    is away with 503."""
     # The usual pages load their scripts from elsewhere; ours is plain, and the description itself is at /openapi.json.
     api = FastAPI(title=title, version=version, lifespan=lifespan, docs_url=None, redoc_url=None)
     api.add_api_route("/docs", lambda: HTMLResponse(described(api)), include_in_schema=False)
-
-    if app is not None:
-        _add_probes(api, app)
 
     @api.exception_handler(RequestValidationError)
     async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -38,18 +33,6 @@ def plain_api(
         return JSONResponse({"detail": "the database cannot be reached"}, status_code=503)
 
     return api
-
-
-def _add_probes(api: FastAPI, app: App) -> None:
-    @api.get("/healthz", include_in_schema=False)
-    async def alive() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @api.get("/readyz", include_in_schema=False)
-    async def ready() -> dict[str, str]:
-        async with app.transaction() as tx:
-            await tx.execute("select 1")
-        return {"status": "ok"}
 
 
 def described(api: FastAPI) -> str:

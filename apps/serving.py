@@ -1,17 +1,11 @@
-"""What the applications' services have in common: a database of their own, a line that says where they listen, an orderly end."""
+"""What the applications' services have in common: a database of their own, and whether it can be reached."""
 
 from __future__ import annotations
 
-import logging
-import signal
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from trueup import App
-from trueup.web.guard import Guard, rules_for
 
 SHARED = Path(".trueup")
 
@@ -27,31 +21,11 @@ def own_app(name: str, **settings: Any) -> App:
     return app
 
 
-class _Server(uvicorn.Server):
-    """`started_at` is called with the address as soon as it answers there."""
-
-    def __init__(self, config: uvicorn.Config, listening: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._listening = listening
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started:
-            port = self.servers[0].sockets[0].getsockname()[1]
-            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-            self._listening(f"http://{host}:{port}")
-
-
-async def serve(api: Callable[..., Awaitable[None]] | Any, host: str, port: int, log: logging.Logger) -> int:
-    """Until SIGTERM or SIGINT. 0 when it ended in order, 1 when it could not listen there."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)  # uvicorn sends itself again what it has obeyed, once it has stopped
-    config = uvicorn.Config(Guard(api, rules_for(host)), host=host, port=port, log_config=None, server_header=False)
-    server = _Server(config, lambda url: log.info("Listening", extra={"url": url}))
+async def database_down(app: App) -> dict[str, str]:
+    """For /readyz of an application that needs nothing but its database."""
     try:
-        await server.serve()
-    except SystemExit:  # uvicorn's, when it cannot listen
-        log.error("Cannot listen", extra={"host": host, "port": port})
-        return 1
-    log.info("Stopped")
-    return 0
+        async with app.transaction() as tx:
+            await tx.execute("select 1")
+    except Exception as error:
+        return {"database": type(error).__name__}
+    return {}

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import re
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
-from trueup.web.guard import Rules, check_bind
+from trueup.web.guard import Rules, check_bind, rules_for
 
 from .chains import canonical, mistyped, unknown, well_formed
 from .config import Config
 from .service import Service, build
-
-log = logging.getLogger("addresses")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -68,12 +66,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 async def _serve(service: Service, host: str, port: int) -> int:
-    from apps.serving import serve
+    from apps.serving import database_down
+    from trueup.web.serving import Server
 
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
-    return await serve(make_api(service), host, port, log)
+    down = partial(database_down, service.app)
+    return await Server("addresses", make_api(service), down, rules_for(host), host, port).run_until_stopped()
 
 
 async def _work(service: Service) -> int:

@@ -78,7 +78,7 @@ def make_api(service: Service) -> FastAPI:
             await service.close()
 
     app = service.app
-    api = plain_api("Addresses", lifespan, version="2", invalid=400, app=app)
+    api = plain_api("Addresses", lifespan, version="2", invalid=400)
 
     @api.post("/v2/addresses/{address}/chains/{chain}/reconcile", status_code=202, response_model=JobOut)
     async def reconcile(address: Address, chain: ChainName, wish: LeaseRequest | None = None) -> dict[str, Any]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 from contextlib import suppress
+from functools import partial
 
 from trueup import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
-from trueup.web.guard import Rules, check_bind
+from trueup.web.guard import Rules, check_bind, rules_for
 
 from . import migrate
 from .config import Config
 from .service import Service, build
-
-log = logging.getLogger("payments")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,12 +58,15 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 async def _serve(service: Service, host: str, port: int) -> int:
-    from apps.serving import serve
+    from apps.serving import database_down
+    from trueup.web.serving import Server
 
     from .api import make_api
 
     await service.prepare()  # what is wrong is told before anything is served
-    return await serve(make_api(service, embedded_worker=service.config.enabled), host, port, log)
+    api = make_api(service, embedded_worker=service.config.enabled)
+    down = partial(database_down, service.app)
+    return await Server("payments", api, down, rules_for(host), host, port).run_until_stopped()
 
 
 async def _migrate(service: Service, to: int) -> int:

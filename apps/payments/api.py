@@ -85,7 +85,7 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
             await service.close()
 
     app = service.app
-    api = plain_api("Payment requests", lifespan, app=app)
+    api = plain_api("Payment requests", lifespan)
 
     @api.exception_handler(ObserverError)
     async def unseen(_: Request, error: ObserverError) -> JSONResponse:

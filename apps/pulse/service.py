@@ -12,7 +12,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from apps.serving import own_app
+from apps.serving import database_down, own_app
 from trueup import App
 from trueup.events import Event, RunHandledElsewhere
 
@@ -38,12 +38,7 @@ class Service:
 
     async def down(self) -> dict[str, str]:
         """What cannot be reached, and why."""
-        try:
-            async with self.app.transaction() as tx:
-                await tx.execute("select 1")
-        except Exception as error:
-            return {"database": type(error).__name__}
-        return {}
+        return await database_down(self.app)
 
     async def close(self) -> None:
         await self.sender.aclose()
