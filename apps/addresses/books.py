@@ -167,7 +167,7 @@ class Unseen:
 async def unseen(
     tx: Tx, job: int, chain: str, address: str, first: int, last: int, *, after: int, most: int
 ) -> list[Unseen]:
-    """What is only here, in these blocks, with higher ids than `after`; at most so many.
+    """What is only here, in these blocks, with higher ids than `after`, up to a limit.
 
     Only when all of these blocks have been read: whatever is on the chain has then been marked as seen, by this job or a newer one.
     """
@@ -177,7 +177,7 @@ async def unseen(
 
 
 async def delete(tx: Tx, job: int, ids: Sequence[int]) -> int:
-    """Soft-delete these, unless somebody has seen them meanwhile. Returns how many."""
+    """Soft-delete these, unless another run has seen them meanwhile. Returns how many."""
     return (await tx.execute(_DELETE, {"job": job, "ids": list(ids), "reason": GONE})).rowcount
 
 

@@ -90,7 +90,7 @@ def window(mode: Mode, checkpoint: int | None, reorg_depth: int, height: int, fi
     """The blocks to compare. Raises NodeBehind.
 
     A partial job without a checkpoint reads all from `first_block` on; without that, from a little before the height: the
-    history of an address is read only if somebody asks for it, by a full job.
+    history of an address is read only by a full job, on request.
     """
     if mode == "full" or checkpoint is None:
         if height < max((checkpoint or 0) - reorg_depth, first_block or 0):

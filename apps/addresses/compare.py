@@ -14,7 +14,7 @@ class Transaction:
     """As the chain has it. Amounts are in the chain's smallest unit, or in that of the token.
 
     A transfer of a token inside a transaction has its `token`, and `transfer` tells it apart from others of that transaction; its
-    fee is that of the transaction, which whoever sent it has as a row of its own.
+    fee is that of the transaction, which its sender has as a row of its own.
     """
 
     hash: str

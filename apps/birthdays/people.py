@@ -138,7 +138,7 @@ async def plan_next(tx: Tx, rules: Rules, user_id: int, year: int) -> None:
 async def _plan_anew(tx: Tx, rules: Rules, user: User, now: datetime, *, corrected: bool) -> None:
     """After a move or a correction of the date: see `planned_anew`.
 
-    One that somebody has begun to send may have arrived: it keeps its year, and its key, which tells the receiver of a second one.
+    One whose sending has begun may have arrived: it keeps its year, and its key, which tells the receiver of a second one.
     If its date was corrected to one that has passed, it is given up: nobody is congratulated months off.
     """
     birthday = rules.birthday(user.date_of_birth, user.timezone)
@@ -188,7 +188,7 @@ async def _give_up(tx: Tx, event_id: UUID, user: User, birthday: Yearly, now: da
 async def plan_some_anew(tx: Tx, rules: Rules, *, now: datetime | None = None, most: int = 500) -> bool:
     """When the rules are not those that messages were planned by, plan some more users' anew; whether there may be more.
 
-    What somebody has begun to send stays as it is. Any number of processes may do it at once: they take turns.
+    A message whose sending has begun stays as it is. Any number of processes may do it at once: they take turns.
     """
     await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.birthdays planning', 0))")
     cursor = await tx.execute("select rules, planned_until from planning")
@@ -221,7 +221,7 @@ async def plan_some_anew(tx: Tx, rules: Rules, *, now: datetime | None = None, m
 
 
 async def _waiting_for_plans(tx: Tx, after: int, most: int) -> list[tuple[User, UUID, int, list[int]]]:
-    """Users from after this one on whose message nobody has begun to send, with its year and the years of the others."""
+    """Users from after this one on whose message is not being sent yet, with its year and the years of the others."""
     cursor = await tx.execute(
         "select u.id, first_name, last_name, date_of_birth, timezone, e.id, e.target_year,"
         "       array(select target_year from events where user_id = u.id and id <> e.id)"

@@ -53,7 +53,7 @@ def first_after(birthday: Yearly, moment: datetime, *, without: Collection[int] 
 def planned_anew(
     birthday: Yearly, year: int, now: datetime, *, taken: Collection[int], corrected: bool = False
 ) -> Planned:
-    """The message of `year`, which nobody has begun to send, by other clocks, other rules or a `corrected` date.
+    """The message of `year`, which is not being sent yet, by other clocks, other rules or a `corrected` date.
 
     It keeps its year, and is due at once if the new clocks are past it: no move loses a message. There may be an earlier one
     still to come, in a year that has none (`taken` are those that have): a user who was entered with the wrong zone, and for

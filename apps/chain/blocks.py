@@ -87,7 +87,7 @@ def place(told: Any, expected: int | None = None) -> Place:
     try:
         made_at = datetime.fromtimestamp(number(_field(told, "timestamp")), UTC)
     except (OverflowError, ValueError, OSError):
-        raise ChainUnavailable(f"the node dates block {found} as nobody can") from None
+        raise ChainUnavailable(f"the node gives block {found} an impossible time") from None
     return Place(found, hash_(_field(told, "hash")), made_at)
 
 
@@ -96,7 +96,7 @@ def block(told: Any, receipts: Any, expected: int) -> Block:
     where = place(told, expected)
     transactions = told.get("transactions")
     if not isinstance(transactions, list):
-        raise Inconsistent(f"the node told of block {expected} without its transactions")
+        raise Inconsistent(f"the node returned block {expected} without its transactions")
     if bool(transactions) != (_field(told, "transactionsRoot") != EMPTY_ROOT):
         said = f"{len(transactions)} transactions" if transactions else "no transactions"
         raise Inconsistent(
@@ -139,7 +139,7 @@ def _check_header(told: Any, where: Place, receipts: Sequence[dict[str, Any]]) -
             raise Inconsistent(f"a receipt of block {where.number} has a logs bloom that its logs do not fit")
         for log in logs:
             if _field(log, "blockHash") != where.hash or log.get("removed"):
-                raise Inconsistent(f"the node told of logs of another block than {where.number}")
+                raise Inconsistent(f"the node returned logs of another block than {where.number}")
             if number(_field(log, "logIndex")) != logged:
                 raise Inconsistent(f"log {logged} of block {where.number} is missing")
             logged += 1

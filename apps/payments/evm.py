@@ -237,7 +237,7 @@ def _waiting_natively(block: Any) -> Received:
     received: dict[Account, list[Sent]] = defaultdict(list)
     transactions = block.get("transactions") if isinstance(block, dict) else None
     if not isinstance(transactions, list) or not all(isinstance(each, dict) for each in transactions):
-        raise ChainUnavailable("the node told of the pending block without its transactions")
+        raise ChainUnavailable("the node returned the pending block without its transactions")
     for each in transactions:
         amount, to = number(each.get("value")), each.get("to")
         if amount and isinstance(to, str) and to.lower() != str(each.get("from")).lower():

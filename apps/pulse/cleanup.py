@@ -38,7 +38,7 @@ async def waiting(tx: Tx, before: datetime) -> tuple[int, int]:
 
 
 async def delete_some_empty(tx: Tx, before: datetime, most: int) -> int:
-    """Up to so many conversations that are as old and have no message left."""
+    """A limited number of conversations that are as old and have no message left."""
     locked = await database.rows(tx, LOCK_EMPTY, {"before": before, "most": most})
     return (await tx.execute(DELETE_EMPTY, {"ids": [row["id"] for row in locked]})).rowcount
 

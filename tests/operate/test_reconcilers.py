@@ -624,7 +624,7 @@ async def test_what_a_living_worker_declares_or_holds_is_not_forgotten(shop: App
         "insert into trueup.rows (reconciler, key, state, due_at, holder, term, attempt, claimed_at, changed_at)"
         " values ('recover', 'x', 'held', now() + interval '1 h', gen_random_uuid(), 1, 1, now(), now())"
     )
-    with pytest.raises(ConfigError, match="1 rows are held by somebody"):
+    with pytest.raises(ConfigError, match="1 rows are held by a worker"):
         await shop.reconcilers.forget("recover")
     query("update trueup.rows set due_at = now() - interval '1 s' where key = 'x'")
     assert await shop.reconcilers.forget("recover") >= 1

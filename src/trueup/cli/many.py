@@ -23,7 +23,7 @@ def chosen(ids: list[int] | None, everything: bool, kind: str | None) -> list[in
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask the person at the terminal. Raises typer.Abort on no, and a usage error where nobody can be asked."""
+    """Ask the person at the terminal. Raises typer.Abort on no, and a usage error where there is no terminal."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -308,7 +308,7 @@ class ReconcileOperations:
             gone, held = await self._rows.forget_rows(name, PAGE)
         if held:
             raise ConfigError(
-                f"reconciler {name!r}: {held:,} rows are held by somebody who works on them; {total:,} others were forgotten; "
+                f"reconciler {name!r}: {held:,} rows are held by a worker; {total:,} others were forgotten; "
                 "stop the workers that have it, and forget it again"
             )
         await self._rows.forget(name)

@@ -1,4 +1,4 @@
--- Refusals of versions that are no more. Returns a row while there may be more. Reads all that are refused.
+-- Deletes refusals of versions that no longer exist. Returns a row while there may be more. Reads all that are refused.
 with gone as (
   delete from {schema}.schedule_refusals
    where ctid = any(array(select r.ctid from {schema}.schedule_refusals as r

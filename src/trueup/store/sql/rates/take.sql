@@ -1,6 +1,6 @@
 -- Take the next free moment of a rate, unless it is too far away; returns in how many seconds it comes. No row back: too far away.
--- Whoever comes at the same time waits for the row, so no two get the same moment. One that is further away than anybody may have
--- taken it is from before the clock went back, and counts as now. Index: rates_pkey.
+-- Concurrent callers wait for the row, so no two get the same moment. A moment further away than any caller may
+-- take is from before the clock went back, and counts as now. Index: rates_pkey.
 insert into {schema}.rates as r (name, next_at)
 values (%(name)s, {now} + make_interval(secs => %(spacing)s::float8))
 on conflict (name) do update

@@ -1,4 +1,4 @@
--- The breaker opens: nobody sweeps for a while. One that is open stays as it is, unless `extend` asks for more than a second longer. Index: reconcilers_pkey.
+-- The circuit breaker opens: no worker sweeps for a while. One that is open stays as it is, unless `extend` asks for more than a second longer. Index: reconcilers_pkey.
 update {schema}.reconcilers
    set paused_until = {now} + make_interval(secs => %(seconds)s::float8), pauses = pauses + 1, note = %(note)s
  where name = %(name)s
