@@ -140,6 +140,8 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
             composer.probe(),
             composer.probe("with"),
         ]
+        free = next(name for name in rows.found.columns if name not in (*rows.found.spec.key, rows.found.spec.state))
+        found += [composer.change((free,)), composer.checkpoint((free,))]
         if claim == "row_lock":
             found += [composer.lock(), composer.locked_out(), composer.change_locked(()), composer.remove_locked()]
         found += [composer.waiting(), composer.listed()]
