@@ -163,7 +163,7 @@ class Story:
                 killed = await self._kill()
             if not reorganised and now > started + seconds / 2:
                 await self._reconciled()  # so that there is something to take back
-                self._node.call("anvil_reorg", REORG, [])
+                self._node.reorganise(REORG)
                 reorganised = True
                 print(f"the last {REORG} blocks are replaced by empty ones", flush=True)
             if now > told + 5:

@@ -115,9 +115,3 @@ create table if not exists reconciliation_audit_log (
 create index if not exists reconciliation_audit_log_job on reconciliation_audit_log (job, id);
 create index if not exists reconciliation_audit_log_created on reconciliation_audit_log (created_at);
 create index if not exists reconciliation_audit_log_transaction on reconciliation_audit_log (transaction);
-
--- When the next request to a provider may be sent, by any instance.
-create table if not exists provider_turns (
-  provider  text primary key,
-  next_at   timestamptz not null
-);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,7 +21,6 @@ from . import books
 from .chains import known
 from .config import Config
 from .jobs import Job, NotMonitored
-from .pace import Turns
 from .provider import Provider
 from .reconciling import NoProvider, Reconciliation
 from .scheduling import Created, create_jobs, try_lock
@@ -34,6 +34,7 @@ QUEUE = "reconciliation-scheduler"
 SCHEDULING = Retry(max_attempts=4, first="1s", factor=2, cap="30s")
 RECONCILING = Retry(max_attempts=5, first="5s", factor=3, cap="10m", give_up_on=(NoProvider, NotMonitored))
 PURGE_JOBS, PURGE_AUDIT, PURGE_EVERY = "purge_reconciliation_jobs", "purge_reconciliation_audit", "1h"
+TURN_WITHIN = timedelta(hours=1)  # the longest that App.rate waits: a job ends by its own deadline, long before
 SLACK = timedelta(minutes=1)  # a page that was begun just before the turn is over, and its deletions
 
 
@@ -67,8 +68,7 @@ class Service:
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
     app = app or own_app("addresses")
-    turns = Turns(app, config.provider_rate)
-    service = Service(app, config, {chain: _provider(app, chain, config, turns) for chain in config.providers})
+    service = Service(app, config, {chain: _provider(app, chain, config) for chain in config.providers})
     if config.scheduler_enabled:
         _register_schedule(app, config)
     if config.worker_enabled:
@@ -79,11 +79,16 @@ def build(config: Config, app: App | None = None) -> Service:
     return service
 
 
-def _provider(app: App, chain: str, config: Config, turns: Turns) -> Provider:
+def _provider(app: App, chain: str, config: Config) -> Provider:
     url = config.providers[chain]
     host = urlsplit(url).netloc.rpartition("@")[2]  # chains that share a provider share its limit
+    limit = "provider:" + re.sub(r"[^A-Za-z0-9_.:-]", "_", host)  # the brackets of [::1] are not for names
     rpc = Rpc(url, timeout=config.provider_timeout)
-    reader = Reader(rpc, known(chain).chain_id, name=chain, turn=lambda: turns.wait(host), page=config.page_blocks)
+
+    async def turn() -> None:
+        await app.rate(limit, config.provider_rate, wait=TURN_WITHIN)
+
+    reader = Reader(rpc, known(chain).chain_id, name=chain, turn=turn, page=config.page_blocks)
 
     async def addresses() -> frozenset[str]:
         async with app.transaction() as tx:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -122,6 +123,12 @@ class Anvil(Server):
         """The height afterwards."""
         self.call("anvil_mine", hex(blocks))
         return self.height()
+
+    def reorganise(self, depth: int) -> None:
+        """Replace the last blocks by empty ones. anvil sets its clock back to the fork; a real chain's clock stays right."""
+        self.call("anvil_reorg", depth, [])
+        tip = self.call("eth_getBlockByNumber", "latest", False)
+        self.call("evm_increaseTime", max(0, int(time.time()) - int(tip["timestamp"], 16)))
 
     def height(self) -> int:
         return int(self.call("eth_blockNumber"), 16)

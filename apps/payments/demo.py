@@ -188,7 +188,7 @@ class Demo:
 
     async def reorganise(self) -> None:
         """The chain forgets its last blocks. Two of three payers notice and pay again."""
-        await asyncio.to_thread(self.anvil.call, "anvil_reorg", REORG_DEPTH, [])
+        await asyncio.to_thread(self.anvil.reorganise, REORG_DEPTH)
         lost = [
             (asked, amount)
             for asked, amount, sent in self.sent

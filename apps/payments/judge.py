@@ -222,7 +222,9 @@ def _alerts(
         earlier = before.get(each.key)
         newly_mined = each.place is not None and (earlier is None or earlier.first_mined_at is None)
         if newly_mined and (each.late or asked.status is Status.EXPIRED):
-            alerts.append(Alert("Payment came too late", {"tx_hash": each.tx_hash, "amount": str(each.amount)}))
+            # A reorganisation can date a block before an expiry that was already decided.
+            text = "Payment came too late" if each.late else "Payment in time found after the request expired"
+            alerts.append(Alert(text, {"tx_hash": each.tx_hash, "amount": str(each.amount)}))
     if status is Status.EXPIRED and asked.status is not Status.EXPIRED and received > late:
         alerts.append(Alert("Payment request expired with a part paid", {"received": str(received - late)}))
     had = _sum(each for each in before.values() if each.place is not None)

@@ -107,6 +107,18 @@ def test_status(status: Status, known: list[Settlement], observation: Observatio
 
 
 @pytest.mark.parametrize(
+    ("mined_at", "text"),
+    [
+        (EXPIRY + MINUTE, "Payment came too late"),
+        (EXPIRY - MINUTE, "Payment in time found after the request expired"),
+    ],
+)
+def test_a_payment_to_an_expired_request_raises_an_alert_that_says_when_it_came(mined_at: datetime, text: str) -> None:
+    verdict = judge(asked(Status.EXPIRED), [], seen(paid(1000, 90, mined_at), at=LATER), LATER, RULES)
+    assert (verdict.status, [alert.text for alert in verdict.alerts]) == ("expired", [text])
+
+
+@pytest.mark.parametrize(
     "rules",
     [replace(RULES, confirmations=50), replace(RULES, confirmed_bps=10_000, detected_bps=10_000)],
     ids=["confirmations", "threshold"],
