@@ -1,4 +1,8 @@
-"""App: what a program declares its jobs on, and what it asks to run them. It wires the parts; each part does its own work."""
+"""App: what a program declares its jobs on, and what it asks to run them. It wires the parts; each part does its own work.
+
+What an App needs to work (the database driver, the store, the worker) is imported by the first call that needs it: a program
+that only imports its declarations starts without them. `tests/test_imports.py` lists what must stay out.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,12 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
-
-from psycopg import AsyncConnection, errors
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
 
 from trueup.backoff import Retry
 from trueup.clock import Clock, DatabaseClock, elapsed
 from trueup.config import Settings, load_settings, redis_urls
-from trueup.declared import Declared, ScheduleOptions
 from trueup.durations import Duration, Rate, parse_duration
-from trueup.embedded.embedded import EmbeddedPostgres
 from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
@@ -30,32 +30,35 @@ from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.registry import Registry
-from trueup.leases.backend import LeaseBackend
+from trueup.leases.backend import Backend, LeaseBackend
 from trueup.leases.length import MIN_LEASE
 from trueup.observe.logs import attach_logs
-from trueup.operate.jobs import Operations
-from trueup.operate.reconcilers import ReconcileOperations
-from trueup.operate.recovery import Backlog, Recovery, recovery
-from trueup.operate.schedules import ScheduleOperations
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.scan import Scan
 from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
 from trueup.schedules.spec import Spec
-from trueup.store.leases import AdvisoryLeases, RowLeases
-from trueup.store.rates import MAX_WAIT
-from trueup.store.schedules import Entry
-from trueup.store.store import Store
-from trueup.work.jobs.exclusive import Backend, Exclusive, asks_for_lease, check_key
-from trueup.work.leases.hold import LeaseRequest
-from trueup.work.leases.lease import LeaseContext
-from trueup.work.worker import Worker
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from trueup.declared import ScheduleOptions
+    from trueup.embedded.embedded import EmbeddedPostgres
+    from trueup.operate.jobs import Operations
+    from trueup.operate.reconcilers import ReconcileOperations
+    from trueup.operate.recovery import Backlog, Recovery
+    from trueup.operate.schedules import ScheduleOperations
+    from trueup.store.schedules import Entry
+    from trueup.store.store import Store
+    from trueup.work.leases.hold import LeaseRequest
+    from trueup.work.leases.lease import LeaseContext
+    from trueup.work.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MISSING = (errors.UndefinedTable.sqlstate, errors.InvalidSchemaName.sqlstate)
+MISSING = ("42P01", "3F000")  # SQLSTATE: undefined_table, invalid_schema_name
 
 
 class Declare:
@@ -159,6 +162,9 @@ class App:
         return self._scheduled(Every(interval, anchor), options)
 
     def _scheduled(self, spec: Spec, options: ScheduleOptions) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+        from trueup.declared import Declared
+        from trueup.work.jobs.exclusive import Exclusive, asks_for_lease
+
         declared = Declared.of(spec, options)
 
         def declare(function: Callable[P, Any]) -> Job[P, Any]:
@@ -224,6 +230,8 @@ class App:
     def store(self) -> Store:
         """The store; the first use starts or joins the embedded PostgreSQL if that is what we work on."""
         if self._store is None:
+            from trueup.store.store import Store
+
             self._store = Store(
                 self._url(),
                 schema=self.settings.schema,
@@ -244,6 +252,8 @@ class App:
     def _url(self) -> str:
         if self.settings.database_url is not None:
             return self.settings.database_url.reveal()
+        from trueup.embedded.embedded import EmbeddedPostgres
+
         self._embedded = EmbeddedPostgres(Path(self.settings.data_dir))
         return self._embedded.acquire()
 
@@ -332,6 +342,8 @@ class App:
         self, *, queues: Mapping[str, int | None] | list[str] | None = None, concurrency: int | None = None
     ) -> Worker:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
+        from trueup.work.worker import Worker
+
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
         self.logs.refresh()  # what happens before it has started is to be logged, too
@@ -361,6 +373,9 @@ class App:
         Raises NotAcquired when it is held elsewhere; with `wait`, after waiting that long. `key` is the number of an
         advisory lock, or the key in Redis, that others know, too.
         """
+        from trueup.work.jobs.exclusive import check_key
+        from trueup.work.leases.hold import LeaseRequest
+
         length = parse_duration(ttl)
         if length < MIN_LEASE:
             raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
@@ -375,9 +390,13 @@ class App:
     lease_sync = lease
 
     def _holding(self, wish: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
+        from trueup.work.leases.lease import LeaseContext
+
         return LeaseContext(wish, lambda: (self._lease_backend(backend, key), self.store.terms), self.events)
 
     def _lease_backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
+        from trueup.store.leases import AdvisoryLeases, RowLeases
+
         store, settings = self.store, self.settings
         match backend:
             case "postgres":
@@ -396,6 +415,8 @@ class App:
     @property
     def jobs(self) -> Operations:
         """What people do to jobs: cancel, hurry, revive, discard."""
+        from trueup.operate.jobs import Operations
+
         return Operations(self.store, self.events)
 
     @property
@@ -407,6 +428,8 @@ class App:
     @property
     def schedules(self) -> ScheduleOperations:
         """What people do to schedules: create, edit, pause, resume, retire, delete, trigger, backfill, audit."""
+        from trueup.operate.schedules import ScheduleOperations
+
         return ScheduleOperations(
             self.store, self.registry, self.events, self.settings.keep_ticks, declared=tuple(self._schedules)
         )
@@ -414,6 +437,8 @@ class App:
     @property
     def reconcilers(self) -> ReconcileOperations:
         """What people do to reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
+        from trueup.operate.reconcilers import ReconcileOperations
+
         declared, scans = self._reconcilers, self._scans
         return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=self.declares_work)
 
@@ -424,6 +449,8 @@ class App:
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
         """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""
+        from trueup.operate.recovery import recovery
+
         store = await self.open()
         return await recovery(
             store, parse_duration(since), self.settings.keep_ticks, backlog or self.reconcilers.behind
@@ -511,6 +538,8 @@ def _even(name: str, rate: str | Rate) -> Rate:
 
 
 def _wait(name: str, wait: Duration) -> timedelta:
+    from trueup.store.rates import MAX_WAIT
+
     parsed = parse_duration(wait)
     if parsed > MAX_WAIT:
         raise ConfigError(f"rate {name!r}: wait={wait!r}: an hour is the most; postpone the job or row instead")

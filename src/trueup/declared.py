@@ -10,11 +10,12 @@ from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import Job
 from trueup.jobs.exhausted import OnExhausted
+from trueup.leases.backend import Backend
 from trueup.operate.schedules import Policy
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.schedules import Entry
-from trueup.work.jobs.exclusive import Backend, RunLease
+from trueup.work.jobs.exclusive import RunLease
 
 
 class ScheduleOptions(Policy, total=False):

@@ -86,3 +86,14 @@ def clean_fact(value: Any) -> Any:
         case None | bool() | int() | float():
             return value
     return mask_value(value)
+
+
+def fault_in_text(text: str, path: str) -> str | None:
+    """Why PostgreSQL cannot hold this text; None when it can."""
+    if "\x00" in text:
+        return f"{path}: text with a NUL character, which PostgreSQL cannot store"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"{path}: text with a lone surrogate at position {error.start}, which is not valid Unicode"
+    return None

@@ -13,12 +13,11 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from trueup.backoff import JOB_RETRY, Retry
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, InvalidArguments
-from trueup.jobs.arguments import Arguments
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
-from trueup.jobs.payload import fault_in_text
+from trueup.texts import fault_in_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +82,8 @@ class Job(Generic[P, R]):
         exhausted: OnExhausted | None = None,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
+        from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
+
         self.kind = checked_name("job name", name or function.__name__)
         self.queue = checked_name("queue", queue)
         self.function = function

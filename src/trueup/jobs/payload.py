@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import CoreConfig, PydanticSerializationError, from_json, to_json
 
 from trueup.errors import InvalidArguments
+from trueup.texts import fault_in_text
 
 SERIALIZED = CoreConfig(
     ser_json_inf_nan="constants",  # so that they can be seen and refused, instead of becoming null
@@ -178,14 +179,3 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, str, Any]]:
             yield from ((f"{path}.{name}", "", item) for name, item in value)
         case _ if is_dataclass(value):
             yield from ((f"{path}.{field.name}", "", getattr(value, field.name, None)) for field in fields(value))
-
-
-def fault_in_text(text: str, path: str) -> str | None:
-    """Why PostgreSQL cannot hold this text; None when it can."""
-    if "\x00" in text:
-        return f"{path}: text with a NUL character, which PostgreSQL cannot store"
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return f"{path}: text with a lone surrogate at position {error.start}, which is not valid Unicode"
-    return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 from uuid import UUID
+
+Backend: TypeAlias = Literal["postgres", "advisory", "redis"]
 
 
 class LeaseBackend(Protocol):

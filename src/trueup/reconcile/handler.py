@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
-
-from psycopg import AsyncConnection, Connection
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from trueup.errors import ConfigError
 from trueup.jobs.context import Context
 from trueup.reconcile.outcome import Delete, Outcome, Stay, Unchanged
 from trueup.reconcile.shape import Shape
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
 
 
 class RowHandler:
@@ -69,7 +71,7 @@ class RowHandler:
         elif _wants_tx(parameter, hint):
             if not self.is_async:
                 raise ConfigError(f"{self.who}: {parameter.name} is an asynchronous connection; make it an async def")
-            if _is_a(hint, Connection):
+            if _is_connection(hint, "Connection"):
                 raise ConfigError(
                     f"{self.who}: {parameter.name} is an asynchronous connection; annotate AsyncConnection"
                 )
@@ -139,7 +141,12 @@ def _wants_context(parameter: inspect.Parameter, hint: Any) -> bool:
 
 
 def _wants_tx(parameter: inspect.Parameter, hint: Any) -> bool:
-    return parameter.name == "tx" or _is_a(hint, AsyncConnection) or _is_a(hint, Connection)
+    return parameter.name == "tx" or _is_connection(hint, "AsyncConnection") or _is_connection(hint, "Connection")
+
+
+def _is_connection(hint: Any, name: str) -> bool:
+    psycopg = sys.modules.get("psycopg")  # where it was not imported, nothing can be annotated with it
+    return psycopg is not None and _is_a(hint, getattr(psycopg, name))
 
 
 def _is_a(hint: Any, kind: type) -> bool:

@@ -8,12 +8,9 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.definition import checked_name
-from trueup.jobs.payload import checked, explain
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -106,6 +103,10 @@ class Scan(Generic[T]):
         """Strict: what JSON would quietly turn into something else is refused, or it would come back so after a crash only."""
         if cursor is None:
             return None
+        from pydantic_core import PydanticSerializationError, to_json
+
+        from trueup.jobs.payload import checked, explain
+
         root = f"scan {self.name!r}: next_cursor"
         _only_json(cursor, root)
         try:

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from difflib import get_close_matches
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, NotRequired, Required, Union, get_args, get_origin
 
-from pydantic import AliasChoices, AliasPath, BaseModel, TypeAdapter
-from pydantic.errors import PydanticUserError
-from pydantic.fields import FieldInfo
 from typing_extensions import TypeAliasType, get_type_hints, is_typeddict
 
 from trueup.errors import ConfigError
@@ -67,15 +64,15 @@ class Shape:
             made: Shape = integration.shape(kind)
             return made
         try:
-            if issubclass(kind, BaseModel):
-                return _pydantic_model(kind)
+            if hasattr(kind, "__pydantic_fields__"):
+                from trueup.reconcile.validated import shape_of  # with pydantic, which not every program has imported
+
+                return shape_of(kind)
             if is_typeddict(kind):
                 return _typed_dict(kind, local_names)
-            if hasattr(kind, "__pydantic_fields__"):
-                return _pydantic_dataclass(kind)
             if dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
                 return _constructed(kind, local_names)
-        except (NameError, AttributeError, TypeError, SyntaxError, PydanticUserError) as error:
+        except (NameError, AttributeError, TypeError, SyntaxError) as error:
             raise ConfigError(f"{who}: {kind.__name__} cannot be made of rows: {error}") from None
         raise _impossible(who, annotation)
 
@@ -181,51 +178,3 @@ def _enum(hint: Any) -> type[Enum] | None:
         others = [choice for choice in get_args(hint) if choice is not NoneType]
         return _enum(others[0]) if len(others) == 1 else None
     return hint if isinstance(hint, type) and issubclass(hint, Enum) else None
-
-
-def _pydantic_model(kind: type[BaseModel]) -> Shape:
-    if not kind.__pydantic_complete__:
-        kind.model_rebuild()
-    # What looks at the input as a whole may look at any column.
-    before = any(step.info.mode != "after" for step in kind.__pydantic_decorators__.model_validators.values())
-    if before or kind.model_config.get("extra") == "allow" or kind.__pydantic_root_model__:
-        wanted = None
-    else:
-        wanted = tuple(_pydantic_wanted(kind.model_fields, kind.model_config))
-    return Shape(kind.__name__, wanted, _picked(wanted, kind.model_validate))
-
-
-def _pydantic_dataclass(kind: Any) -> Shape:
-    adapter = TypeAdapter(kind)
-    wanted = tuple(_pydantic_wanted(kind.__pydantic_fields__, kind.__pydantic_config__))
-    return Shape(kind.__name__, wanted, _picked(wanted, adapter.validate_python))
-
-
-def _picked(wanted: Iterable[Wanted] | None, validate: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Without other columns, which `extra="forbid"` would refuse: the table may have more than the model."""
-    if wanted is None:
-        return lambda values: validate(dict(values))
-    names = [column for field in wanted for column in field.columns]
-    return lambda values: validate({name: values[name] for name in names if name in values})
-
-
-def _pydantic_wanted(fields: Mapping[str, FieldInfo], config: Mapping[str, Any]) -> Iterator[Wanted]:
-    by_name = bool(config.get("validate_by_name") or config.get("populate_by_name"))
-    by_alias = config.get("validate_by_alias", True)
-    for name, field in fields.items():
-        if field.init is False:
-            continue
-        aliases = list(_aliases(field.validation_alias)) if by_alias else []
-        if by_name or not aliases:
-            aliases.append(name)
-        yield Wanted(name, tuple(aliases), field.is_required())
-
-
-def _aliases(alias: str | AliasPath | AliasChoices | None) -> Iterator[str]:
-    if isinstance(alias, AliasChoices):
-        for choice in alias.choices:
-            yield from _aliases(choice)
-    elif isinstance(alias, AliasPath):
-        yield str(alias.path[0])
-    elif alias is not None:
-        yield alias

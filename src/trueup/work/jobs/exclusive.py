@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
@@ -22,12 +22,11 @@ from trueup.events import Events, RunHandledElsewhere, RunPostponed
 from trueup.jobs.definition import checked_name
 from trueup.jobs.outcome import RunSkipped, Snooze
 from trueup.jobs.tick import Tick
+from trueup.leases.backend import Backend
 from trueup.leases.length import MIN_LEASE, longest_hold
 from trueup.schedules.spec import Spec
 from trueup.work.leases.hold import Lease, LeaseRequest
 from trueup.work.leases.lease import LeaseContext
-
-Backend: TypeAlias = Literal["postgres", "advisory", "redis"]
 
 STEP = timedelta(seconds=60)  # what is renewed at a time, and how long a dead holder is waited for
 ASK_AGAIN = timedelta(seconds=5)  # when whoever keeps the lease could not be asked
