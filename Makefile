@@ -62,8 +62,8 @@ format: setup ## rewrite the files the way lint wants them
 types: setup ## strict type checking of src/ and of the API as users write it
 	@$(BIN)/mypy
 
-docs: setup ## build the documentation into site/
-	@$(BIN)/mkdocs build --strict
+docs: setup ## build the documentation into site/ (SERVE=1: serve it on a local port while you write)
+	@$(BIN)/zensical $(if $(SERVE),serve,build --strict)
 
 bench: setup ## throughput and latency as ratios against the raw-SQL limit and other job queues in the same run
 	@$(BIN)/python -m bench.jobs
@@ -73,9 +73,10 @@ bench: setup ## throughput and latency as ratios against the raw-SQL limit and o
 chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
 	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}
 
-reference: setup ## write anew what is generated: schema.sql and the reference pages
+reference: setup ## regenerate schema.sql, the reference pages and the diagrams
 	@$(BIN)/python -m tools.schema
 	@$(BIN)/python -m tools.reference
+	@$(BIN)/python -m tools.diagrams
 
 lock: setup ## resolve the dependencies anew into requirements.lock
 	@tools/lock.sh

@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from tools.signatures import signatures
 from trueup import errors
 from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
@@ -169,6 +170,7 @@ MADE: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "errors.md": error_tree,
     "events.md": event_list,
+    "signatures.md": signatures,
     "sql.md": tables_and_statements,
 }
 

@@ -44,11 +44,6 @@ def moves_of_statements() -> Moves:
     return moves
 
 
-def moves_of_diagram() -> Moves:
-    edges = re.findall(r"^ +(\w+) --> (\w+): (\w+)$", PAGE.read_text(), re.MULTILINE)
-    return {move: (before, after) for before, after, move in edges}
-
-
 def table() -> list[list[str]]:
     rows = [line.strip("|\n").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in rows[1:]]
@@ -66,8 +61,9 @@ def test_every_move_is_a_statement_that_says_the_same_and_no_other_statement_mov
     assert moves_of_statements() == MOVES
 
 
-def test_the_diagram_shows_the_moves_and_nothing_else() -> None:
-    assert moves_of_diagram() == MOVES
+def test_the_diagram_shows_the_moves() -> None:
+    drawn = " ".join(re.findall(r">([^<]*)</text>", (PAGE.parent.parent / "assets/states.svg").read_text("utf-8")))
+    assert set(re.findall(r"\w+", drawn)) == {*MOVES, *JobState, "enqueue"}
 
 
 def test_the_table_in_the_documentation_lists_the_moves_and_their_events() -> None:
