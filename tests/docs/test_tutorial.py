@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import psycopg
 import pytest
 
 from tests.docs.conftest import Terminal
@@ -61,3 +62,44 @@ def test_a_second_request_to_stop_hands_the_job_back_with_its_attempt(first: Ter
     assert worker.wait(20) == 0
     job = first.job(1)
     assert (job["state"], job["attempt"], job["errors"]) == ("queued", 0, [])
+
+
+RECONCILER = DOCS / "tutorial/first-reconciler.md"
+
+
+@pytest.fixture
+def shop(terminal: Terminal, database_url: str) -> Terminal:
+    """The reader's directory and table, as the tutorial makes them."""
+    for block in blocks(RECONCILER):
+        if block.file is not None:
+            (terminal.directory / block.file).write_text(block.code)
+        elif block.language == "sql":
+            with psycopg.connect(database_url) as connection:
+                connection.execute(block.code.encode())
+    return terminal
+
+
+def test_the_reconciler_of_the_tutorial_ships_what_it_can_and_quarantines_the_rest(
+    shop: Terminal, database_url: str
+) -> None:
+    def count(query: str) -> int:
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute(query.encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def shipped() -> int:
+        return count("select count(*) from orders where status = 'shipped'")
+
+    shop.run("reconcilers", "run", "ship_stuck_orders", "--dry-run")
+    assert shipped() == 0
+    shop.start("worker")
+    aside = "select count(*) from trueup.rows where state = 'quarantined'"
+    wait_until(lambda: count(aside) == 1, "the row without an address is set aside", timeout=60)
+    assert shipped() == 19
+    assert "the order has no address" in shop.run("reconcilers", "quarantine", "list", "--json")
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("update orders set address = 'Street 13' where id = 13")
+    shop.run("reconcilers", "quarantine", "release", "ship_stuck_orders", "13")
+    wait_until(lambda: shipped() == 20, "the released row is shipped", timeout=60)

@@ -6,6 +6,7 @@ await send.enqueue("x")
 await worker.claim()
 await worker.run_one()       # the handler ran; nothing is written yet
 await worker.finish()        # now it is
+await worker.plan()          # ticks that are due become jobs, or are skipped with a reason
 await worker.sweep("name")   # one sweep of a reconciler, from its first claim to its last write
 """
 
@@ -59,6 +60,13 @@ class ManualWorker:
                 ran += 1
             await self.finish()
         return ran
+
+    async def plan(self) -> None:
+        """Decide about every tick that is due, as the planner of a worker does; `run_pending` then runs what was fired."""
+        if not self.worker.trusted:
+            await self.worker.register()
+        while (await self.worker.ticker.plan()).more:
+            pass
 
     async def sweep(self, name: str) -> Counts:
         """One whole sweep of a reconciler, or of a move or deletion; all that came of it is written when this returns.
