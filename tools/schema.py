@@ -1,7 +1,8 @@
 """Writes `src/trueup/store/migrations/schema.sql`: what the migrations add up to, as one file to read.
 
 Run `python -m tools.schema` after adding a migration; a test fails until it was done. The file is made from the catalogue
-of a database that was migrated, so it says what is there, not what was meant.
+of a database that was migrated, so it says what is there, not what was meant. It also writes the migrations of
+`trueup.django`, so that `manage.py migrate` applies the new step.
 """
 
 from __future__ import annotations
@@ -13,9 +14,22 @@ from typing import Any
 import psycopg
 
 from trueup.embedded.cluster import Cluster
-from trueup.store.db.migrate import Migrator
+from trueup.store.db.migrate import Migrator, Step, all_steps
 
 TARGET = Path(__file__).parents[1] / "src/trueup/store/migrations/schema.sql"
+DJANGO = Path(__file__).parents[1] / "src/trueup/django/migrations"
+DJANGO_INITIAL = 15  # Django's first migration covers the steps up to this number
+DJANGO_MIGRATION = """\
+from django.db import migrations
+
+from trueup.django.migrating import ApplySteps
+
+
+class Migration(migrations.Migration):
+    atomic = False
+    dependencies = [("trueup", "{before}")]
+    operations = [ApplySteps("{step}")]
+"""
 STAND_IN = "the_schema_of_trueup"
 HEADER = """\
 -- What all migrations together give. Made by `python -m tools.schema`; never applied to a database that has data.
@@ -115,7 +129,18 @@ def generate(connection: psycopg.Connection[Any]) -> str:
     return f"{HEADER}\n{describe(connection, STAND_IN)}"
 
 
+def django_migrations(steps: list[Step]) -> dict[str, str]:
+    """The text of each migration after the first, by its name. What must wait for old workers (`post`) has none."""
+    names = [step.name for step in steps if step.number > DJANGO_INITIAL and step.step != "post"]
+    before = ["0001_initial", *names]
+    return {
+        name: DJANGO_MIGRATION.format(before=previous, step=name) for previous, name in zip(before, names, strict=False)
+    }
+
+
 def main() -> None:
+    for name, text in django_migrations(all_steps()).items():
+        (DJANGO / f"{name}.py").write_text(text)
     with (
         tempfile.TemporaryDirectory() as directory,
         Cluster(Path(directory), settings={"fsync": "off"}) as cluster,

@@ -11,26 +11,16 @@ from uuid import UUID
 import django
 import psycopg
 import pytest
-from django.conf import settings
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import dict_row
-from psycopg.sql import SQL, Identifier
-
-from trueup.errors import ConfigError
-from trueup.reconcile.models import Described, describe_model
-from trueup.reconcile.shape import Shape
-
-if not settings.configured:
-    settings.configure(
-        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"}},
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        USE_TZ=True,
-    )
-    django.setup()
-
 from django.contrib.postgres.fields import ArrayField, IntegerRangeField
 from django.db import connection, models
 from django.test.utils import override_settings
+from psycopg.rows import dict_row
+from psycopg.sql import SQL, Identifier
+
+from tests.support.django_project import leads_to
+from trueup.errors import ConfigError
+from trueup.reconcile.models import Described, describe_model
+from trueup.reconcile.shape import Shape
 
 
 class Shouted(models.CharField):
@@ -124,10 +114,7 @@ VALUES: dict[str, Any] = {
 
 @pytest.fixture
 def database(empty_database_url: str) -> Iterator[str]:
-    given = conninfo_to_dict(empty_database_url)
-    before = dict(connection.settings_dict)
-    connection.settings_dict.update(NAME=given["dbname"], USER=given["user"], HOST=given["host"], PORT=given["port"])
-    try:
+    with leads_to(empty_database_url):
         with connection.cursor() as cursor:
             cursor.execute("create schema app")
         with connection.schema_editor() as editor:
@@ -135,10 +122,6 @@ def database(empty_database_url: str) -> Iterator[str]:
                 editor.create_model(model)
             editor.execute(str(editor.table_sql(Wallpaper)[0]))
         yield empty_database_url
-    finally:
-        connection.close()
-        connection.settings_dict.clear()
-        connection.settings_dict.update(before)
 
 
 def rows(url: str, table: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -16,10 +16,10 @@ from trueup.errors import ConfigError
 from trueup.reconcile.shape import Shape, Wanted
 
 try:
-    from django.conf import settings  # type: ignore[import-untyped]
-    from django.core.exceptions import FieldDoesNotExist  # type: ignore[import-untyped]
-    from django.db import connections, models, router  # type: ignore[import-untyped]
-    from django.utils.timezone import is_aware, make_naive  # type: ignore[import-untyped]
+    from django.conf import settings
+    from django.core.exceptions import FieldDoesNotExist
+    from django.db import connections, models, router
+    from django.utils.timezone import is_aware, make_naive
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ConfigError('Django models need Django: pip install "trueup[django]"') from error
 

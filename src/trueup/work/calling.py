@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from trueup.clock import deadline, elapsed
 from trueup.events import Events
@@ -27,6 +28,26 @@ Patient = Callable[[], bool]
 
 def never() -> bool:
     return False
+
+
+class Around(Protocol):
+    """What surrounds every call of a user's function in this process, within its time: a framework's care for its connections."""
+
+    def in_thread(self) -> AbstractContextManager[None]: ...
+    def on_loop(self) -> AbstractAsyncContextManager[None]: ...
+
+
+AROUND: list[Around] = []  # the last one is the innermost
+
+
+def _in_thread(around: Around, function: Callable[[], T]) -> T:
+    with around.in_thread():
+        return function()
+
+
+async def _on_loop(around: Around, function: Callable[[], Awaitable[T]]) -> T:
+    async with around.on_loop():
+        return await function()
 
 
 class Caller:
@@ -56,6 +77,8 @@ class Caller:
     async def _call(
         self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
     ) -> Any:
+        for around in reversed(AROUND):
+            function = partial(_on_loop if is_async else _in_thread, around, function)
         if is_async:
             return await (function() if timeout is None else within(timeout, function()))
         thread = self._threads.run(partial(copy_context().run, function))

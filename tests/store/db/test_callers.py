@@ -12,28 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-import django  # type: ignore[import-untyped]
 import psycopg
 import pytest
 import sqlalchemy as sa
-from django.conf import settings  # type: ignore[import-untyped]
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import class_row, dict_row, scalar_row
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
+from tests.support import django_project  # noqa: F401 - sets Django up
 from trueup import App, ConfigError, NotAcquired
 from trueup.store.enqueue import ONE_STATEMENT
 from trueup.work.leases.hold import Lease
-
-if not settings.configured:
-    settings.configure(
-        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"}},
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        USE_TZ=True,
-    )
-    django.setup()
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,6 +22,7 @@ TWO_PHASE = (
     "tx=: two-phase transactions are not supported; PostgreSQL cannot prepare a transaction that has sent a notification. "
     "Use an ordinary transaction"
 )
+FAILED = "tx=: the transaction on this connection has failed already; roll it back first"
 
 
 async def connection_of(tx: Any) -> CallersConnection:
@@ -77,6 +78,8 @@ def _driver_of_django(tx: Any) -> Any:
     if tx.vendor != "postgresql":
         raise ConfigError(f"tx=: this Django connection leads to {tx.display_name}, not to PostgreSQL")
     tx.ensure_connection()
+    if tx.needs_rollback:  # Django knows of a failure that the server may have forgotten
+        raise ConfigError(FAILED)
     return tx.connection
 
 
@@ -122,7 +125,7 @@ def _check_transaction(tx: AsyncConnection[Any] | Connection[Any]) -> None:
         raise ConfigError(TWO_PHASE)
     match tx.info.transaction_status:
         case TransactionStatus.INERROR:
-            raise ConfigError("tx=: the transaction on this connection has failed already; roll it back first")
+            raise ConfigError(FAILED)
         case TransactionStatus.IDLE if tx.autocommit:
             raise ConfigError(
                 "tx=: this connection is in autocommit mode and no transaction is open; use it inside "

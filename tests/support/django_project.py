@@ -1,0 +1,60 @@
+"""The Django project that tests run in, set up by importing this, and its database.
+
+Django's settings are made once per process, so every test that uses Django shares these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import django
+from django.conf import settings
+from psycopg.conninfo import conninfo_to_dict
+
+POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"}
+
+
+if not settings.configured:
+    settings.configure(
+        DATABASES={
+            "default": dict(POSTGRES),
+            "other": dict(POSTGRES),
+            "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+        },
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        INSTALLED_APPS=[
+            "django.contrib.admin",
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "django.contrib.messages",
+            "django.contrib.sessions",
+            "django_tasks",
+            "trueup.django",
+            "tests.django.shop",
+        ],
+        LOGGING_CONFIG=None,
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+        SECRET_KEY="for tests",
+        USE_TZ=True,
+    )
+    django.setup()
+
+
+@contextmanager
+def leads_to(url: str, alias: str = "default") -> Iterator[None]:
+    """Within it the alias leads to this database, as if the project's settings said so."""
+    from django.db import connections
+
+    given = conninfo_to_dict(url)
+    connection = connections[alias]
+    before = dict(connection.settings_dict)
+    connection.settings_dict.update(
+        NAME=given["dbname"], USER=given["user"], HOST=given["host"], PORT=given.get("port", "")
+    )
+    try:
+        yield
+    finally:
+        connections[alias].close()
+        connection.settings_dict.clear()
+        connection.settings_dict.update(before)
