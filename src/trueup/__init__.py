@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         NotAcquired,
         NotFound,
         RateExceeded,
+        ResultMismatch,
         ResultTimeout,
         SchemaMismatch,
         TrueupError,
@@ -38,6 +39,16 @@ if TYPE_CHECKING:
     from trueup.jobs.job import Draft
     from trueup.jobs.limits import Limit
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
+    from trueup.jobs.records import (
+        JobCount,
+        JobDetails,
+        JobError,
+        JobPage,
+        JobProgress,
+        JobSummary,
+        QueueDepth,
+        WorkerInfo,
+    )
     from trueup.jobs.tick import Tick
     from trueup.reconcile.declare import Table
     from trueup.reconcile.failed import Failed
@@ -67,7 +78,13 @@ _HOME = {
     "InvalidArguments": "trueup.errors",
     "Job": "trueup.jobs.definition",
     "JobCancelled": "trueup.errors",
+    "JobCount": "trueup.jobs.records",
+    "JobDetails": "trueup.jobs.records",
+    "JobError": "trueup.jobs.records",
     "JobFailed": "trueup.errors",
+    "JobPage": "trueup.jobs.records",
+    "JobProgress": "trueup.jobs.records",
+    "JobSummary": "trueup.jobs.records",
     "JobTimeout": "trueup.jobs.outcome",
     "Lease": "trueup.work.leases.hold",
     "Limit": "trueup.jobs.limits",
@@ -76,8 +93,10 @@ _HOME = {
     "NotAcquired": "trueup.errors",
     "NotFound": "trueup.errors",
     "Now": "trueup.reconcile.outcome",
+    "QueueDepth": "trueup.jobs.records",
     "Rate": "trueup.durations",
     "RateExceeded": "trueup.errors",
+    "ResultMismatch": "trueup.errors",
     "ResultTimeout": "trueup.errors",
     "Retry": "trueup.backoff",
     "Row": "trueup.reconcile.row",
@@ -91,6 +110,7 @@ _HOME = {
     "Unchanged": "trueup.reconcile.outcome",
     "UnknownKind": "trueup.errors",
     "Worker": "trueup.work.worker",
+    "WorkerInfo": "trueup.jobs.records",
     "injected": "trueup.jobs.context",
 }
 
@@ -113,7 +133,13 @@ __all__ = [
     "InvalidArguments",
     "Job",
     "JobCancelled",
+    "JobCount",
+    "JobDetails",
+    "JobError",
     "JobFailed",
+    "JobPage",
+    "JobProgress",
+    "JobSummary",
     "JobTimeout",
     "Lease",
     "Limit",
@@ -122,8 +148,10 @@ __all__ = [
     "NotAcquired",
     "NotFound",
     "Now",
+    "QueueDepth",
     "Rate",
     "RateExceeded",
+    "ResultMismatch",
     "ResultTimeout",
     "Retry",
     "Row",
@@ -137,6 +165,7 @@ __all__ = [
     "Unchanged",
     "UnknownKind",
     "Worker",
+    "WorkerInfo",
     "injected",
 ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -18,10 +19,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
 
 from trueup.backoff import Retry
-from trueup.clock import Clock, DatabaseClock, elapsed
+from trueup.clock import Clock, DatabaseClock
 from trueup.config import Settings, load_settings, redis_urls
 from trueup.durations import Duration, Rate, parse_duration
-from trueup.errors import ConfigError, JobCancelled, JobFailed, NotFound, ResultTimeout, SchemaMismatch
+from trueup.errors import ConfigError, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.jobs.context import Context
 from trueup.jobs.definition import ExecutorSource, Job, UniqueKey, checked_name
@@ -29,6 +30,7 @@ from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
+from trueup.jobs.records import JobDetails
 from trueup.jobs.registry import Registry
 from trueup.leases.backend import Backend, LeaseBackend
 from trueup.leases.length import MIN_LEASE
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
     from trueup.operate.schedules import ScheduleOperations
+    from trueup.operate.workers import WorkerOperations
     from trueup.store.schedules import Entry
     from trueup.store.store import Store
     from trueup.work.leases.hold import LeaseRequest
@@ -414,10 +417,17 @@ class App:
 
     @property
     def jobs(self) -> Operations:
-        """What people do to jobs: cancel, hurry, revive, discard."""
+        """Reading jobs, and what people do to them: cancel, retry, revive, discard."""
         from trueup.operate.jobs import Operations
 
         return Operations(self.store, self.events)
+
+    @property
+    def workers(self) -> WorkerOperations:
+        """The fleet: `await app.workers.list()`."""
+        from trueup.operate.workers import WorkerOperations
+
+        return WorkerOperations(self.store)
 
     @property
     def operations(self) -> Operations:
@@ -494,27 +504,38 @@ class App:
 
     async def wait_for_result(self, job_id: int, timeout: Duration | None) -> Any:
         """Poll until the job has ended; see Handle.result."""
-        deadline = None if timeout is None else elapsed() + parse_duration(timeout).total_seconds()
+        from trueup.operate.results import ResultWait
+
+        wait = ResultWait(self.registry, job_id, timeout)
         store = self._store or await self.open()
-        pause = 0.005
         while True:
-            ending = await store.jobs.outcome(job_id)
-            match ending.state if ending is not None else None:
-                case None:
-                    raise NotFound(f"job {job_id} is not known; its history may have passed its retention")
-                case "done":
-                    return cast(Any, ending).result
-                case "dead":
-                    raise JobFailed(
-                        f"job {job_id} is dead: {cast(Any, ending).reason}: {_last_error(cast(Any, ending).error)}",
-                        job_id,
-                    )
-                case "cancelled":
-                    raise JobCancelled(f"job {job_id} was cancelled: {cast(Any, ending).reason}", job_id)
-            if deadline is not None and elapsed() + pause > deadline:
-                raise ResultTimeout(f"job {job_id} is not finished after {timeout}")
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, 0.5)
+            ended, value = wait.read(await store.jobs.outcome(job_id))
+            if ended:
+                return value
+            await asyncio.sleep(wait.pause())
+
+    def wait_for_result_sync(self, job_id: int, timeout: Duration | None) -> Any:
+        from trueup.operate.results import ResultWait
+        from trueup.store.db.blocking import finish
+
+        wait = ResultWait(self.registry, job_id, timeout)
+        while True:
+            ended, value = wait.read(finish(self.store.blocking_jobs.outcome(job_id)))
+            if ended:
+                return value
+            time.sleep(wait.pause())
+
+    async def status_of(self, job_id: int) -> JobDetails:
+        from trueup.operate.results import known
+
+        if self._store is None:
+            await self.open()
+        return known(job_id, await self.jobs.get(job_id))
+
+    def status_of_sync(self, job_id: int) -> JobDetails:
+        from trueup.operate.results import known
+
+        return known(job_id, self.jobs.get_sync(job_id))
 
 
 @contextmanager
@@ -544,7 +565,3 @@ def _wait(name: str, wait: Duration) -> timedelta:
     if parsed > MAX_WAIT:
         raise ConfigError(f"rate {name!r}: wait={wait!r}: an hour is the most; postpone the job or row instead")
     return parsed
-
-
-def _last_error(error: Mapping[str, Any] | None) -> str:
-    return f"{error.get('type')}: {error.get('message')}" if error else "no error was recorded"

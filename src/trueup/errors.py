@@ -15,6 +15,7 @@ TrueupError
 ├── JobFailed                raised to those who wait for a result
 │   └── JobCancelled
 ├── ResultTimeout            the job is not finished yet
+├── ResultMismatch           a stored result does not fit the return annotation
 └── DatabaseUnavailable      PostgreSQL could not be reached
 
 Raised by handlers to say what should happen: Snooze, Discard, GiveUp (`trueup.jobs.outcome`).
@@ -150,6 +151,10 @@ class JobCancelled(JobFailed):
 
 class ResultTimeout(TrueupError):
     """The awaited job has not finished within the given time."""
+
+
+class ResultMismatch(TrueupError):
+    """The job is done, and what it returned does not fit the return annotation that its function has now."""
 
 
 class DatabaseUnavailable(TrueupError):

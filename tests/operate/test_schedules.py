@@ -295,8 +295,8 @@ async def test_backfilled_runs_queue_up_behind_those_that_wait_already(shop: Sho
     await shop.alone.enqueue()
     shop.clock.advance(minutes=1)
     await shop.schedules.backfill("reports", hours(-1), hours(-1))
-    jobs = await shop.app.store.views.jobs(states=["queued"])
-    assert [job["kind"] for job in sorted(jobs, key=lambda job: job["run_at"])] == ["alone", "report"]
+    jobs = await shop.app.jobs.list(state="queued")
+    assert [job.kind for job in sorted(jobs, key=lambda job: job.run_at)] == ["alone", "report"]
 
 
 async def test_dead_runs_in_a_row_pause_the_schedule_and_the_tick_that_was_due_says_why(

@@ -10,6 +10,7 @@ import pytest
 from tests.store.desk import Desk
 from trueup import App
 from trueup.errors import ConfigError
+from trueup.jobs.records import JobFilter
 from trueup.store.store import Store
 
 pytestmark = pytest.mark.asyncio
@@ -60,12 +61,12 @@ async def test_the_ends_of_what_is_allowed_are_read_in_every_zone(store: Store, 
         moments = await (await connection.execute("select run_at from trueup.jobs order by id")).fetchall()
     assert len(moments) == 2
     assert [job.id for job in await desk.claim(await desk.worker())] == [early]
-    assert {row["id"] for row in await store.views.jobs(states=["queued", "running"], limit=10)} == {early, late}
+    assert {row["id"] for row in await store.views.jobs(JobFilter(("queued", "running")), limit=10)} == {early, late}
 
 
 @pytest.mark.parametrize("moment", UNREADABLE)
 async def test_ended_jobs_with_such_moments_can_still_be_listed(desk: Desk, store: Store, moment: str) -> None:
     job_id = await desk.dead()
     await desk.scalar("update trueup.history set run_at = %s where id = %s", moment, job_id)
-    assert [row["id"] for row in await store.views.jobs(states=["dead"], limit=10)] == [job_id]
+    assert [row["id"] for row in await store.views.jobs(JobFilter(("dead",)), limit=10)] == [job_id]
     assert (await desk.row(job_id))["state"] == "dead"

@@ -200,12 +200,14 @@ async def lose_a_worker(url: str, look: str) -> None:
 
 async def repair(app: App) -> None:
     """What people do after something went wrong."""
-    found = await (await app.open()).views.jobs(states=["dead"])
-    dead, other = (job for job in found if job["kind"] == "fail")
-    assert LATIN in dead["error"]["message"]
-    assert await app.jobs.revive([dead["id"]]) == {dead["id"]}
-    assert (await app.jobs.cancel([dead["id"]])).cancelled == {dead["id"]}
-    assert await app.jobs.discard([other["id"]]) == {other["id"]}
+    found = await app.jobs.list(state="dead", error_contains=LATIN, arguments={}, older_than="1ms")
+    assert (await app.jobs.count(state="dead", error_contains=LATIN)).any
+    dead, other = (job for job in found if job.kind == "fail")
+    assert dead.error is not None
+    assert LATIN in dead.error.message
+    assert await app.jobs.revive([dead.id]) == {dead.id}
+    assert (await app.jobs.cancel([dead.id])).cancelled == {dead.id}
+    assert await app.jobs.discard([other.id]) == {other.id}
     assert len(await app.reconcilers.quarantined("failing")) == ROWS
     assert await app.reconcilers.release_all("failing") == ROWS
     await app.recovery()

@@ -24,6 +24,10 @@ from trueup import (
     GiveUp,
     Handle,
     Job,
+    JobCount,
+    JobDetails,
+    JobPage,
+    JobSummary,
     Lease,
     Limit,
     Rate,
@@ -36,6 +40,7 @@ from trueup import (
     To,
     Unchanged,
     Worker,
+    WorkerInfo,
     injected,
 )
 from trueup.schedules import Cron, Every, Once, yearly
@@ -282,3 +287,17 @@ async def looks_after_them() -> None:
         assert_type(tx, AsyncConnection[Any])
     assert_type((await app.recovery("7d")).caught_up, bool)
     await app.reconcilers.release("recover_stuck_upload", ["a"])
+
+
+async def reading() -> None:
+    handle = await add.enqueue(1)
+    assert_type(handle.result_sync("1s"), int)
+    assert_type(await handle.status(), JobDetails)
+    assert_type(await app.jobs.get(handle), JobDetails | None)
+    assert_type(app.jobs.get_sync(17), JobDetails | None)
+    assert_type(await app.jobs.list(state="dead", arguments={"a": 1}), JobPage)
+    assert_type(app.jobs.list_sync(limit=5).jobs, tuple[JobSummary, ...])
+    assert_type(app.jobs.count_sync(kind="add"), JobCount)
+    assert_type(app.workers.list_sync(), tuple[WorkerInfo, ...])
+    await app.jobs.list(colour="red")  # type: ignore[call-arg]
+    app.jobs.get_sync("17")  # type: ignore[arg-type]

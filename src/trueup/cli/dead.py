@@ -28,7 +28,7 @@ Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="A reason,
 @with_session
 def list_dead(session: Session, kind: KindOption = None, limit: Limit = 50) -> None:
     """List dead jobs, newest first."""
-    list_jobs(session, states=["dead"], kind=kind, queue=None, limit=limit)
+    list_jobs(session, state="dead", kind=kind, limit=limit)
 
 
 @group.command("show")
@@ -36,8 +36,8 @@ def list_dead(session: Session, kind: KindOption = None, limit: Limit = 50) -> N
 def show(session: Session, job_id: JobId) -> None:
     """Show a dead job: its arguments and every error with its traceback."""
     job = find(session, job_id)
-    if job["state"] != "dead":
-        raise NotFound(f"job {job_id} is {job['state']}, not dead; see: trueup jobs show {job_id}")
+    if job.state != "dead":
+        raise NotFound(f"job {job_id} is {job.state}, not dead; see: trueup jobs show {job_id}")
     show_job(session, job)
 
 
@@ -87,11 +87,11 @@ def _all(
     move: Callable[[App, Progress], Awaitable[int]],
 ) -> None:
     async def run(app: App) -> int:
-        total = await app.store.views.count(state="dead", kind=kind)
-        if not total:
+        total = await app.jobs.count(state="dead", kind=kind)
+        if not total.any:
             return 0
-        many.confirm(f"{verb.capitalize()} {total:,} dead {many.noun(total)}{many.of_kind(kind)}?", yes)
-        with many.progress(verb, total) as note:
+        many.confirm(f"{verb.capitalize()} {total} dead {many.noun(total.number)}{many.of_kind(kind)}?", yes)
+        with many.progress(verb, total.number) as note:
             return await move(app, note)
 
     many.report_all(session, {did: session.run(run)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,12 +13,12 @@ from trueup.cli.listing import Limit, list_jobs
 from trueup.cli.options import JobId, JobIds, KindOption, YesOption, with_session
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
-from trueup.errors import NotFound
+from trueup.errors import ConfigError, NotFound
 from trueup.jobs.states import JobState
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.operate.jobs import Cancelled
+    from trueup.operate.jobs import Cancelled, Retried
 
 group = typer.Typer(help="Look at jobs, enqueue, retry or cancel them.", no_args_is_help=True)
 group.command("enqueue")(enqueue)
@@ -33,9 +34,48 @@ def list_all(
     kind: KindOption = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only jobs of this queue.")] = None,
     limit: Limit = 50,
+    error: Annotated[
+        str | None, typer.Option("--error", metavar="TEXT", help="Only jobs whose last error contains this.")
+    ] = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option("--argument", metavar="NAME=VALUE", help="Only jobs with this argument. May be repeated."),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="DURATION", help="Only jobs enqueued longer ago than this.")
+    ] = None,
+    min_attempts: Annotated[int, typer.Option("--min-attempts", min=0, help="Only jobs with that many attempts.")] = 0,
+    after: Annotated[
+        int | None, typer.Option("--after", metavar="ID", help="The page after this job, towards older ones.")
+    ] = None,
 ) -> None:
     """List jobs, newest first."""
-    list_jobs(session, states=[str(each) for each in state or JobState], kind=kind, queue=queue, limit=limit)
+    list_jobs(
+        session,
+        state=[str(each) for each in state or JobState],
+        kind=kind,
+        limit=limit,
+        after=after,
+        queue=queue,
+        error_contains=error,
+        arguments=_arguments(argument or []),
+        older_than=older_than,
+        min_attempts=min_attempts,
+    )
+
+
+def _arguments(given: list[str]) -> dict[str, Any] | None:
+    """`name=value`, each value as JSON, or as text if it is not JSON."""
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise ConfigError(f"--argument {each!r}: write it as name=value")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found or None
 
 
 @group.command("show")
@@ -67,31 +107,28 @@ def retry(
     if not wanted:
         _retry_all(session, kind, yes)
         return
-    revived, hurried = session.run(lambda app: _retry(app, wanted))
-    many.report(session, {"revived": revived, "hurried": hurried}, wanted, "neither dead nor waiting for their time")
+    did = session.run(lambda app: _retry(app, wanted))
+    moved = {"revived": did.revived, "hurried": did.hurried}
+    many.report(session, moved, wanted, "neither dead nor waiting for their time")
 
 
-async def _retry(app: App, ids: list[int]) -> tuple[set[int], set[int]]:
+async def _retry(app: App, ids: list[int]) -> Retried:
+    from trueup.operate.jobs import Retried
+
     try:
-        revived = await app.jobs.revive(ids)
+        return await app.jobs.retry(ids)
     except NotFound:
-        revived = set()
-    rest = [job_id for job_id in ids if job_id not in revived]
-    try:
-        hurried = await app.jobs.hurry(rest) if rest else set()
-    except NotFound:
-        hurried = set()
-    return revived, hurried
+        return Retried(set(), set())
 
 
 def _retry_all(session: Session, kind: str | None, yes: bool) -> None:
     async def run(app: App) -> dict[str, int]:
-        dead = await app.store.views.count(state="dead", kind=kind)
-        waiting = await app.store.views.count(state="queued", kind=kind, failed=True)
-        if not dead and not waiting:
+        dead = await app.jobs.count(state="dead", kind=kind)
+        waiting = await app.jobs.count(state="queued", kind=kind, min_attempts=1)
+        if not dead.any and not waiting.any:
             return {"revived": 0, "hurried": 0}
-        many.confirm(f"Retry {dead:,} dead and {waiting:,} waiting jobs{many.of_kind(kind)}?", yes)
-        with many.progress("retry", dead + waiting) as note:
+        many.confirm(f"Retry {dead} dead and {waiting} waiting jobs{many.of_kind(kind)}?", yes)
+        with many.progress("retry", dead.number + waiting.number) as note:
             # The waiting first: a job revived and failed again in the meantime keeps its backoff.
             hurried = await app.jobs.hurry_all(kind, note)
             return {"revived": await app.jobs.revive_all(kind, note), "hurried": hurried}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
@@ -11,6 +12,10 @@ from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.jobs.records import JobProgress, JobSummary
+    from trueup.operate.jobs import Matching
 
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=10_000, help="Maximum number to show.")]
 
@@ -25,34 +30,43 @@ COLUMNS = (
 )
 
 
-def list_jobs(session: Session, *, states: Sequence[str], kind: str | None, queue: str | None, limit: int) -> None:
-    # One more than shown, to know whether there are more.
-    jobs = session.run(
-        lambda app: app.store.views.jobs(states=states, kind=kind, queue=queue, limit=limit + 1),
+def list_jobs(
+    session: Session,
+    *,
+    state: str | Sequence[str],
+    kind: str | None,
+    limit: int,
+    after: int | None = None,
+    **matching: Unpack[Matching],
+) -> None:
+    page = session.run(
+        lambda app: app.jobs.list(state=state, kind=kind, limit=limit, after=after, **matching),
     )
     if session.json:
-        output.write_json(jobs[:limit])
+        output.write_json([asdict(job) for job in page])
         return
-    table = Table("Jobs", COLUMNS, [_row(job) for job in jobs[:limit]], empty="no jobs")
+    table = Table("Jobs", COLUMNS, [_row(job) for job in page], empty="no jobs")
     output.show(table)
-    if len(jobs) > limit:
-        output.note(f"there are more; the newest {limit} are shown (--limit)")
+    if page.next is not None:
+        output.note(
+            f"there are more; the newest {len(page)} are shown (--limit, or --after {page.next} for older ones)"
+        )
 
 
-def _row(job: dict[str, Any]) -> tuple[object, ...]:
-    attempts = f"{job['attempt']}/{job['max_attempts']}"
-    moment = job["finished_at"] or job["run_at"]
-    return (job["id"], job["kind"], job["queue"], job["state"], attempts, ago(moment), _remark(job))
+def _row(job: JobSummary) -> tuple[object, ...]:
+    attempts = f"{job.attempt}/{job.max_attempts}"
+    moment = job.finished_at or job.run_at
+    return (job.id, job.kind, job.queue, job.state, attempts, ago(moment), _remark(job))
 
 
-def _remark(job: dict[str, Any]) -> str:
-    if job["state"] == "running" and job["progress"]:
-        return progress_text(job["progress"])
-    return error_text(job["error"]) if job["error"] and job["state"] != "done" else ""
+def _remark(job: JobSummary) -> str:
+    if job.state == "running" and job.progress:
+        return progress_text(job.progress)
+    return str(job.error) if job.error and job.state != "done" else ""
 
 
-def progress_text(progress: dict[str, Any]) -> str:
-    return f"{progress['percent']:.0f}%" + (f" {progress['note']}" if progress.get("note") else "")
+def progress_text(progress: JobProgress) -> str:
+    return f"{progress.percent:.0f}%" + (f" {progress.note}" if progress.note else "")
 
 
 def error_text(error: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import typer
@@ -46,7 +46,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-def report(session: Session, did: dict[str, Iterable[int]], asked: Sequence[int], why_not: str) -> None:
+def report(session: Session, did: Mapping[str, Iterable[int]], asked: Sequence[int], why_not: str) -> None:
     """Say what was done to which of the ids; exit with 1 when some were left as they are."""
     done = {verb: sorted(ids) for verb, ids in did.items()}
     left = sorted(set(asked).difference(*done.values()))

@@ -3,52 +3,56 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from trueup.cli import output
 from trueup.cli.ages import written
-from trueup.cli.listing import error_text, progress_text
+from trueup.cli.listing import progress_text
 from trueup.cli.session import Session
 from trueup.errors import NotFound
 from trueup.observe.printable import printable, printable_json, printable_lines
 
+if TYPE_CHECKING:
+    from trueup.jobs.records import JobDetails, JobError
 
-def find(session: Session, job_id: int) -> dict[str, Any]:
-    """The job's record. Raises NotFound."""
-    job = session.run(lambda app: app.store.views.job(job_id))
+
+def find(session: Session, job_id: int) -> JobDetails:
+    """Raises NotFound."""
+    job = session.run(lambda app: app.jobs.get(job_id))
     if job is None:
         raise NotFound(f"no job {job_id} is known; its history may have passed its retention")
     return job
 
 
-def show_job(session: Session, job: dict[str, Any]) -> None:
+def show_job(session: Session, job: JobDetails) -> None:
     if session.json:
-        output.write_json(job)
+        output.write_json(asdict(job))
     else:
         output.write_block(_lines(job))
 
 
-def _lines(job: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(job: JobDetails) -> list[tuple[str, str]]:
     """(label, text) pairs; the text may have lines of its own."""
     facts = [
-        ("job", f"{job['id']}"),
-        ("kind", job["kind"]),
-        ("state", job["state"]),
-        ("reason", job["reason"]),
-        ("queue", job["queue"] if job["lane"] == job["queue"] else f"{job['queue']} (through lane {job['lane']})"),
-        ("fair key", job["key"]),
-        ("unique key", job["unique_key"]),
-        ("priority", str(job["priority"]) if job["priority"] else None),
+        ("job", f"{job.id}"),
+        ("kind", job.kind),
+        ("state", job.state),
+        ("reason", job.reason),
+        ("queue", job.queue if job.lane == job.queue else f"{job.queue} (through lane {job.lane})"),
+        ("fair key", job.key),
+        ("unique key", job.unique_key),
+        ("priority", str(job.priority) if job.priority else None),
         ("attempt", _attempts(job)),
-        ("holder", f"{job['holder']} (term {job['term']})" if job["holder"] else None),
-        *((label, _moment(job[name])) for label, name in MOMENTS),
-        ("progress", progress_text(job["progress"]) if job["progress"] else None),
-        ("arguments", _json(job["args"])),
-        ("result", None if job["result"] is None else _json(job["result"])),
+        ("holder", f"{job.holder} (term {job.term})" if job.holder else None),
+        *((label, _moment(getattr(job, name))) for label, name in MOMENTS),
+        ("progress", progress_text(job.progress) if job.progress else None),
+        ("arguments", _json(job.args)),
+        ("result", None if job.result is None else _json(job.result)),
     ]
     shown = [(label, printable_lines(text)) for label, text in facts if text]
-    return [*shown, *(_error(error) for error in job["errors"])]
+    return [*shown, *(_error(error) for error in job.errors)]
 
 
 MOMENTS = (
@@ -60,9 +64,9 @@ MOMENTS = (
 )
 
 
-def _attempts(job: dict[str, Any]) -> str:
-    crashes = f", {job['crashes']} of them ended with their worker" if job["crashes"] else ""
-    return f"{job['attempt']} of {job['max_attempts']}{crashes}"
+def _attempts(job: JobDetails) -> str:
+    crashes = f", {job.crashes} of them ended with their worker" if job.crashes else ""
+    return f"{job.attempt} of {job.max_attempts}{crashes}"
 
 
 def _moment(moment: datetime | None) -> str | None:
@@ -73,7 +77,7 @@ def _json(value: object) -> str:
     return printable_json(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _error(error: dict[str, Any]) -> tuple[str, str]:
-    heading = printable(f"attempt {error.get('attempt')}, {error.get('at')}: {error_text(error)}")
-    trace = error.get("traceback")
-    return "error", f"{heading}\n{printable_lines(trace, '  ')}" if trace else heading
+def _error(error: JobError) -> tuple[str, str]:
+    at = None if error.at is None else error.at.isoformat()
+    heading = printable(f"attempt {error.attempt}, {at}: {error}")
+    return "error", f"{heading}\n{printable_lines(error.traceback, '  ')}" if error.traceback else heading

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,10 +57,10 @@ async def look(app: App) -> dict[str, Any]:
     views = app.store.views
     return {
         "at": datetime.now(UTC),
-        "queues": await views.queues(),
-        "workers": await views.workers(),
+        "queues": [asdict(each) for each in await app.jobs.queues()],
+        "workers": [asdict(each) for each in await app.workers.list()],
         "ended_last_hour": await views.ended(LATELY),
-        "dead": await views.count(state="dead"),
+        "dead": (await app.jobs.count(state="dead")).number,
         "schedules": {**await views.planning(), **await app.schedules.attention()},
         "unserved": await views.unserved(),
         "reconcilers": await app.reconcilers.summary(),

@@ -22,12 +22,13 @@ class Arguments:
     """What a job takes.
 
     `names` are its stored parameters in order, `defaults` what it takes for those that are left out; `context` is where it
-    wants its Context, if it does.
+    wants its Context, if it does. `returns` is its return annotation.
     """
 
     def __init__(self, kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None = None) -> None:
         self.kind = kind
         hints = _hints(kind, function, local_names)
+        self.returns: Any = hints.get("return", Any)
         self.context: str | None = None
         self.tick: str | None = None
         self.defaults: dict[str, Any] = {}

@@ -83,6 +83,7 @@ class Job(Generic[P, R]):
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
+        from trueup.jobs.returned import Returned
 
         self.kind = checked_name("job name", name or function.__name__)
         self.queue = checked_name("queue", queue)
@@ -91,6 +92,7 @@ class Job(Generic[P, R]):
         self.retry = retry or JOB_RETRY
         self.timeout = None if timeout is None else _positive(f"job {self.kind!r}: timeout", timeout)
         self.arguments = Arguments(self.kind, function, local_names)
+        self.returned = Returned(self.kind, self.arguments.returns)
         self.controls = Controls.parse(self.kind, limit, rate, fair_by, self.arguments.names)
         self.lane = self.controls.lane(self.kind, self.queue)
         self.executor = executor

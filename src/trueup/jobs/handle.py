@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from trueup.durations import Duration
+from trueup.jobs.records import JobDetails
 
 R = TypeVar("R")
 
 
 class Waiter(Protocol):
+    """What a handle needs of its App."""
+
     async def wait_for_result(self, job_id: int, timeout: Duration | None) -> Any: ...
+    def wait_for_result_sync(self, job_id: int, timeout: Duration | None) -> Any: ...
+    async def status_of(self, job_id: int) -> JobDetails: ...
+    def status_of_sync(self, job_id: int) -> JobDetails: ...
 
 
 class Handle(int, Generic[R]):
@@ -44,12 +50,26 @@ class Handle(int, Generic[R]):
         return str(int(self))
 
     async def result(self, timeout: Duration | None = None) -> R:
-        """Wait until the job is done and return what it returned (as JSON gives it back).
+        """Wait until the job is done and return what it returned, as its function is annotated.
 
-        Raises JobFailed when it is dead, JobCancelled when it was cancelled, ResultTimeout when it takes longer.
+        Raises JobFailed when it is dead, JobCancelled when it was cancelled, ResultTimeout when it takes longer, and
+        ResultMismatch when what is stored does not fit the annotation.
         """
         result: R = await self._waiter.wait_for_result(int(self), timeout)
         return result
+
+    def result_sync(self, timeout: Duration | None = None) -> R:
+        """`result` for code without an event loop."""
+        result: R = self._waiter.wait_for_result_sync(int(self), timeout)
+        return result
+
+    async def status(self) -> JobDetails:
+        """The job as it is now: state, progress, errors and the rest. Raises NotFound when it is not known any longer."""
+        return await self._waiter.status_of(int(self))
+
+    def status_sync(self) -> JobDetails:
+        """`status` for code without an event loop."""
+        return self._waiter.status_of_sync(int(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,43 @@
-"""What people do to jobs: cancel, hurry, revive, discard. The CLI and every page call these."""
+"""Reading jobs, and what people do to them: cancel, retry, revive, discard. The CLI, every page and users call these.
+
+Each coroutine method has a twin for code without an event loop: `get` and `get_sync`, `list` and `list_sync`, and so on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Any, Self, TypedDict, Unpack
 
-from trueup.errors import NotFound
-from trueup.events import Events, JobsCancelled, JobsDiscarded, JobsRevived
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError, NotFound
+from trueup.events import Event, Events, JobsCancelled, JobsDiscarded, JobsRevived
+from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, QueueDepth
+from trueup.jobs.states import FINAL, LIVE, JobState
+from trueup.operate.twins import twin
 from trueup.store.store import Store
+from trueup.store.views import MAX_ID
 
 PAGE = 500  # jobs per statement in commands over many
+MAX_LIST = 10_000  # jobs in one page of a list
+MAX_COUNT = 10_000  # exact up to here
+READ_AHEAD = (
+    50_000  # jobs read for one page or count with conditions that no index knows; a tenth of a second on two cores
+)
 
 Progress = Callable[[int], None]
+
+
+class Matching(TypedDict, total=False):
+    """Further conditions on jobs; those that are given all hold."""
+
+    queue: str | None
+    schedule: str | None  # runs of this schedule
+    min_attempts: int
+    arguments: Mapping[str, Any] | None  # names and values that the arguments contain: {"tenant": "acme"}
+    error_contains: str | None  # in the type or message of the last error; upper and lower case are the same
+    older_than: Duration | None  # since it was enqueued
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,85 +48,232 @@ class Cancelled:
     asked: set[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """Dead jobs that were revived, and waiting ones that are due now."""
+
+    revived: set[int]
+    hurried: set[int]
+
+
 class Operations:
     def __init__(self, store: Store, events: Events) -> None:
         self._store = store
         self._events = events
+        self._jobs = store.jobs
+        self._views = store.views
+
+    def blocking(self) -> Self:
+        same = copy(self)
+        same._jobs, same._views = self._store.blocking_jobs, self._store.blocking_views
+        return same
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def get(self, job_id: int) -> JobDetails | None:
+        """Everything about a job, live or ended. None when it is not known, or its history has passed its retention."""
+        record = await self._views.job(int(job_id))
+        return None if record is None else JobDetails.of(record)
+
+    async def list(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        kind: str | None = None,
+        limit: int = 50,
+        after: int | None = None,
+        **matching: Unpack[Matching],
+    ) -> JobPage:
+        """A page of jobs, newest first. `after` is the `next` of the page before it.
+
+        One call reads a bounded number of jobs, however many there are; see JobPage.
+        """
+        if not 1 <= limit <= MAX_LIST:
+            raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
+        chosen = job_filter(state, kind, matching)
+        before = MAX_ID if after is None else int(after)
+        down_to = await self._views.window(chosen.states, READ_AHEAD, before) if chosen.selective else 0
+        records = await self._views.jobs(chosen, limit=limit + 1, before=before, down_to=down_to)
+        jobs = tuple(map(JobSummary.of, records[:limit]))
+        if len(records) > limit:
+            return JobPage(jobs, jobs[-1].id)
+        return JobPage(jobs, down_to or None)
+
+    async def count(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        kind: str | None = None,
+        **matching: Unpack[Matching],
+    ) -> JobCount:
+        """How many jobs match: exact up to 10,000, and otherwise at least so many."""
+        chosen = job_filter(state, kind, matching)
+        down_to = await self._views.window(chosen.states, READ_AHEAD) if chosen.selective else 0
+        found = await self._views.count(chosen, most=MAX_COUNT + 1, down_to=down_to)
+        return JobCount(min(found, MAX_COUNT), more=found > MAX_COUNT or down_to > 0)
+
+    async def queues(self) -> tuple[QueueDepth, ...]:
+        """The live jobs per queue and kind: how many, how many are due, and how long the oldest of those has waited."""
+        return tuple(QueueDepth(**record) for record in await self._views.queues())
+
+    # -- acting -------------------------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[int], reason: str = "cancelled by a person") -> Cancelled:
         """Cancel queued jobs; ask the holders of running ones to stop. Raises NotFound when none of them is live."""
-        cancelled = await self._store.jobs.cancel(ids, reason)
+        did = await self._cancel(ids, reason)
+        if not did.cancelled and not did.asked:
+            raise NotFound(f"no queued or running job among {_list(ids)}")
+        self._events.emit(JobsCancelled(len(did.cancelled), len(did.asked), reason))
+        return did
+
+    async def _cancel(self, ids: Sequence[int], reason: str) -> Cancelled:
+        cancelled = await self._jobs.cancel(ids, reason)
         rest = [job_id for job_id in ids if job_id not in cancelled]
-        asked = await self._store.jobs.request_stop(rest) if rest else set()
+        asked = await self._jobs.request_stop(rest) if rest else set()
         # One that was running and went back to the queue in between is queued now.
         rest = [job_id for job_id in rest if job_id not in asked]
-        cancelled |= await self._store.jobs.cancel(rest, reason) if rest else set()
-        if not cancelled and not asked:
-            raise NotFound(f"no queued or running job among {_list(ids)}")
-        self._events.emit(JobsCancelled(len(cancelled), len(asked), reason))
+        cancelled |= await self._jobs.cancel(rest, reason) if rest else set()
         return Cancelled(cancelled, asked)
+
+    async def retry(self, ids: Sequence[int]) -> Retried:
+        """Run jobs again now: `revive` those that are dead, `hurry` those that wait. Raises NotFound when none is either."""
+        revived = await self._revive(ids)
+        rest = [job_id for job_id in ids if job_id not in revived]
+        hurried = await self._jobs.hurry(rest) if rest else set()
+        if not revived and not hurried:
+            raise NotFound(f"no job that is dead or waits for its time among {_list(ids)}")
+        return Retried(revived, hurried)
 
     async def hurry(self, ids: Sequence[int]) -> set[int]:
         """Make queued jobs that wait for their time due now. Raises NotFound when none of them waits."""
-        hurried = await self._store.jobs.hurry(ids)
+        hurried = await self._jobs.hurry(ids)
         if not hurried:
             raise NotFound(f"no job that waits for its time among {_list(ids)}")
         return hurried
 
     async def revive(self, ids: Sequence[int]) -> set[int]:
         """Put dead jobs back into their queues with all attempts anew. Raises NotFound when none could be."""
-        revived = await self._store.jobs.revive(ids)
+        revived = await self._revive(ids)
         if not revived:
             raise NotFound(
                 f"no dead job that could be revived among {_list(ids)} (its unique key may be taken by a live one)"
             )
-        self._events.emit(JobsRevived(len(revived)))
+        return revived
+
+    async def _revive(self, ids: Sequence[int]) -> set[int]:
+        revived = await self._jobs.revive(ids)
+        if revived:
+            self._events.emit(JobsRevived(len(revived)))
         return revived
 
     async def discard(self, ids: Sequence[int], reason: str = "discarded by a person") -> set[int]:
         """Take dead jobs off the list; they count as cancelled. Raises NotFound when none is dead."""
-        discarded = await self._store.jobs.discard(ids, reason)
+        discarded = await self._jobs.discard(ids, reason)
         if not discarded:
             raise NotFound(f"no dead job among {_list(ids)}")
         self._events.emit(JobsDiscarded(len(discarded), reason))
         return discarded
 
-    async def revive_all(self, kind: str | None, progress: Progress | None = None) -> int:
-        """Revive every dead job (of a kind), a page at a time. Returns how many."""
-        return await self._paged("dead", kind, self._store.jobs.revive, progress, lambda n: JobsRevived(n))
+    # -- acting on all that match -------------------------------------------------------------------------------------
+
+    async def cancel_all(
+        self,
+        kind: str | None = None,
+        reason: str = "cancelled by a person",
+        progress: Progress | None = None,
+        **matching: Unpack[Matching],
+    ) -> int:
+        """Cancel every queued job that matches and ask the running ones to stop, a page at a time. Returns how many."""
+        cancelled = asked = 0
+
+        async def cancel(ids: Sequence[int]) -> set[int]:
+            nonlocal cancelled, asked
+            did = await self._cancel(ids, reason)
+            cancelled, asked = cancelled + len(did.cancelled), asked + len(did.asked)
+            return did.cancelled | did.asked
+
+        chosen = job_filter(sorted(LIVE), kind, matching)
+        return await self._paged(chosen, cancel, progress, lambda n: JobsCancelled(cancelled, asked, reason))
+
+    async def revive_all(
+        self, kind: str | None = None, progress: Progress | None = None, **matching: Unpack[Matching]
+    ) -> int:
+        """Revive every dead job that matches, a page at a time. Returns how many."""
+        chosen = job_filter("dead", kind, matching)
+        return await self._paged(chosen, self._jobs.revive, progress, JobsRevived)
 
     async def discard_all(
-        self, kind: str | None, reason: str = "discarded by a person", progress: Progress | None = None
+        self,
+        kind: str | None = None,
+        reason: str = "discarded by a person",
+        progress: Progress | None = None,
+        **matching: Unpack[Matching],
     ) -> int:
+        """Discard every dead job that matches, a page at a time. Returns how many."""
+
         async def discard(ids: Sequence[int]) -> set[int]:
-            return await self._store.jobs.discard(ids, reason)
+            return await self._jobs.discard(ids, reason)
 
-        return await self._paged("dead", kind, discard, progress, lambda n: JobsDiscarded(n, reason))
+        chosen = job_filter("dead", kind, matching)
+        return await self._paged(chosen, discard, progress, lambda n: JobsDiscarded(n, reason))
 
-    async def hurry_all(self, kind: str | None, progress: Progress | None = None) -> int:
-        """Make every queued job (of a kind) that waits after a failed attempt due now. Returns how many."""
-        return await self._paged("queued", kind, self._store.jobs.hurry, progress, None, failed=True)
+    async def hurry_all(
+        self, kind: str | None = None, progress: Progress | None = None, **matching: Unpack[Matching]
+    ) -> int:
+        """Make every queued job that matches and waits after a failed attempt due now. Returns how many."""
+        chosen = job_filter("queued", kind, {"min_attempts": 1, **matching})
+        return await self._paged(chosen, self._jobs.hurry, progress, None)
 
     async def _paged(
         self,
-        state: str,
-        kind: str | None,
-        move: Callable[[Sequence[int]], object],
+        chosen: JobFilter,
+        move: Callable[[Sequence[int]], Awaitable[set[int]]],
         progress: Progress | None,
-        event: Callable[[int], object] | None,
-        *,
-        failed: bool = False,
+        event: Callable[[int], Event] | None,
     ) -> int:
         total = after = 0
-        while ids := await self._store.views.ids(state=state, kind=kind, after_id=after, limit=PAGE, failed=failed):
-            moved = await move(ids)  # type: ignore[misc]
-            total += len(moved)
+        while ids := await self._views.ids(chosen, after_id=after, limit=PAGE):
+            total += len(await move(ids))
             after = ids[-1]
             if progress is not None:
                 progress(len(ids))
         if event is not None and total:
-            self._events.emit(event(total))  # type: ignore[arg-type]
+            self._events.emit(event(total))
         return total
+
+    get_sync = twin(get)
+    list_sync = twin(list)
+    count_sync = twin(count)
+    queues_sync = twin(queues)
+    cancel_sync = twin(cancel)
+    retry_sync = twin(retry)
+    hurry_sync = twin(hurry)
+    revive_sync = twin(revive)
+    discard_sync = twin(discard)
+    cancel_all_sync = twin(cancel_all)
+    revive_all_sync = twin(revive_all)
+    discard_all_sync = twin(discard_all)
+    hurry_all_sync = twin(hurry_all)
+
+
+def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Matching) -> JobFilter:
+    """The conditions as a value. Raises ConfigError naming one that cannot be."""
+    states = [state] if isinstance(state, str) else list(state or JobState)
+    if unknown := [each for each in states if each not in LIVE | FINAL]:
+        raise ConfigError(f"state {unknown[0]!r}: there are {', '.join(JobState)}")
+    if unknown := sorted(matching.keys() - Matching.__annotations__.keys()):
+        raise TypeError(f"jobs are not chosen by {', '.join(unknown)}")
+    older_than = matching.get("older_than")
+    return JobFilter(
+        tuple(str(each) for each in states),
+        kind,
+        matching.get("queue"),
+        matching.get("schedule"),
+        matching.get("min_attempts", 0),
+        matching.get("arguments"),
+        matching.get("error_contains"),
+        None if older_than is None else parse_duration(older_than).total_seconds(),
+    )
 
 
 def _list(ids: Sequence[int]) -> str:

@@ -65,6 +65,7 @@ class Ending:
     result: Any
     reason: str | None
     error: dict[str, Any] | None
+    kind: str
 
 
 class Jobs:

@@ -13,6 +13,7 @@ from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.store.db import loaders
+from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.connect import connection_settings, is_away, make_readable_sync, restarts
 from trueup.store.db.listen import NotifyConnection
@@ -70,6 +71,9 @@ class Store:
         self.declarations = Declarations(self.pool, self.statements, clock, retire_after)
         self.terms = Terms(self.connect_sync, self.statements, clock, statement_timeout)
         self.views = Views(self.pool, self.statements, clock)
+        blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
+        self.blocking_jobs = Jobs(blocking, self.statements, clock, aging)
+        self.blocking_views = Views(blocking, self.statements, clock)
         self.rates = Rates(self.statements, clock, self.pool, self.sync_pool)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from trueup.clock import Clock
+from trueup.jobs.records import JobFilter
 from trueup.store.db.load import Statements
 from trueup.store.jobs import Database
 
 Record = dict[str, Any]
+
+MAX_ID = 2**63 - 1
+
+
+def matching(chosen: JobFilter) -> dict[str, Any]:
+    """The parameters of `{matching}`, and the states."""
+    return {
+        "states": list(chosen.states),
+        "kind": chosen.kind,
+        "queue": chosen.queue,
+        "schedule": chosen.schedule,
+        "min_attempts": chosen.min_attempts,
+        "arguments": None if chosen.arguments is None else json.dumps(dict(chosen.arguments)),
+        "error_contains": chosen.error_contains,
+        "older_than_s": chosen.older_than_s,
+    }
 
 
 class Views:
@@ -41,16 +59,8 @@ class Views:
         )
         return await self._records("views/workers", columns)
 
-    async def jobs(
-        self,
-        *,
-        states: Sequence[str],
-        kind: str | None = None,
-        queue: str | None = None,
-        limit: int = 50,
-        before_id: int | None = None,
-    ) -> list[Record]:
-        """Jobs, newest first."""
+    async def jobs(self, chosen: JobFilter, *, limit: int = 50, before: int = MAX_ID, down_to: int = 0) -> list[Record]:
+        """Jobs that match, newest first."""
         columns = (
             "id",
             "kind",
@@ -66,8 +76,14 @@ class Views:
             "progress",
         )
         return await self._records(
-            "views/jobs", columns, states=list(states), kind=kind, queue=queue, limit=limit, before_id=before_id
+            "views/jobs", columns, **matching(chosen), limit=limit, before=before, down_to=down_to
         )
+
+    async def window(self, states: Sequence[str], most: int, before: int = MAX_ID) -> int:
+        """The id down to which no more than `most` jobs of each table are in these states; 0 when that is all of them."""
+        params = {"states": list(states), "before": before, "window": most}
+        ((at,),) = await self._database.fetch(self._statements["views/window"], params)
+        return at or 0
 
     async def job(self, job_id: int) -> Record | None:
         """Everything about one job."""
@@ -139,17 +155,14 @@ class Views:
         )
         return [dict(zip(("kind", "queue", "waiting", "oldest_s"), row, strict=True)) for row in rows]
 
-    async def ids(self, *, state: str, kind: str | None, after_id: int, limit: int, failed: bool = False) -> list[int]:
-        """Ids in a state, oldest first, a page at a time: for commands over many jobs.
-
-        `failed` leaves out live jobs that have not spent an attempt, such as those that wait for their first time.
-        """
-        params = {"state": state, "kind": kind, "after_id": after_id, "limit": limit, "failed": failed}
+    async def ids(self, chosen: JobFilter, *, after_id: int, limit: int) -> list[int]:
+        """Ids of jobs that match, oldest first, a page at a time: for commands over many jobs."""
+        params = {"now": self._clock.now(), **matching(chosen), "after_id": after_id, "limit": limit}
         return [row[0] for row in await self._database.fetch(self._statements["views/ids"], params)]
 
-    async def count(self, *, state: str, kind: str | None = None, failed: bool = False) -> int:
-        """How many jobs `ids` would give."""
-        params = {"state": state, "kind": kind, "failed": failed}
+    async def count(self, chosen: JobFilter, *, most: int = MAX_ID, down_to: int = 0) -> int:
+        """How many jobs match; counting ends beyond `most`."""
+        params = {"now": self._clock.now(), **matching(chosen), "most": most, "down_to": down_to}
         ((count,),) = await self._database.fetch(self._statements["views/count"], params)
         return int(count)
 

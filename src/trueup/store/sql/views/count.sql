@@ -1,3 +1,5 @@
--- How many jobs are in one state; of live jobs with `failed` only those that have spent an attempt.
-select (select count(*) from {schema}.jobs where state = %(state)s and (%(kind)s::text is null or kind = %(kind)s) and (not %(failed)s or attempt > 0))
-     + (select count(*) from {schema}.history where state = %(state)s and (%(kind)s::text is null or kind = %(kind)s));
+-- How many jobs in some states match, down to an id, up to a number. Index: jobs_pkey, history_id.
+select (select count(*) from (select from {schema}.jobs where state = any(%(states)s::text[]) and id >= %(down_to)s::bigint and {matching}
+                               limit %(most)s) as live)
+     + (select count(*) from (select from {schema}.history where state = any(%(states)s::text[]) and id >= %(down_to)s::bigint and {matching}
+                               limit %(most)s) as ended);

@@ -1,14 +1,12 @@
--- Jobs in some states, newest first. Index: jobs_pkey, history_id.
+-- Jobs in some states that match, newest first, down to an id. Index: jobs_pkey, history_id.
 -- Moments of ended jobs from before the table refused unreadable ones are shown as the nearest readable one.
 (select id, kind, queue, state, priority, attempt, max_attempts, run_at, enqueued_at, null::timestamptz as finished_at, errors -> -1 as error, progress
    from {schema}.jobs
-  where state = any(%(states)s::text[]) and (%(kind)s::text is null or kind = %(kind)s) and (%(queue)s::text is null or queue = %(queue)s)
-    and (%(before_id)s::bigint is null or id < %(before_id)s)
+  where state = any(%(states)s::text[]) and id < %(before)s::bigint and id >= %(down_to)s::bigint and {matching}
   order by id desc limit %(limit)s)
 union all
 (select id, kind, queue, state, priority, attempt, max_attempts, greatest('0002-01-01 00:00:00+00'::timestamptz, least(run_at, '9000-01-01 00:00:00+00'::timestamptz)) as run_at, enqueued_at, finished_at, errors -> -1, progress
    from {schema}.history
-  where state = any(%(states)s::text[]) and (%(kind)s::text is null or kind = %(kind)s) and (%(queue)s::text is null or queue = %(queue)s)
-    and (%(before_id)s::bigint is null or id < %(before_id)s)
+  where state = any(%(states)s::text[]) and id < %(before)s::bigint and id >= %(down_to)s::bigint and {matching}
   order by id desc limit %(limit)s)
 order by id desc limit %(limit)s;

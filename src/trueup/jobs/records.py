@@ -1,0 +1,210 @@
+"""Jobs as people and programs read them: values, as they were when they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """A failed attempt."""
+
+    attempt: int
+    type: str
+    message: str
+    at: datetime | None = None
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}"
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        return cls(
+            int(stored.get("attempt") or 0),
+            str(stored.get("type")),
+            str(stored.get("message")),
+            _moment(stored.get("at")),
+            stored.get("traceback"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """What a handler noted with `ctx.progress(percent, note)`."""
+
+    percent: float
+    note: str | None = None
+    at: datetime | None = None
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        return cls(float(stored.get("percent") or 0), stored.get("note"), _moment(stored.get("at")))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job in a list. `error` is that of its last failed attempt, `finished_at` is None while the job is live."""
+
+    id: int
+    kind: str
+    queue: str
+    state: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    enqueued_at: datetime
+    finished_at: datetime | None
+    error: JobError | None
+    progress: JobProgress | None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**{**record, "error": _error(record["error"]), "progress": _progress(record["progress"])})
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """Everything about one job. `errors` are its failed attempts, the oldest first; `result` is as JSON gives it back."""
+
+    id: int
+    kind: str
+    queue: str
+    lane: str
+    key: str
+    state: str
+    priority: int
+    run_at: datetime
+    args: dict[str, Any]
+    unique_key: str | None
+    attempt: int
+    max_attempts: int
+    crashes: int
+    term: int
+    holder: UUID | None
+    enqueued_at: datetime
+    claimed_at: datetime | None
+    cancel_requested_at: datetime | None
+    finished_at: datetime | None
+    progress: JobProgress | None
+    errors: tuple[JobError, ...]
+    result: Any
+    reason: str | None
+
+    @property
+    def error(self) -> JobError | None:
+        """The last failed attempt."""
+        return self.errors[-1] if self.errors else None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        errors = tuple(map(JobError.of, record["errors"] or ()))
+        return cls(**{**record, "errors": errors, "progress": _progress(record["progress"])})
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs: all conditions that are given hold. `arguments` are names and values that the job's arguments contain."""
+
+    states: tuple[str, ...]
+    kind: str | None = None
+    queue: str | None = None
+    schedule: str | None = None
+    min_attempts: int = 0
+    arguments: Mapping[str, Any] | None = None
+    error_contains: str | None = None
+    older_than_s: float | None = None
+
+    @property
+    def selective(self) -> bool:
+        """Whether it leaves out jobs of its states, so that finding a few may mean reading many."""
+        given = (self.kind, self.queue, self.schedule, self.arguments, self.error_contains, self.older_than_s)
+        return self.min_attempts > 0 or any(each is not None for each in given)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs, newest first. `next` is the `after=` of the following page, None after the last one.
+
+    One call reads a bounded number of jobs, so a page of a rare kind may have fewer jobs than asked for, or none, and a `next`.
+    """
+
+    jobs: tuple[JobSummary, ...]
+    next: int | None = None
+
+    def __iter__(self) -> Iterator[JobSummary]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """How many jobs were found. With `more`, counting ended early and there may be more than that."""
+
+    number: int
+    more: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether there may be some."""
+        return self.more or self.number > 0
+
+    def __int__(self) -> int:
+        return self.number
+
+    def __str__(self) -> str:
+        return f"{self.number:,}{'+' if self.more else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """The live jobs of one kind in one queue. `oldest_due_s` is for how many seconds the oldest due job has waited."""
+
+    queue: str
+    kind: str
+    queued: int
+    due: int
+    running: int
+    oldest_due_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker process. It is gone, and its jobs are about to be taken over, when `lease_left_s` is not above 0."""
+
+    holder: UUID
+    host: str
+    pid: int
+    release: str | None
+    queues: tuple[str, ...]
+    concurrency: int
+    running: int
+    started_at: datetime
+    lease_left_s: float
+    stopping: bool
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        return cls(**{**record, "queues": tuple(record["queues"])})
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _error(stored: Mapping[str, Any] | None) -> JobError | None:
+    return None if stored is None else JobError.of(stored)
+
+
+def _progress(stored: Mapping[str, Any] | None) -> JobProgress | None:
+    return None if stored is None else JobProgress.of(stored)

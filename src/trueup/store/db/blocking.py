@@ -1,0 +1,56 @@
+"""A database for callers without an event loop, behind the same interface as the pool.
+
+Its coroutines never suspend: each statement blocks until its rows are there. So a coroutine that awaits nothing but statements
+can be run to its end with `finish`, and what is written once serves async and sync callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection
+
+from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.own_connection import Answered
+from trueup.store.db.pool import SyncPool, fetch_sync
+
+T = TypeVar("T")
+
+
+class BlockingDatabase:
+    def __init__(self, pool: SyncPool) -> None:
+        self._pool = pool
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        with self._pool.use() as connection:
+            return fetch_sync(connection, query, params)
+
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        return await self.fetch(query, params)
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        with self._pool.transaction() as connection:
+            fetch_sync(connection, steer)
+            return fetch_sync(connection, query, params)
+
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
+        raise NotImplementedError("workers alone repeat statements, and they have an event loop")
+
+    def conversation(self) -> AbstractAsyncContextManager[Conversation]:
+        raise NotImplementedError("workers alone hold conversations, and they have an event loop")
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        raise NotImplementedError("a sync caller has no async connection")
+
+
+def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError(f"{coroutine!r} waits for an event loop")
