@@ -293,6 +293,8 @@ def test_secrets_are_equal_when_their_texts_are() -> None:
             "postgresql://db/shop?sslmode=verify-full&application_name=a",
         ),
         ("postgresql+asyncpg://db/shop?prepared_statement_cache_size=0", "postgresql://db/shop"),
+        ("postgresql+asyncpg://db/shop?command_timeout=60&statement_cache_size=0", "postgresql://db/shop"),
+        ("postgresql+asyncpg://db/shop?timeout=2.5&ssl=True", "postgresql://db/shop?connect_timeout=2&sslmode=require"),
         (
             "postgresql+asyncpg://a:1,b:2/shop?target_session_attrs=primary",
             "postgresql://a:1,b:2/shop?target_session_attrs=primary",
@@ -305,3 +307,32 @@ def test_secrets_are_equal_when_their_texts_are() -> None:
 )
 def test_a_url_that_names_a_driver_is_read_without_it(given: str, read: str) -> None:
     assert libpq_url(given) == read
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://db/shop?ssl=require&timeout=3&command_timeout=1",
+        "postgresql+psycopg://ann:x1@db/shop?application_name=a&target_session_attrs=read-write",
+        "postgres://db/shop",
+        "postgresql://db/shop?ssl=true",
+    ],
+)
+def test_libpq_understands_what_is_read(url: str) -> None:
+    check_dsn(libpq_url(url))
+    Conninfo.parse(libpq_url(url).encode())
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+asyncpg", "postgresql+psycopg2"])
+def test_an_option_that_libpq_does_not_know_is_named(scheme: str) -> None:
+    with pytest.raises(ConfigError, match="does not know: server_settings, sslmod;"):
+        check_dsn(libpq_url(f"{scheme}://ann:x1@db/shop?server_settings=a&application_name=b&sslmod=require"))
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://db/shop?password=abc&zq=1", "postgresql://db/shop?zq=1&password=abc", "postgresql://d?Zq=1"]
+)
+def test_a_piece_of_a_password_is_not_named_as_an_option(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_dsn(url)
+    assert "zq" not in str(refused.value).lower()

@@ -27,6 +27,14 @@ DURATIONS = st.timedeltas(min_value=timedelta(), max_value=MAX_DURATION)
         ("1w2d3h4m5s6ms7us", timedelta(weeks=1, days=2, hours=3, minutes=4, seconds=5, milliseconds=6, microseconds=7)),
         ("0.1s", timedelta(milliseconds=100)),
         ("36525d", MAX_DURATION),
+        ("PT15M", timedelta(minutes=15)),
+        ("P1D", timedelta(days=1)),
+        ("P2W", timedelta(weeks=2)),
+        ("PT0S", timedelta()),
+        ("PT0.5S", timedelta(milliseconds=500)),
+        ("PT0,25H", timedelta(minutes=15)),
+        ("P1DT2H3M4.000005S", timedelta(days=1, hours=2, minutes=3, seconds=4, microseconds=5)),
+        ("P36525D", MAX_DURATION),
     ],
 )
 def test_a_written_duration_means_what_it_says(text: str, meant: timedelta) -> None:
@@ -43,6 +51,23 @@ NOT_DURATIONS = [
     *("", " ", "m", "10x", "10min", "5M", "1e3s", ".5s", "1.s", "1,5h", "nan", "infs", "١٠m"),
     *("10 m", " 10m", "10m ", "10m\n", "10m\0", "-5m", "+5m"),
     *("1m1m", "30m1h", "1ms1s"),
+    *(
+        "P",
+        "PT",
+        "P1DT",
+        "PT1D",
+        "P1H",
+        "PT1S1M",
+        "-PT1M",
+        "PT-1M",
+        "pt1m",
+        "PT1m",
+        "P 1D",
+        "PT1M\n",
+        "PT.5S",
+        "1PT1M",
+        "T1M",
+    ),
     *(None, b"10m", ["10m"], object()),
 ]
 
@@ -53,8 +78,24 @@ def test_what_is_not_a_duration_is_refused_with_an_example(value: object) -> Non
         parse_duration(value)
 
 
+@pytest.mark.parametrize("value", ["P1Y", "P1M", "P1Y2M3D", "P1MT1H", "P0.5Y"])
+def test_years_and_months_are_refused_because_their_length_varies(value: str) -> None:
+    with pytest.raises(ConfigError, match="length varies"):
+        parse_duration(value)
+
+
 @pytest.mark.parametrize(
-    "value", ["36525d1us", "5218w", "9" * 400 + "s", "9" * 100_000 + "w", MAX_DURATION * 2, timedelta.max]
+    "value",
+    [
+        "P36526D",
+        "PT" + "9" * 400 + "S",
+        "36525d1us",
+        "5218w",
+        "9" * 400 + "s",
+        "9" * 100_000 + "w",
+        MAX_DURATION * 2,
+        timedelta.max,
+    ],
 )
 def test_more_than_a_hundred_years_is_refused_whatever_its_size(value: object) -> None:
     with pytest.raises(ConfigError, match="more than 100 years") as refused:

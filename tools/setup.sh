@@ -23,6 +23,9 @@ if [ ! -x .venv/bin/uv ]; then
     exit 2
   fi
 fi
+# Like pip, uv is to trust the system's certificates, where a company's own authority is. uv reads SSL_CERT_FILE and SSL_CERT_DIR by
+# itself, and what is set in UV_SYSTEM_CERTS wins.
+export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
 .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock
 # The build backend is one of the hashed packages, so nothing is fetched to build with.
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .

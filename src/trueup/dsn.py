@@ -18,13 +18,21 @@ _PAIRS = re.compile(  # as libpq reads them, but with a blank after each
     re.VERBOSE | re.ASCII,
 )
 _WITH_DRIVER = re.compile(r"(?P<scheme>postgres(?:ql)?)\+[a-z0-9_]++://(?P<rest>.*+)", re.DOTALL)
-_OPTIONS_OF_DRIVERS = ("prepared_statement_cache_size", "prepared_statement_name_func", "async_fallback")
-_SSL = {
-    "ssl=true": "sslmode=require",
-    "ssl=True": "sslmode=require",
-    "ssl=false": "sslmode=disable",
-    "ssl=False": "sslmode=disable",
-}
+# What SQLAlchemy hands to asyncpg from a URL: how that driver caches and waits, which says nothing about the server.
+_OPTIONS_OF_DRIVERS = frozenset(
+    [
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "async_fallback",
+        "statement_cache_size",
+        "max_cached_statement_lifetime",
+        "max_cacheable_statement_size",
+        "command_timeout",
+    ]
+)
+_RENAMED = {"ssl": "sslmode", "timeout": "connect_timeout"}
+_SSL = {"true": "require", "false": "disable"}
+_OPTION_NAME = re.compile(r"[a-z][a-z_]{2,40}")
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _BAD_PERCENT = re.compile(r"%(?![0-9a-f]{2})|%00", re.IGNORECASE)
 
@@ -32,17 +40,26 @@ _BAD_PERCENT = re.compile(r"%(?![0-9a-f]{2})|%00", re.IGNORECASE)
 def libpq_url(text: str) -> str:
     """The URL as libpq reads it, of one that names a driver: `postgresql+asyncpg://…`, as SQLAlchemy and others write it.
 
-    Options of the driver go with it; asyncpg's `ssl=` is libpq's `sslmode=`. Anything else is returned as it is.
+    Options that only concern the driver are left out, and those that libpq has another name for are renamed: asyncpg's `ssl=` is
+    `sslmode=`. Anything else is returned as it is, for `check_dsn` to judge.
     """
     url = _WITH_DRIVER.fullmatch(text)
     if url is None:
         return text
-    place, mark, query = url["rest"].partition("?")
-    options = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _OPTIONS_OF_DRIVERS]
+    place, _, query = url["rest"].partition("?")
     options = [
-        _SSL.get(pair, pair.replace("ssl=", "sslmode=", 1) if pair.startswith("ssl=") else pair) for pair in options
+        _libpq_option(pair) for pair in query.split("&") if pair and pair.partition("=")[0] not in _OPTIONS_OF_DRIVERS
     ]
-    return f"{url['scheme']}://{place}{mark if options else ''}{'&'.join(options)}"
+    return f"{url['scheme']}://{place}{'?' if options else ''}{'&'.join(options)}"
+
+
+def _libpq_option(pair: str) -> str:
+    name, equals, value = pair.partition("=")
+    if name == "ssl":
+        value = _SSL.get(value.lower(), value)
+    elif name == "timeout":
+        value = value.partition(".")[0]  # libpq counts whole seconds
+    return f"{_RENAMED.get(name, name)}{equals}{value}"
 
 
 def check_dsn(text: str) -> None:
@@ -63,6 +80,22 @@ def check_dsn(text: str) -> None:
         raise ConfigError("has a blank or a % in it that must be percent-encoded (%20, %25)")
     if re.search("[@/]", url["body"].rpartition("@")[0]):
         raise ConfigError("has an @ or / in its user, password or options that must be percent-encoded (%40, %2F)")
+    _check_options(url["body"].rpartition("@")[2].partition("?")[2])
+
+
+def _check_options(query: str) -> None:
+    names = [pair.partition("=")[0] for pair in query.split("&") if pair]
+    if not names:
+        return
+    from psycopg.pq import Conninfo  # only here: most URLs have no options
+
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}  # libpq takes JDBC's ssl=true
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        # Beside a password an unknown name may be a piece of it, after a raw &.
+        plain = not any("password" in name for name in names) and all(_OPTION_NAME.fullmatch(name) for name in unknown)
+        shown = f": {', '.join(unknown)}" if plain else ""
+        raise ConfigError(f"has an option that PostgreSQL's libpq does not know{shown}; remove it from the URL")
 
 
 class Secret:

@@ -1,4 +1,4 @@
-"""Durations and rates as people write them: "10m", "1h30m", "500ms" and "50/s", "1000/m"."""
+"""Durations and rates as people write them: "10m", "1h30m", "500ms", "PT15M" and "50/s", "1000/m"."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ _UNITS = {
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Largest unit first and each at most once, so that "30m1h" and "1m1m" are refused rather than guessed at.
 _DURATION = re.compile("".join(rf"(?:({_NUMBER}){unit})?" for unit in _UNITS))
+# ISO 8601, with days of 24 hours. Years and months have no fixed length.
+_ISO_NUMBER = r"[0-9]+(?:[.,][0-9]+)?"
+_ISO = re.compile(
+    rf"P(?=[0-9T])(?:({_ISO_NUMBER})W)?(?:({_ISO_NUMBER})D)?"
+    rf"(?:T(?=[0-9])(?:({_ISO_NUMBER})H)?(?:({_ISO_NUMBER})M)?(?:({_ISO_NUMBER})S)?)?"
+)
+_ISO_CALENDAR = re.compile(rf"P{_ISO_NUMBER}[YM].*")
 _BARE_NUMBER = re.compile(rf"[+-]?{_NUMBER}")
 _DURATION_EXAMPLE = 'write it like "10m", "1h30m" or "500ms"'
 
@@ -35,7 +42,7 @@ _RATE_EXAMPLE = 'write it like "50/s", "1000/m" or "100/10s"'
 
 
 def parse_duration(value: object) -> timedelta:
-    """The duration meant by a `timedelta` or a text such as "1h30m", to the nearest microsecond.
+    """The duration meant by a `timedelta` or a text such as "1h30m" or ISO 8601's "PT1H30M", to the nearest microsecond.
 
     Takes any object, because settings come from files and the environment; whatever is not a duration between
     zero and MAX_DURATION raises ConfigError. A bare number is refused: its unit would be a guess.
@@ -44,11 +51,17 @@ def parse_duration(value: object) -> timedelta:
         return _in_range(value, format_duration(value))
     if isinstance(value, int | float) or (isinstance(value, str) and _BARE_NUMBER.fullmatch(value)):
         raise ConfigError(f"{_shown(value)} has no unit; {_DURATION_EXAMPLE}")
-    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    match = (_DURATION.fullmatch(value) or _ISO.fullmatch(value)) if isinstance(value, str) and value else None
     if match is None:
+        if isinstance(value, str) and _ISO_CALENDAR.fullmatch(value):
+            raise ConfigError(f"{_shown(value)} has years or months, whose length varies; give weeks, days or hours")
         raise ConfigError(f"{_shown(value)} is not a duration; {_DURATION_EXAMPLE}")
     try:
-        parts = [unit * float(number) for unit, number in zip(_UNITS.values(), match.groups(), strict=True) if number]
+        parts = [
+            unit * float(number.replace(",", "."))
+            for unit, number in zip(_UNITS.values(), match.groups(), strict=False)
+            if number
+        ]
         return _in_range(sum(parts, timedelta()), match[0])
     except OverflowError:
         raise ConfigError(_too_long(match[0])) from None

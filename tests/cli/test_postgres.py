@@ -42,6 +42,9 @@ def test_the_server_runs_from_start_to_stop(own: Cli, monkeypatch: pytest.Monkey
     asked = own("postgres", "psql", "-At", "-c", "select 6 * 7")
     assert (asked.code, asked.out) == (0, "42\n"), asked.err
     assert own("postgres", "psql", "-c", "select nonsense").code == 1
+    for other in (["-d", "template1"], ["--dbname=template1"], ["template1"], ["-dtemplate1"]):
+        elsewhere = own("postgres", "psql", *other, "-At", "-c", "select current_database()")
+        assert (elsewhere.code, elsewhere.out) == (0, "template1\n"), elsewhere.err
 
     assert own("jobs", "list", "--json").json == []
     assert own("postgres", "stop").out == "stopped\n"

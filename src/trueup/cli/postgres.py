@@ -59,7 +59,7 @@ def psql(context: typer.Context) -> None:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is psql's
         try:
             program = binaries.locate() / "psql"
-            code = subprocess.run([program, url, *context.args], env=_environment()).returncode
+            code = subprocess.run([program, *context.args], env=_environment(url)).returncode
         finally:
             signal.signal(signal.SIGINT, before)
     raise typer.Exit(code)
@@ -107,6 +107,10 @@ def _document(status: EmbeddedStatus) -> dict[str, object]:
     return asdict(status)
 
 
-def _environment() -> dict[str, str]:
-    """Ours, without what would send psql to another server or bring in the libraries of another Python."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+def _environment(url: str) -> dict[str, str]:
+    """Ours, but libpq's variables lead to this server, so that psql's own options (`-d other`, a user) change only themselves."""
+    from psycopg.pq import Conninfo
+
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    options = Conninfo.parse(url.encode())
+    return inherited | {each.envvar.decode(): each.val.decode() for each in options if each.envvar and each.val}
