@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.backoff import JOB_RETRY, MAX_ATTEMPTS, Retry
+from trueup import App
+from trueup.backoff import JOB_RETRY, MAX_ATTEMPTS, SHORT_RETRY, Retry
 from trueup.errors import ConfigError
 
 
@@ -110,3 +115,64 @@ def test_one_exception_class_may_be_given_without_a_tuple() -> None:
 def test_a_retry_that_makes_no_sense_is_refused_by_name(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         Retry(**options)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"max_attempts": 4},  # also when it is given as what it would have been elsewhere
+    {"max_attempts": 5},
+    {"first": "5s"},
+    {"factor": 3},
+    {"cap": "30s"},
+    {"jitter": True},
+    {"jitter": False},
+    {"retry_on": (OSError,)},
+    {"give_up_on": (KeyError,)},
+]
+
+
+@pytest.mark.parametrize("default", [JOB_RETRY, SHORT_RETRY], ids=["jobs", "ticks and rows"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_an_option_changes_only_itself(default: Retry, options: dict[str, Any]) -> None:
+    retry = Retry(**options).with_defaults(default)
+    exact = options.keys() & {"first", "factor", "cap"}
+    assert retry == replace(default, **({"jitter": False} if exact else {}), **options)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda retry: pickle.loads(pickle.dumps(retry)), replace])
+def test_a_copy_still_knows_what_was_not_given(copied: Callable[[Retry], Retry]) -> None:
+    assert copied(Retry(max_attempts=3)).with_defaults(JOB_RETRY) == replace(JOB_RETRY, max_attempts=3)
+
+
+def test_delays_are_spread_unless_exact_ones_are_named() -> None:
+    assert [bool(each.jitter) for each in (Retry(), JOB_RETRY, SHORT_RETRY, Retry(max_attempts=9))] == [True] * 4
+    named: list[dict[str, Any]] = [{"first": "1s"}, {"factor": 2}, {"cap": "30s"}]
+    assert [bool(Retry(**each).jitter) for each in named] == [False] * 3
+    assert [bool(Retry(**each, jitter=True).jitter) for each in named] == [True] * 3
+
+
+def test_each_kind_of_work_starts_from_its_own_default() -> None:
+    app = App("postgresql://nobody@127.0.0.1:1/none")
+
+    @app.job
+    def plain() -> None: ...
+
+    @app.job(retry=Retry(give_up_on=(KeyError,)))
+    def picky() -> None: ...
+
+    @app.every("1h")
+    def tick() -> None: ...
+
+    @app.every("1h", retry=Retry(first="10s"))
+    def later() -> None: ...
+
+    table = app.table("things", key="id", state="state", changed_at="at")
+
+    @table.reconcile("new", retry=Retry(first="10s"))
+    def row(row: Any) -> None: ...
+
+    assert app.registry["plain"].retry == JOB_RETRY
+    assert app.registry["picky"].retry == replace(JOB_RETRY, give_up_on=(KeyError,))
+    assert app.registry["tick"].retry == SHORT_RETRY
+    exact = replace(SHORT_RETRY, first="10s", jitter=False)
+    assert app.registry["later"].retry == exact
+    assert app._reconcilers.all()[0].retry == exact

@@ -356,6 +356,7 @@ def test_what_is_described_can_be_set_again(project: Path) -> None:
         "TRUEUP_DATABASE_URL": "dbname=shop",
         "TRUEUP_REDIS_URL": "redis://a,redis://b,redis://c",
         "TRUEUP_QUEUES": "a,b=2",
+        "TRUEUP_INCLUDE": "a.jobs,b.*",
         "TRUEUP_APP": "a:b",
         "TRUEUP_METRICS_PORT": "9100",
         "TRUEUP_RELEASE": "1",

@@ -24,6 +24,7 @@ from trueup.config import Settings, load_settings, redis_urls
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
+from trueup.include import DeclaredBy, import_included
 from trueup.jobs.context import Context
 from trueup.jobs.definition import ExecutorSource, Job, UniqueKey, checked_name
 from trueup.jobs.exhausted import OnExhausted
@@ -37,6 +38,8 @@ from trueup.leases.length import MIN_LEASE
 from trueup.observe.logs import attach_logs
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
 from trueup.schedules.cron import Cron, Dst
 from trueup.schedules.interval import Every
@@ -103,6 +106,8 @@ class App:
         self._scans: dict[str, Scan[Any]] = {}
         self._reconcilers = Reconcilers()
         self._closed_with_us: list[Callable[[], Awaitable[None]]] = []
+        self._declared_by = DeclaredBy()
+        self._included: list[str] | None = None
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -146,6 +151,7 @@ class App:
     def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Job[..., Any]:
         job: Job[..., Any] = Job(self, function, **options)
         self.registry.add(job)
+        self._declared_by.note("jobs", job.kind)
         return job
 
     def cron(
@@ -177,6 +183,7 @@ class App:
                 raise ConfigError(f"{function.__qualname__} asks for the Lease it runs under; give its schedule lease=")
             job = cast(Job[P, Any], self._declare(function, declared.job_options))
             self._schedules[job.kind] = declared.entry(job)
+            self._declared_by.note("schedules", job.kind)
             return job
 
         return declare
@@ -199,7 +206,11 @@ class App:
         columns of yours that claims are to be written to, too. `where` narrows it: SQL that is part of your code, or a
         SQLAlchemy expression.
         """
-        return declare_table(self._reconcilers.add, table, key, state, changed_at, version, lease_columns, where)
+        return declare_table(self._add_reconciler, table, key, state, changed_at, version, lease_columns, where)
+
+    def _add_reconciler(self, declared: Reconciler | Purge) -> None:
+        self._reconcilers.add(declared)
+        self._declared_by.note("reconcilers", declared.name)
 
     def scan(
         self,
@@ -223,9 +234,25 @@ class App:
             if name in self._scans:
                 raise ConfigError(f"scan {name!r} is declared twice; give one of them another name")
             self._scans[name] = scan
+            self._declared_by.note("scans", name)
             return scan
 
         return declare
+
+    def discover(self) -> list[str]:
+        """Import the modules that `include` names, so that what they declare is known; returns their names.
+
+        Workers, commands and `enqueue` by name do so by themselves. Raises ConfigError that names the module that cannot be
+        imported, and why.
+        """
+        if self._included is None:
+            self._included = []  # a module that asks for it while it is imported gets on with it
+            try:
+                self._included = import_included(self.settings.include or ())
+            except BaseException:
+                self._included = None
+                raise
+        return list(self._included)
 
     # -- the database -------------------------------------------------------------------------------------------------
 
@@ -350,6 +377,8 @@ class App:
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
         self.logs.refresh()  # what happens before it has started is to be logged, too
+        for event in self._declared_by.events(self.discover()):
+            self.events.emit(event)
         return Worker(
             self.store,
             self.registry,
@@ -440,6 +469,7 @@ class App:
         """What people do to schedules: create, edit, pause, resume, retire, delete, trigger, backfill, audit."""
         from trueup.operate.schedules import ScheduleOperations
 
+        self.discover()
         return ScheduleOperations(
             self.store, self.registry, self.events, self.settings.keep_ticks, declared=tuple(self._schedules)
         )
@@ -449,12 +479,14 @@ class App:
         """What people do to reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
         from trueup.operate.reconcilers import ReconcileOperations
 
+        self.discover()
         declared, scans = self._reconcilers, self._scans
         return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=self.declares_work)
 
     @property
     def declares_work(self) -> bool:
         """Whether there is anything for a worker to do: jobs, schedules, reconcilers or scans."""
+        self.discover()
         return bool(len(self.registry) or self._reconcilers.names() or self._scans)
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
@@ -465,6 +497,25 @@ class App:
         return await recovery(
             store, parse_duration(since), self.settings.keep_ticks, backlog or self.reconcilers.behind
         )
+
+    def named(self, kind: str) -> Job[..., Any]:
+        """The job of this name, to be asked for with options: `app.named("send").using(delay="5m").enqueue(to="ada")`.
+
+        A kind that neither this App nor its included modules declare is taken for one of another program: it is enqueued
+        unchecked but for its name and what JSON can hold, by named arguments only, and waits for a worker that knows it.
+        """
+        from trueup.jobs.named import NamedJob
+
+        self.discover()
+        return self.registry.get(kind) or NamedJob(self, kind)
+
+    async def enqueue(self, kind: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Store a run of a job by its name; see `named`. Raises InvalidArguments when the arguments do not fit."""
+        return await self.named(kind).enqueue(*args, **kwargs)
+
+    def enqueue_sync(self, kind: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """`enqueue` for code without an event loop."""
+        return self.named(kind).enqueue_sync(*args, **kwargs)
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

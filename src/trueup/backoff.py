@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, TypeVar
@@ -21,19 +21,35 @@ _random = random.Random()  # noqa: S311 - jitter
 MAX_ATTEMPTS = 10_000  # beyond this somebody meant "for ever", which hides a job that cannot succeed
 
 
+class _DefaultNumber(int):
+    """A number that was not given."""
+
+
+class _DefaultLength(timedelta):
+    """A duration that was not given."""
+
+
+_ATTEMPTS, _FACTOR = _DefaultNumber(4), _DefaultNumber(2)
+_FIRST, _CAP = _DefaultLength(seconds=1), _DefaultLength(seconds=30)
+
+
 @dataclass(frozen=True)
 class Retry:
     """Up to `max_attempts` tries: wait `first` after the first failure, `factor` times longer after each, never above `cap`.
 
-    Delays are exact unless `jitter` is on, which draws each one evenly from 0 to its full length.
+    Each option changes only itself. What is not given is the default of whatever is retried: 20 attempts with a cap of an hour
+    for jobs, 4 attempts with a cap of 30 s for ticks, rows and calls; 1 s and a factor of 2 for all of them.
+
+    `jitter` draws each wait evenly from 0 to its full length. It is on, unless `first`, `factor` or `cap` is given: then delays
+    are exact.
     `retry_on` names the errors worth another attempt (default: all), `give_up_on` those that are not; the latter wins.
     """
 
-    max_attempts: int = 4
-    first: Duration = timedelta(seconds=1)
-    factor: float = 2
-    cap: Duration = timedelta(seconds=30)
-    jitter: bool = False
+    max_attempts: int = _ATTEMPTS
+    first: Duration = _FIRST
+    factor: float = _FACTOR
+    cap: Duration = _CAP
+    jitter: bool | None = None
     retry_on: tuple[type[BaseException], ...] = (BaseException,)
     give_up_on: tuple[type[BaseException], ...] = ()
     _first: timedelta = field(init=False, repr=False, compare=False)
@@ -50,6 +66,8 @@ class Retry:
             )
         if not self.factor >= 1:
             raise ConfigError(f"Retry(factor={self.factor!r}): at least 1 is needed, or delays would shrink")
+        if self.jitter is None:
+            object.__setattr__(self, "jitter", all(map(_is_default, (self.first, self.factor, self.cap))))
         object.__setattr__(self, "_first", parse_duration(self.first))
         object.__setattr__(self, "_cap", parse_duration(self.cap))
         for name in ("retry_on", "give_up_on"):
@@ -58,6 +76,14 @@ class Retry:
             if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
                 raise ConfigError(f"Retry({name}={kinds!r}): exception classes are needed")
             object.__setattr__(self, name, kinds)
+
+    def with_defaults(self, defaults: Retry) -> Retry:
+        """This policy with the number of attempts and the cap of `defaults` where none was given."""
+        return replace(
+            self,
+            max_attempts=defaults.max_attempts if _is_default(self.max_attempts) else self.max_attempts,
+            cap=defaults.cap if _is_default(self.cap) else self.cap,
+        )
 
     def delay(self, attempt: int) -> timedelta:
         """How long to wait after the failed attempt number `attempt` (the first is 1), before jitter."""
@@ -117,5 +143,12 @@ class Retry:
         return isinstance(error, self.retry_on) and not isinstance(error, self.give_up_on)
 
 
-JOB_RETRY = Retry(max_attempts=20, first=timedelta(seconds=1), factor=2, cap=timedelta(hours=1))
-"""What a job gets when it says nothing: 20 attempts over about eight hours."""
+def _is_default(value: object) -> bool:
+    return isinstance(value, _DefaultNumber | _DefaultLength)
+
+
+JOB_RETRY = Retry(max_attempts=20, cap=timedelta(hours=1), jitter=True)
+"""The default of jobs: 20 attempts over eight hours at most, four on average."""
+
+SHORT_RETRY = Retry(max_attempts=4, cap=timedelta(seconds=30), jitter=True)
+"""The default of ticks, rows and calls inside handlers, which something else soon follows: the next tick, sweep or attempt."""

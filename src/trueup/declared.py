@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trueup.backoff import Retry
+from trueup.backoff import SHORT_RETRY, Retry
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import Job
@@ -64,7 +64,12 @@ class Declared:
         )
         # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
         limit = None if policy.overlap in ("allow", "skip") else 1
-        return cls(spec, policy, lease, {**given, "retry": given.get("retry") or Retry(), "limit": limit})
+        return cls(
+            spec,
+            policy,
+            lease,
+            {**given, "retry": (given.get("retry") or SHORT_RETRY).with_defaults(SHORT_RETRY), "limit": limit},
+        )
 
     def entry(self, job: Job[Any, Any]) -> Entry:
         """The row that this schedule wants."""

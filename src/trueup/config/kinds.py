@@ -175,6 +175,18 @@ def _show_queues(queues: Mapping[str, int | None]) -> str:
     return ",".join(name if concurrency is None else f"{name}={concurrency}" for name, concurrency in queues.items())
 
 
+_MODULES = re.compile(r"(?:[^\W\d]\w*)(?:\.(?:[^\W\d]\w*|\*{1,2}))*")
+
+
+def _read_modules(value: object) -> tuple[str, ...]:
+    """From "shop.jobs,shop.*.tasks" or a list of such names."""
+    given = value.split(",") if isinstance(value, str) else value
+    items = [item.strip() if isinstance(item, str) else item for item in given] if isinstance(given, Iterable) else []
+    if not items or not all(isinstance(item, str) and _MODULES.fullmatch(item) for item in items):
+        raise _wrong(value, 'a list of modules; write it like "shop.jobs", "shop.*" or "shop.*.jobs"')
+    return tuple(items)
+
+
 BOOL = Kind(_read_bool, lambda value: "true" if value else "false")
 DATABASE_URL = Kind(_read_database_url)
 # 41 characters: names of indexes and partitions stay below PostgreSQL's 63 when they are built from it.
@@ -184,6 +196,7 @@ SCHEMA = text(
 )
 REDIS_URLS = Kind(_read_redis_url, lambda secret: ",".join(str(Secret(url)) for url in redis_urls(secret)))
 PATH = Kind(_read_path)
+MODULES = Kind(_read_modules, ",".join)
 QUEUE_LIST = Kind(_read_queues, _show_queues)
 APP = text(
     'the place of an App; write it like "package.module:app"',

@@ -16,6 +16,7 @@ from trueup.config.kinds import (
     BOOL,
     DATABASE_URL,
     HOST,
+    MODULES,
     PATH,
     QUEUE_LIST,
     REDIS_URLS,
@@ -57,6 +58,11 @@ class Settings:
         "closed", choice("closed", "open"), "whether leases in a Redis that is away go to nobody or to everybody"
     )
     app: str | None = setting(None, APP, "the App the command line works with, as module:attribute")
+    include: tuple[str, ...] | None = setting(
+        None,
+        MODULES,
+        "the modules that declare its jobs, for workers and commands to import; * is one level of a package",
+    )
     queues: Mapping[str, int | None] | None = setting(
         None, QUEUE_LIST, "the queues a worker serves, each with its own concurrency if given; none: those of its jobs"
     )

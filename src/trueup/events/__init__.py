@@ -84,6 +84,7 @@ from trueup.events.streams import DuplicateWindowShort
 from trueup.events.workers import (
     DowntimeFound,
     LoopBlocked,
+    ModuleDeclared,
     RenewalFailed,
     ServiceFailed,
     WorkerExpired,
@@ -132,6 +133,7 @@ __all__ = [
     "LoopBlocked",
     "MigrationApplied",
     "MigrationWaits",
+    "ModuleDeclared",
     "NotificationIgnored",
     "ReconcilerDeclared",
     "ReconcilerPaused",

@@ -21,6 +21,18 @@ class WorkerStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleDeclared(Event):
+    """What a module of the application declares on the App of a worker that is about to start."""
+
+    name = "module.declared"
+    module: str
+    jobs: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+    reconcilers: tuple[str, ...] = ()
+    scans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStopping(Event):
     """No more claims; running jobs get up to `drain_s` seconds."""
 

@@ -89,7 +89,7 @@ class Job(Generic[P, R]):
         self.queue = checked_name("queue", queue)
         self.function = function
         self.is_async = iscoroutinefunction(function)
-        self.retry = retry or JOB_RETRY
+        self.retry = JOB_RETRY if retry is None else retry.with_defaults(JOB_RETRY)
         self.timeout = None if timeout is None else _positive(f"job {self.kind!r}: timeout", timeout)
         self.arguments = Arguments(self.kind, function, local_names)
         self.returned = Returned(self.kind, self.arguments.returns)

@@ -56,6 +56,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.JobsUnserved: Entry(WARNING, "no running worker runs this kind"),
         events.JobResultDropped: Entry(WARNING, "job result dropped"),
         events.JobFailedAfterDone: Entry(ERROR, "job failed after it was done"),
+        events.ModuleDeclared: Entry(INFO, "module declared"),
         events.WorkerStarted: Entry(INFO, "worker started"),
         events.WorkerStopping: Entry(INFO, "worker stopping"),
         events.WorkerStopped: Entry(INFO, "worker stopped"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypedDict
 
-from trueup.backoff import Retry
+from trueup.backoff import SHORT_RETRY, Retry
 from trueup.durations import Duration, Rate, format_duration
 from trueup.errors import ConfigError
 from trueup.reconcile.reconciler import interval, lane, positive, slower, whole
@@ -80,7 +80,7 @@ class Purge:
             run_at_start=options.get("run_at_start", False),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
             on_demand=on_demand,
-            retry=options.get("retry") or Retry(),
+            retry=(options.get("retry") or SHORT_RETRY).with_defaults(SHORT_RETRY),
         )
 
     @property

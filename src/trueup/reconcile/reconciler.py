@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, get_args
 
-from trueup.backoff import Retry
+from trueup.backoff import SHORT_RETRY, Retry
 from trueup.durations import Duration, Rate, format_duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.reconcile.failed import Failed
@@ -132,7 +132,7 @@ class Reconciler:
             concurrency=whole(who, "concurrency", options.get("concurrency", 10), MAX_CONCURRENCY),
             claim=claim,  # type: ignore[arg-type]
             lease_for=lease_for,
-            retry=options.get("retry") or Retry(),
+            retry=(options.get("retry") or SHORT_RETRY).with_defaults(SHORT_RETRY),
             failed=failed,
             exhausted=exhausted,
             rate=slower(options.get("rate"), _canary(who, options.get("canary"))),

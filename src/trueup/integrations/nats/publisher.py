@@ -72,7 +72,7 @@ class Nats:
         if not self._timeout:
             raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to publish anything")
         self._later = 2 * self._timeout.total_seconds()  # for nats-py's own timeouts, which are to come after ours
-        retry = retry or JOB_RETRY
+        retry = (retry or JOB_RETRY).with_defaults(JOB_RETRY)
         self._window = stream.window(retry, app.settings, self._timeout)
         self._gap = longest_gap(retry, app.settings, self._timeout)
         self._events = app.events

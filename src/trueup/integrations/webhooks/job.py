@@ -17,7 +17,7 @@ from trueup.jobs.outcome import Snooze
 from trueup.texts import clean
 
 # For most of a day: receivers are down for hours, and come back.
-RETRY = Retry(max_attempts=20, first="5s", factor=2, cap="1h")
+RETRY = Retry(max_attempts=20, first="5s", factor=2, cap="1h", jitter=True)
 MAX_ANSWER = 500  # characters of it that are kept with the job
 HOPELESS = (DeliveryRefused, ConfigError, InvalidArguments)
 
