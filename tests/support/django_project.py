@@ -36,6 +36,11 @@ if not settings.configured:
         LOGGING_CONFIG=None,
         PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
         SECRET_KEY="for tests",
+        TASKS={
+            "default": {"BACKEND": "trueup.django.tasks.TrueupBackend", "QUEUES": ["default", "special"]},
+            "patient": {"BACKEND": "trueup.django.tasks.TrueupBackend", "OPTIONS": {"MAX_ATTEMPTS": 2}},
+            "any queue": {"BACKEND": "trueup.django.tasks.TrueupBackend", "QUEUES": []},
+        },
         USE_TZ=True,
     )
     django.setup()

@@ -25,6 +25,7 @@ from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft
 from trueup.store.db.callers import is_django
 from trueup.store.store import Store
+from trueup.work.worker import Worker
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class DjangoApp(App):
 
     def __init__(self, alias: str = "default", *, clock: Clock | None = None, **given: Any) -> None:
         self.alias = alias
+        self.task_queues: set[str] = set()  # those of Django's tasks
         self._open_store: Store | None = None
         self._database: Any = None
         super().__init__(self._where(), clock=clock, **given)
@@ -114,6 +116,14 @@ class DjangoApp(App):
             store.sync_pool.close()
             store.transactions.close_sync()
             store.terms.close()
+
+    def worker(
+        self, *, queues: Mapping[str, int | None] | list[str] | None = None, concurrency: int | None = None
+    ) -> Worker:
+        """As `App.worker`; unless queues are named, it also serves those of Django's tasks."""
+        if queues is None and self.settings.queues is None and self.task_queues:
+            queues = sorted({*self.registry.queues(), *self.task_queues})
+        return super().worker(queues=queues, concurrency=concurrency)
 
     # -- enqueueing in Django's transaction -----------------------------------------------------------------------------
 

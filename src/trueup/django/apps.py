@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import autodiscover_modules
+from django.utils.module_loading import autodiscover_modules, import_string
 
 DISCOVERED = ("jobs", "reconcilers", "schedules")
 
@@ -29,3 +32,15 @@ class TrueupConfig(AppConfig):
         modules: Any = project_settings().get("AUTODISCOVER", DISCOVERED)
         if modules:
             autodiscover_modules(*modules)
+        serve_tasks(getattr(settings, "TASKS", {}))
+
+
+def serve_tasks(given: dict[str, Any]) -> None:
+    """Have workers of this process run the tasks of trueup's backend, and of classes derived from it."""
+    from trueup.django import get_app
+
+    for params in given.values():
+        with suppress(ImportError, KeyError):  # Django reports it when the backend is used
+            import_string(params["BACKEND"])
+    if tasks := sys.modules.get("trueup.django.tasks"):
+        get_app().task_queues = tasks.queues_of_tasks(given)
