@@ -77,6 +77,7 @@ reference: setup ## regenerate schema.sql, the reference pages and the diagrams
 	@$(BIN)/python -m tools.schema
 	@$(BIN)/python -m tools.reference
 	@$(BIN)/python -m tools.diagrams
+	@$(BIN)/python -m tests.model.page
 
 lock: setup ## resolve the dependencies anew into requirements.lock
 	@tools/lock.sh

@@ -1,0 +1,1 @@
+"""Small models of the protocols, explored exhaustively: every interleaving, every loss, every pause, up to a bound."""
