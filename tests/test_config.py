@@ -359,6 +359,7 @@ def test_what_is_described_can_be_set_again(project: Path) -> None:
         "TRUEUP_INCLUDE": "a.jobs,b.*",
         "TRUEUP_APP": "a:b",
         "TRUEUP_METRICS_PORT": "9100",
+        "TRUEUP_CHECK_LIMITS": "overdue_jobs=6h,dead_letters=100,quarantine=off",
         "TRUEUP_RELEASE": "1",
         "TRUEUP_SERVICE": "shop",
         "TRUEUP_WORKER_NAME": "blue",

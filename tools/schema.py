@@ -72,6 +72,10 @@ select pg_get_indexdef(indexrelid) from pg_index
 IDENTITIES = """
 select relname from pg_class where relnamespace = %s::regnamespace and relkind = 'r' and relreplident = 'f' order by relname
 """
+VIEWS = """
+select c.relname, pg_get_viewdef(c.oid) from pg_class as c
+ where c.relnamespace = %s::regnamespace and c.relkind = 'v' order by c.relname
+"""
 TRIGGERS = """
 select pg_get_triggerdef(t.oid) from pg_trigger as t join pg_class as c on c.oid = t.tgrelid
  where c.relnamespace = %s::regnamespace and not t.tgisinternal and t.tgparentid = 0 order by c.relname, t.tgname
@@ -79,14 +83,15 @@ select pg_get_triggerdef(t.oid) from pg_trigger as t join pg_class as c on c.oid
 
 
 def describe(connection: psycopg.Connection[Any], schema: str) -> str:
-    """The functions, sequences, tables, indexes and triggers of a schema as SQL, with `{schema}` for its name."""
+    """The functions, sequences, tables, indexes, triggers and views of a schema as SQL, with `{schema}` for its name."""
     functions = [f"{text.strip()};" for (text,) in connection.execute(FUNCTIONS, [schema])]
     sequences = [f"create sequence {{schema}}.{name};" for (name,) in connection.execute(SEQUENCES, [schema])]
     tables = [_table(connection, *row) for row in connection.execute(TABLES, [schema]).fetchall()]
     triggers = [f"{text};" for (text,) in connection.execute(TRIGGERS, [schema])]
     identified = [name for (name,) in connection.execute(IDENTITIES, [schema])]
     identities = [f"alter table {{schema}}.{name} replica identity full;" for name in identified]
-    text = "\n\n".join([*functions, *sequences, *tables, *identities, *triggers]).replace(
+    views = [f"create view {{schema}}.{name} as\n{text}" for name, text in connection.execute(VIEWS, [schema])]
+    text = "\n\n".join([*functions, *sequences, *tables, *identities, *triggers, *views]).replace(
         "timestamp with time zone", "timestamptz"
     )
     text = text.replace("'{}'", "'{{}}'")  # what is in single braces is filled in

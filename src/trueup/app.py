@@ -22,7 +22,7 @@ from trueup.backoff import Retry
 from trueup.clock import Clock, DatabaseClock
 from trueup.config import Settings, load_settings, redis_urls
 from trueup.durations import Duration, Rate, parse_duration
-from trueup.errors import ConfigError, SchemaMismatch
+from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.include import DeclaredBy, import_included
 from trueup.jobs.context import Context
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from trueup.declared import ScheduleOptions
     from trueup.embedded.embedded import EmbeddedPostgres
+    from trueup.operate.checks import Report
     from trueup.operate.jobs import Operations
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
@@ -516,6 +517,16 @@ class App:
     def enqueue_sync(self, kind: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """`enqueue` for code without an event loop."""
         return self.named(kind).enqueue_sync(*args, **kwargs)
+
+    async def check(self) -> Report:
+        """Whether anything is wrong, as `trueup status --check` says; a database that is away is a finding, not an error."""
+        from trueup.operate.checks import away, check
+
+        try:
+            store = await self.open()
+        except DatabaseUnavailable as error:
+            return away(error)
+        return await check(store, self.settings.check_limits)
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

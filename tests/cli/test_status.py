@@ -107,3 +107,28 @@ def test_a_schedule_that_no_running_worker_declares_is_shown_and_can_be_retired(
     assert cli("schedules", "retire", "nightly", "--reason", "moved").out == "retired schedule nightly\n"
     assert "To look at" not in cli("status").out
     assert cli("schedules", "retire", "nightly").code == 1
+
+
+def test_a_check_says_what_is_wrong_and_what_to_do(cli: Cli, database_url: str) -> None:
+    found = cli("status", "--check")
+    assert (found.code, found.out.splitlines()[0]) == (1, "error: workers: no worker is alive, and none ever was")
+    assert "trueup worker --app" in found.out
+    living(database_url, nightly)
+    assert (cli("status", "--check").code, cli("status", "--check").out) == (0, "ok: 10 checks passed\n")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update trueup.workers set lease_until = now()")
+    seen = cli("status", "--check", "--json")
+    assert seen.code == 1
+    assert [each["check"] for each in seen.json["findings"]] == ["workers"]
+    assert seen.json["ok"] is False
+
+
+def test_a_check_of_a_database_that_is_away_or_empty_says_so(bare_cli: Cli, empty_database_url: str) -> None:
+    for url, check in (("postgresql://u:geheim@127.0.0.1:1/none", "database"), (empty_database_url, "migrations")):
+        found = bare_cli("--database-url", url, "status", "--check", "--json")
+        assert (found.code, [each["check"] for each in found.json["findings"]]) == (1, [check])
+        assert "geheim" not in found.out
+
+
+def test_a_check_is_not_watched(cli: Cli) -> None:
+    assert cli("status", "--check", "--watch").code == 2

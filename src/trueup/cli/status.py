@@ -11,7 +11,8 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.ages import span
-from trueup.cli.errors import WRONG, say_error
+from trueup.cli.checks import show_checks
+from trueup.cli.errors import WRONG, WrongUsage, say_error
 from trueup.cli.options import with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
@@ -32,11 +33,19 @@ def status(
     session: Session,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="Refresh interval.")] = "2s",
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say what is wrong and what to do; exit with 1 if anything is.")
+    ] = False,
 ) -> None:
     """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers.
 
-    Exits with 1 while the last sweep of a reconciler was ended by an error, or a tick of a schedule is refused.
+    Exits with 1 while the last sweep of a reconciler was ended by an error, or a tick of a schedule is refused. With --check, while anything is wrong: no worker is alive, ticks are late, sweeps fail, jobs wait for a kind that no worker knows, rows or jobs are overdue, rows are in quarantine, a circuit breaker is open, jobs died in the last hour, migrations are missing, or the database is away.
     """
+    if check:
+        if watch:
+            raise WrongUsage("--check and --watch do not go together; let your monitoring repeat the check")
+        show_checks(session)
+        return
     from trueup.durations import parse_duration
 
     pause = max(MIN_PAUSE, parse_duration(every).total_seconds())

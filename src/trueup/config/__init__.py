@@ -7,11 +7,12 @@ meaning. Variables, checks, `describe` and the reference page follow from it, wh
 
 from __future__ import annotations
 
-from trueup.config.kinds import Kind, redis_urls
+from trueup.config.kinds import CHECKS, Kind, redis_urls
 from trueup.config.load import NOT_SETTINGS, load_settings
 from trueup.config.settings import DEFAULT, PREFIX, SETTINGS, Described, Setting, Settings, describe, setting
 
 __all__ = [
+    "CHECKS",
     "DEFAULT",
     "NOT_SETTINGS",
     "PREFIX",

@@ -139,6 +139,51 @@ def _read_path(value: object) -> Path:
     return Path(value)
 
 
+CHECKS = (
+    *("workers", "ticks", "schedules", "kinds", "sweeps", "overdue_rows", "overdue_jobs"),
+    *("breakers", "quarantine", "dead_letters"),
+)
+AGES = ("workers", "ticks", "kinds", "overdue_rows", "overdue_jobs")  # measured in seconds; the others are counts
+
+
+def _read_limits(value: object) -> Mapping[str, float | None]:
+    """From "dead_letters=100,overdue_jobs=6h,quarantine=off", or a mapping from name to number, duration or "off"."""
+    if isinstance(value, str):
+        items = [tuple(part.strip() for part in item.partition("=")[::2]) for item in value.split(",") if item.strip()]
+    else:
+        items = list(value.items()) if isinstance(value, Mapping) else [("", "")]
+    limits: dict[str, float | None] = {}
+    for name, limit in items:
+        if name not in CHECKS or name in limits:
+            raise _wrong(
+                value,
+                f'a limit for some checks; write it like "overdue_jobs=6h,quarantine=off"; there is {", ".join(CHECKS)}',
+            )
+        limits[name] = _read_limit(name, limit)
+    return MappingProxyType(limits)
+
+
+def _read_limit(name: str, limit: object) -> float | None:
+    if limit is None or limit == "off":
+        return None
+    if name in AGES:
+        return parse_duration(limit).total_seconds()
+    number = re.fullmatch("[0-9]{1,9}", str(limit))
+    if number is None:
+        raise _wrong(limit, f"a limit of {name}; write a whole number, or off")
+    return float(number[0])
+
+
+def _show_limits(limits: Mapping[str, float | None]) -> str:
+    return ",".join(f"{name}={_show_limit(name, limit)}" for name, limit in limits.items())
+
+
+def _show_limit(name: str, limit: float | None) -> str:
+    if limit is None:
+        return "off"
+    return format_duration(timedelta(seconds=limit)) if name in AGES else f"{limit:g}"
+
+
 _QUEUE_NAME = text("a queue's name", re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}").fullmatch)
 _QUEUE_CONCURRENCY = whole(1, 10_000)
 
@@ -198,6 +243,7 @@ REDIS_URLS = Kind(_read_redis_url, lambda secret: ",".join(str(Secret(url)) for 
 PATH = Kind(_read_path)
 MODULES = Kind(_read_modules, ",".join)
 QUEUE_LIST = Kind(_read_queues, _show_queues)
+CHECK_LIMITS = Kind(_read_limits, _show_limits)
 APP = text(
     'the place of an App; write it like "package.module:app"',
     lambda text: text.count(":") == 1 and all(part.isidentifier() for part in re.split("[.:]", text)),

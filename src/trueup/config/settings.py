@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from trueup.config.kinds import (
     APP,
     BOOL,
+    CHECK_LIMITS,
     DATABASE_URL,
     HOST,
     MODULES,
@@ -118,6 +119,11 @@ class Settings:
     )
     metrics_host: str = setting(
         "127.0.0.1", HOST, "the address it serves them at; anybody who reaches it can read them"
+    )
+    check_limits: Mapping[str, float | None] | None = setting(
+        None,
+        CHECK_LIMITS,
+        "what the checks of `trueup status --check` allow, where it is not the default; off: not checked",
     )
     release: str | None = setting(None, RELEASE, "the release of your application, shown to people")
     service: str | None = setting(

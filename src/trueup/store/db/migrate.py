@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -133,21 +133,7 @@ class Migrator:
 
     def refusal(self) -> str | None:
         """Why this release cannot work with the schema as it is, and what to do; None when it can."""
-        applied = self.applied()
-        missing = [step.name for step in self.steps if step.step != "post" and step.key not in applied]
-        if missing:
-            return (
-                f"the database's schema {self._schema!r} lacks {', '.join(missing)}; "
-                "run `trueup migrate` (or `trueup worker --migrate`)"
-            )
-        newest = max((step.number for step in self.steps), default=0)
-        reached = max((number for number, step in applied if step != "pre"), default=0)
-        if reached > newest:
-            return (
-                f"the database's schema {self._schema!r} is at {reached:04}, beyond what this release knows ({newest:04}); "
-                "install the newer trueup here"
-            )
-        return None
+        return refusal(self._schema, self.steps, self.applied())
 
     def sql(self) -> str:
         """The pending steps as a script for people to read or run themselves."""
@@ -225,6 +211,24 @@ class Migrator:
             self._limit(timedelta(seconds=max(until - elapsed(), 0.0)) + LOCK_WAIT)
             self._connection.execute(self._statements["migrations/lock"], {"name": f"trueup migrate {self._schema}"})
             yield
+
+
+def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, str]]) -> str | None:
+    """Why a release with these steps cannot work with a schema that has those applied, and what to do; None when it can."""
+    missing = [step.name for step in steps if step.step != "post" and step.key not in applied]
+    if missing:
+        return (
+            f"the database's schema {schema!r} lacks {', '.join(missing)}; "
+            "run `trueup migrate` (or `trueup worker --migrate`)"
+        )
+    newest = max((step.number for step in steps), default=0)
+    reached = max((number for number, step in applied if step != "pre"), default=0)
+    if reached > newest:
+        return (
+            f"the database's schema {schema!r} is at {reached:04}, beyond what this release knows ({newest:04}); "
+            "install the newer trueup here"
+        )
+    return None
 
 
 def _milliseconds(duration: timedelta) -> int:

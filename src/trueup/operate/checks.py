@@ -1,0 +1,103 @@
+"""Is anything wrong? One list of checks, for the command line, the endpoints of a worker, pings, alerts and pages.
+
+What is measured comes from the database (`store/health.py`, and the view `health` for those who only have SQL); what to make of
+it is decided here, purely. A check is well while it measures no more than is allowed, and what is allowed can be set
+(`check_limits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import psycopg
+
+from trueup.config import CHECKS
+from trueup.errors import DatabaseUnavailable
+from trueup.store.db.connect import is_away
+from trueup.store.health import Health, Measured
+from trueup.store.store import Store, unavailable
+
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "database": "start PostgreSQL, or correct the URL and the network between; workers reconnect by themselves",
+        "migrations": "run: trueup migrate",
+        "workers": "start one: trueup worker --app module:app; if one should run, look at its log",
+        "ticks": "workers are there but do not plan: look for `service failed` and `database lost` in their logs; trueup recovery",
+        "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",
+        "kinds": "deploy a worker whose code declares the kind and serves its queue, or cancel the jobs: trueup jobs cancel",
+        "sweeps": "correct what the error names, then: trueup reconcilers run NAME",
+        "overdue_rows": "start more workers, or raise concurrency= or rate= of the reconciler; trueup reconcilers show NAME",
+        "overdue_jobs": "start more workers, or raise the concurrency, limit= or rate= of the kind; trueup status",
+        "breakers": "repair what the handler calls; it goes on by itself, or at once with: trueup reconcilers resume NAME",
+        "quarantine": "trueup reconcilers quarantine list, then release or discard the rows",
+        "dead_letters": "trueup dead list, then revive or discard the jobs",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something is wrong: what, and what to do about it."""
+
+    check: str
+    severity: str  # "error" or "warning"
+    problem: str
+    advice: str
+    value: float = 1.0
+    allowed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All checks at one moment. `measured` is empty when the database could not be asked."""
+
+    findings: tuple[Finding, ...]
+    measured: tuple[Measured, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> tuple[Finding, ...]:
+    """What exceeds its limit; a limit of None switches the check off."""
+    found = []
+    for each in measured:
+        allowed = limits.get(each.name, each.allowed)
+        if allowed is not None and each.value > allowed:
+            advice = ADVICE.get(
+                each.name, "look at: trueup status"
+            )  # of a newer release's check, nothing more is known
+            found.append(Finding(each.name, each.severity, each.detail, advice, each.value, allowed))
+    return tuple(found)
+
+
+async def check(store: Store, limits: Mapping[str, float | None] | None = None) -> Report:
+    """Every check, now. Nothing is raised for a database that is away or not migrated: that is a finding."""
+    health = Health(store.pool, store.statements, store.clock)
+    try:
+        refusal = await health.refusal()
+        if refusal is not None:
+            return Report((_one("migrations", refusal),))
+        measured = await health.measured()
+    except DatabaseUnavailable as error:
+        return away(error)
+    except psycopg.OperationalError as error:
+        if not is_away(error):
+            raise
+        return away(unavailable(store.url, error))
+    return Report(judge(measured, limits or {}), tuple(measured))
+
+
+def away(error: DatabaseUnavailable) -> Report:
+    """The report on a database that cannot be asked."""
+    return Report((_one("database", str(error)),))
+
+
+def _one(name: str, problem: str) -> Finding:
+    return Finding(name, "error", problem, ADVICE[name])
+
+
+assert set(CHECKS) | {"database", "migrations"} == set(ADVICE)
