@@ -49,12 +49,14 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from trueup.declared import ScheduleOptions
+    from trueup.dsn import Secret
     from trueup.embedded.embedded import EmbeddedPostgres
     from trueup.operate.checks import Report
     from trueup.operate.jobs import Operations
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
     from trueup.operate.schedules import ScheduleOperations
+    from trueup.operate.watch import Post
     from trueup.operate.workers import WorkerOperations
     from trueup.store.schedules import Entry
     from trueup.store.store import Store
@@ -373,6 +375,7 @@ class App:
         self, *, queues: Mapping[str, int | None] | list[str] | None = None, concurrency: int | None = None
     ) -> Worker:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
+        from trueup.operate.watch import watching
         from trueup.work.worker import Worker
 
         if isinstance(queues, list):
@@ -390,7 +393,15 @@ class App:
             schedules=list(self._schedules.values()),
             scans=list(self._scans.values()),
             reconcilers=[each for each in self._reconcilers.all() if not each.on_demand],
+            beside=watching(self.store, self.settings, self.events, self._post_to),
         )
+
+    def _post_to(self, url: Secret) -> Post:
+        """What posts to this URL. Raises ConfigError when it may not be posted to, or a package is missing."""
+        # By name, as with Redis: this needs a package, too.
+        webhooks: Any = import_module("trueup.integrations.webhooks")
+        webhook = webhooks.Webhook(url.reveal(), allow=self.settings.outgoing_allow or ())
+        return lambda document, key: cast(Awaitable[object], webhook.deliver(document, key=key))
 
     def lease(
         self,

@@ -41,6 +41,14 @@ def worker(
         typer.Option("--concurrency", "-c", metavar="N", min=1, max=10_000, help="Maximum number of jobs at a time."),
     ] = None,
     migrate: Annotated[bool, typer.Option("--migrate", help="Apply pending migrations first.")] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option("--health-port", metavar="PORT", min=1, max=65_535, help="Answer /healthz, /readyz and /metrics."),
+    ] = None,
+    health_host: Annotated[
+        str | None,
+        typer.Option("--health-host", metavar="ADDRESS", help="Answer them at this address instead of 127.0.0.1."),
+    ] = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C.
 
@@ -50,6 +58,10 @@ def worker(
 
     app = session.app_with_jobs()
     queues = _queues(queue)
+    if health_port is not None:
+        app.settings = dataclasses.replace(app.settings, health_port=health_port)
+    if health_host is not None:
+        app.settings = dataclasses.replace(app.settings, health_host=health_host)
     configure_logging(dataclasses.replace(app.settings, log_format="json") if session.json else app.settings)
     app.logs.refresh()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -133,6 +133,32 @@ def redis_urls(secret: Secret) -> list[str]:
     return _NEXT_REDIS_URL.split(secret.reveal())
 
 
+_HTTP_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
+
+
+def _read_http_url(value: object) -> Secret:
+    """A secret: who knows the URL of such a hook can post to it."""
+    secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
+    if not _HTTP_URL.fullmatch(secret.reveal()):
+        raise ConfigError("this is not a URL to post to; write it like https://host/path")
+    return secret
+
+
+def _show_http_url(secret: Secret) -> str:
+    """The host alone: the path is what has to be kept."""
+    return re.sub(r"^(https?://)(?:[^/@]*@)?([^/?#]*).*$", r"\1\2/…", secret.reveal(), flags=re.DOTALL)
+
+
+def _read_names(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Iterable) else []
+    names = tuple(str(item).strip() for item in items)
+    if not names or not all(re.fullmatch(r"[A-Za-z0-9._:/*-]{1,253}", name) for name in names):
+        raise _wrong(
+            value, 'networks, addresses or hosts with commas between; write it like "10.0.0.0/8,hooks.internal"'
+        )
+    return names
+
+
 def _read_path(value: object) -> Path:
     if not isinstance(value, str | Path) or "\0" in str(value):
         raise _wrong(value, "a directory")
@@ -243,6 +269,8 @@ REDIS_URLS = Kind(_read_redis_url, lambda secret: ",".join(str(Secret(url)) for 
 PATH = Kind(_read_path)
 MODULES = Kind(_read_modules, ",".join)
 QUEUE_LIST = Kind(_read_queues, _show_queues)
+HTTP_URL = Kind(_read_http_url, _show_http_url)
+NAMES = Kind(_read_names, ",".join)
 CHECK_LIMITS = Kind(_read_limits, _show_limits)
 APP = text(
     'the place of an App; write it like "package.module:app"',

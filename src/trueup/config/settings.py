@@ -17,7 +17,9 @@ from trueup.config.kinds import (
     CHECK_LIMITS,
     DATABASE_URL,
     HOST,
+    HTTP_URL,
     MODULES,
+    NAMES,
     PATH,
     QUEUE_LIST,
     REDIS_URLS,
@@ -119,6 +121,21 @@ class Settings:
     )
     metrics_host: str = setting(
         "127.0.0.1", HOST, "the address it serves them at; anybody who reaches it can read them"
+    )
+    health_port: int | None = setting(
+        None, whole(1, 65_535), "the port where a worker answers /healthz, /readyz and /metrics; none: it does not"
+    )
+    health_host: str = setting(
+        "127.0.0.1", HOST, "the address it answers them at; 0.0.0.0 where another machine asks, as Kubernetes does"
+    )
+    ping_url: Secret | None = setting(
+        None,
+        HTTP_URL,
+        "a URL that is sent a POST while all checks pass, by one worker of the fleet: a dead man's switch",
+    )
+    ping_every: timedelta = setting("1m", duration("1s", "1d"), "how often it is sent one")
+    outgoing_allow: tuple[str, ...] | None = setting(
+        None, NAMES, "networks, addresses and hosts that pings and alerts may go to although they are not public"
     )
     check_limits: Mapping[str, float | None] | None = setting(
         None,

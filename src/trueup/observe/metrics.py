@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 from trueup import events
 from trueup.errors import ConfigError
 from trueup.events import Event, Events
+from trueup.observe.endpoints import Endpoints, Served
 from trueup.reconcile.lateness import BOUNDS_S
 
 try:
@@ -201,6 +202,10 @@ class Metrics:
         self._events = events
         found.attach(events)
 
+    def scrape(self) -> tuple[str, bytes]:
+        """What Prometheus reads, and its content type."""
+        return prometheus_client.CONTENT_TYPE_LATEST, prometheus_client.generate_latest(self.registry)
+
     def detach(self) -> None:
         """May be called twice."""
         attached, self._attached = self._attached, None
@@ -214,60 +219,34 @@ def attach_metrics(events: Events, registry: CollectorRegistry | None = None) ->
 
 
 class MetricsServer:
-    """Serves a registry over HTTP, from threads of its own, until `close`.
+    """Counts events and serves what was counted at `/metrics`, from threads of its own, until `close`.
 
     Workers of one process that are told the same address share what listens there: they count into one registry.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        self._address = (host, port)
-        self._metrics: Metrics | None = metrics
+        self._metrics = metrics
         try:
-            with _listening_lock:
-                listening = _listening.get(self._address)
-                if listening is None:
-                    listening = _listening[self._address] = _Listening(
-                        *prometheus_client.start_http_server(port, host, metrics.registry)
-                    )
-                listening.holders += 1
-        except OSError as error:
+            self._endpoints = Endpoints(host, port, Served(scrape=metrics.scrape), "metrics")
+        except ConfigError:
             metrics.detach()
-            raise ConfigError(
-                f"metrics cannot be served at {host}:{port}: {error.strerror or error}; change metrics_port or "
-                "metrics_host, and give each process a port of its own"
-            ) from None
+            raise
 
     def close(self) -> None:
         """Returns when nothing is served any more, unless for others; takes up to half a second. May be called twice."""
-        metrics, self._metrics = self._metrics, None
-        if metrics is None:
-            return
-        with _listening_lock:
-            listening = _listening[self._address]
-            listening.holders -= 1
-            if not listening.holders:
-                del _listening[self._address]
-                listening.server.shutdown()
-                listening.server.server_close()
-                listening.thread.join()
-        metrics.detach()
-
-
-@dataclass(slots=True)
-class _Listening:
-    server: Any
-    thread: threading.Thread
-    holders: int = 0
-
-
-_listening_lock = threading.Lock()
-_listening: dict[tuple[str, int], _Listening] = {}
+        self._endpoints.close()
+        self._metrics.detach()
 
 
 def serve_metrics(events: Events, host: str, port: int) -> MetricsServer:
     """Count the events and serve them. Raises ConfigError when the extra is missing, or the address cannot be had."""
     _need_prometheus_client(f"metrics_port={port}")
     return MetricsServer(Metrics(events), host, port)
+
+
+def counted(events: Events) -> Metrics | None:
+    """Metrics of the events, or None where the extra is not installed."""
+    return None if prometheus_client is None else Metrics(events)
 
 
 def _need_prometheus_client(wanted: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from uuid import UUID
 
+import psycopg
 from psycopg import errors
 
 from trueup.clock import Clock
+from trueup.errors import DatabaseUnavailable
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import all_steps, refusal
 from trueup.store.jobs import Database
+from trueup.store.leases import label
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +45,31 @@ class Health:
     async def measured(self) -> list[Measured]:
         rows = await self._database.fetch(self._statements["health/checks"], {"now": self._clock.now()})
         return [Measured(*row) for row in rows]
+
+
+class Lead:
+    """A lease that one process of the fleet has: taken and renewed by the same statement, given up by another."""
+
+    def __init__(
+        self, database: Database, statements: Statements, clock: Clock, name: str, holder: UUID, seconds: float
+    ) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+        self._of = {"name": name, "holder": holder}
+        self._seconds = seconds
+        self._term: int | None = None
+
+    async def take(self) -> bool:
+        """Whether it is ours for the time to come."""
+        params = {"now": self._clock.now(), "label": label(), "ttl": self._seconds, **self._of}
+        rows = await self._database.fetch(self._statements["leases/acquire"], params)
+        self._term = int(rows[0][0]) if rows else None
+        return self._term is not None
+
+    async def leave(self) -> None:
+        """Give it back if it is ours. A database that is away lets it pass by itself."""
+        term, self._term = self._term, None
+        if term is not None:
+            with suppress(psycopg.Error, OSError, DatabaseUnavailable):
+                await self._database.fetch(self._statements["leases/release"], {**self._of, "term": term})

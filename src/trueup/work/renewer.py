@@ -67,6 +67,8 @@ class Renewer:
         self._pulse: float | None = None
         self._watched = False
         self._blocked = False
+        self._tried_at = elapsed()
+        self.reached = True  # whether the last renewal got an answer
         self.stopping = False
 
     def start(self) -> None:
@@ -85,6 +87,10 @@ class Renewer:
         self._pulse = at
         self._watched = watched
         self._blocked = False
+
+    def silent_for(self) -> float:
+        """Seconds since it last tried to renew: many when it hangs or its thread has died."""
+        return elapsed() - self._tried_at
 
     def stop(self) -> None:
         """End the thread; waits a little, and then cuts its connection."""
@@ -123,6 +129,7 @@ class Renewer:
     def renew_once(self) -> bool:
         """One renewal. True when there is nothing to repeat: it worked, or there is nothing left to renew."""
         registration = self._registration
+        self._tried_at = elapsed()
         if registration is None or registration.over:
             return True
         if faults.ARMED:
@@ -136,6 +143,7 @@ class Renewer:
             rows = fetch_limited_sync(self._connection, self._timeout, query, params)
         except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
             self._drop()
+            self.reached = False
             self._events.emit(
                 RenewalFailed(
                     str(registration.holder),
@@ -144,6 +152,7 @@ class Renewer:
                 )
             )
             return False
+        self.reached = True
         if rows:
             registration.trust.renewed(sent)
             return True

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import psycopg
 
@@ -33,6 +33,7 @@ from trueup.events import (
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
+from trueup.observe.endpoints import Endpoints, Served
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
@@ -65,13 +66,11 @@ from trueup.work.starting import patiently
 from trueup.work.stopper import Stopper
 from trueup.work.ticker import Ticker
 
-if TYPE_CHECKING:
-    from trueup.observe.metrics import MetricsServer
-
 # A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
 FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
 # All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
 PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
+BEATS_WITHIN = 10.0  # seconds: an event loop that has not turned for so long is not alive
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
 
@@ -100,9 +99,11 @@ class Worker:
         schedules: Sequence[Entry] = (),
         scans: Sequence[Scan[Any]] = (),
         reconcilers: Sequence[Reconciler | Purge] = (),
+        beside: Sequence[Service] = (),
     ) -> None:
         self.store = store
         self._declared = schedules
+        self._beside = beside  # services that others have made, such as the one that watches over the fleet
         self._reconciled = [each.name for each in (*reconcilers, *scans)]
         wanted = reconcilers if settings.reconcile else ()
         self._lanes_of_rows = [each.lane for each in wanted if each.lane is not None]
@@ -119,7 +120,8 @@ class Worker:
         self._pulse: asyncio.TimerHandle | None = None
         self._registering: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._metrics: MetricsServer | None = None
+        self._closed_last: list[Callable[[], None]] = []
+        self._beat_at: float | None = None
         self.process_ends = False  # with this worker: what still runs then need not be waited for
         self._build()
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
@@ -248,7 +250,7 @@ class Worker:
     @property
     def _services(self) -> list[Service]:
         services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
-        services.append(self.declarer)
+        services += [self.declarer, *self._beside]
         services += self.scanners.values()
         return [*services, self.listener] if self._listens else services
 
@@ -277,7 +279,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         await self._patiently(self.store.open)
         try:
-            await self._serve_metrics()  # first: a port that is taken must not leave a worker behind that has begun
+            await self._serve()  # first: a port that is taken must not leave a worker behind that has begun
             await self._patiently(self._prepare)
         except BaseException:
             await self.abandon()
@@ -332,19 +334,52 @@ class Worker:
                 f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
             ) from None
 
-    async def _serve_metrics(self) -> None:
-        if self.settings.metrics_port is None:
-            return
-        from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
+    async def _serve(self) -> None:
+        """Metrics and probes. In a thread: binding may ask a name server who this host is."""
+        settings = self.settings
+        if settings.metrics_port is not None:
+            from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
 
-        # In a thread: binding may ask a name server who this host is.
-        host, port = self.settings.metrics_host, self.settings.metrics_port
-        self._metrics = await asyncio.to_thread(serve_metrics, self.events, host, port)
+            metrics = await asyncio.to_thread(serve_metrics, self.events, settings.metrics_host, settings.metrics_port)
+            self._closed_last.append(metrics.close)
+        if settings.health_port is not None:
+            await asyncio.to_thread(self._serve_health, settings.health_host, settings.health_port)
 
-    async def _stop_metrics(self) -> None:
-        metrics, self._metrics = self._metrics, None
+    def _serve_health(self, host: str, port: int) -> None:
+        from trueup.observe.metrics import counted
+
+        metrics = counted(self.events)
+        served = Served(self._why_not_alive, self._why_not_ready, metrics.scrape if metrics is not None else None)
         if metrics is not None:
-            await asyncio.to_thread(metrics.close)
+            self._closed_last.append(metrics.detach)
+        self._closed_last.append(Endpoints(host, port, served, "health").close)
+
+    async def _stop_serving(self) -> None:
+        ends, self._closed_last = self._closed_last, []
+        for end in reversed(ends):
+            await asyncio.to_thread(end)
+
+    def _why_not_alive(self) -> str | None:
+        """What a restart of this process would repair; a database that is away is not. Called on another thread."""
+        if self._beat_at is None:
+            return None  # it starts, and waits for the database perhaps
+        silent = elapsed() - self._beat_at
+        if silent > BEATS_WITHIN:
+            return f"the event loop has not turned for {silent:.0f} s"
+        silent = self.renewer.silent_for() - self.settings.renew_every.total_seconds()
+        if silent > max(BEATS_WITHIN, self.settings.lease_for.total_seconds()):
+            return f"the lease has not been renewed or tried to be for {silent:.0f} s"
+        return None
+
+    def _why_not_ready(self) -> str | None:
+        """Called on another thread."""
+        if self._stop_requested.is_set():
+            return "it stops"
+        if self._beat_at is None:
+            return "it starts"
+        if not self.renewer.reached:
+            return "the database cannot be reached"
+        return None if self.trusted else "it has lost its lease, and registers again"
 
     def _declaration(self) -> Declaration:
         """What this worker's code declares by now: jobs may have been added since it was made."""
@@ -421,7 +456,7 @@ class Worker:
     def _beat(self) -> None:
         """Twice a second: show the renewer that the loop runs, and see whether the lease is still to be trusted."""
         assert self._loop is not None
-        now = elapsed()
+        now = self._beat_at = elapsed()
         self.renewer.pulse(now, watched=bool(self.hand.running))
         registration = self._registration
         if registration is not None and not registration.over and not registration.trusted:
@@ -596,4 +631,4 @@ class Worker:
         await self.executor.close()
         for line in self._lines:
             await line.close()
-        await self._stop_metrics()
+        await self._stop_serving()

@@ -1,0 +1,123 @@
+"""One worker of the fleet watches: it makes the checks every few seconds, and passes the report on to those who act on it.
+
+Who watches is decided by a lease, which is renewed with each look. The others only try to take it: a fleet of five hundred makes
+the checks as often as one worker does. When the one who watches dies, another takes over as soon as the lease has passed.
+While the database is away there is nothing to look at, and nothing is sent: the dead man's switch at the other end notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import uuid4
+
+from trueup.clock import elapsed
+from trueup.config import Settings
+from trueup.dsn import Secret
+from trueup.events import Events, ServiceFailed
+from trueup.operate.checks import Report, check
+from trueup.store.health import Lead
+from trueup.store.store import Store
+from trueup.texts import describe, type_name
+from trueup.work.service import Service, jittered
+
+LOOK_EVERY = 15.0  # seconds
+LEASE_LOOKS = 3  # the lease lasts for so many looks: one may be late without another worker taking over
+
+Post = Callable[[Mapping[str, Any], str], Awaitable[object]]
+"""Posts a document with an idempotency key; raises when it was not taken."""
+
+
+class Part(Protocol):
+    """Acts on reports. `purpose` is part of the lease's name: workers with other purposes watch beside this one."""
+
+    purpose: str
+
+    async def saw(self, report: Report) -> None: ...
+    def followed(self) -> None: ...
+
+
+class Watch(Service):
+    name = "watch"
+
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        parts: Sequence[Part],
+        limits: Mapping[str, float | None] | None,
+        every: timedelta = timedelta(seconds=LOOK_EVERY),
+    ) -> None:
+        super().__init__(events)
+        self._store = store
+        self._parts = parts
+        self._limits = limits
+        self._every = every.total_seconds()
+        name = "watch:" + "+".join(sorted(part.purpose for part in parts))
+        self._lead = Lead(store.pool, store.statements, store.clock, name, uuid4(), LEASE_LOOKS * self._every)
+
+    async def run_once(self) -> float:
+        if not await self._lead.take():
+            for part in self._parts:
+                part.followed()
+            return jittered(self._every)
+        report = await check(self._store, self._limits)
+        for part in self._parts:
+            await part.saw(report)
+        return self._every
+
+    async def stop(self) -> None:
+        """Another worker may watch at once."""
+        await super().stop()
+        await self._lead.leave()
+
+
+class Ping:
+    """A dead man's switch: a POST every so often while all checks pass. Silence is the alarm."""
+
+    def __init__(self, post: Post, every: timedelta, events: Events) -> None:
+        self.purpose = "ping"
+        self._post = Reported(post, events, "ping")
+        self._every = every.total_seconds()
+        self._due = 0.0
+
+    async def saw(self, report: Report) -> None:
+        if report.ok and elapsed() >= self._due:
+            self._due = elapsed() + self._every
+            await self._post({"ok": True, "checks": len(report.measured)}, f"ping {uuid4()}")
+
+    def followed(self) -> None:
+        self._due = 0.0
+
+
+class Reported:
+    """Posts, and says once when that begins to fail. True when it was taken."""
+
+    def __init__(self, post: Post, events: Events, name: str) -> None:
+        self._post = post
+        self._events = events
+        self._name = name
+        self._failures = 0
+
+    async def __call__(self, document: Mapping[str, Any], key: str) -> bool:
+        try:
+            await self._post(document, key)
+        except Exception as error:  # whatever is wrong over there: the worker works on
+            self._failures += 1
+            if self._failures & (self._failures - 1) == 0:  # the first, the second, the fourth …
+                self._events.emit(ServiceFailed(self._name, type_name(error), describe(error), self._failures))
+            return False
+        self._failures = 0
+        return True
+
+
+def watching(store: Store, settings: Settings, events: Events, post_to: Callable[[Secret], Post]) -> list[Watch]:
+    """What watches over the fleet by these settings; nothing when there is nothing to watch for."""
+    parts: list[Part] = []
+    if settings.ping_url is not None:
+        parts.append(Ping(post_to(settings.ping_url), settings.ping_every, events))
+    if not parts:
+        return []
+    every = min(settings.ping_every, timedelta(seconds=LOOK_EVERY))
+    return [Watch(store, events, parts, settings.check_limits, every)]
