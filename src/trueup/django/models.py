@@ -32,6 +32,7 @@ class JobRow(models.Model):
     id = models.BigIntegerField(primary_key=True)
     kind = models.TextField()
     queue = models.TextField()
+    lane = models.TextField()
     state = models.TextField()
     priority = models.IntegerField()
     run_at = models.DateTimeField()

@@ -4,7 +4,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from tests.django.shop.models import Order
-from trueup import Context, Retry
+from trueup import Context, Discard, Retry, Snooze
 from trueup.django import app
 
 
@@ -56,3 +56,43 @@ async def lose_connection_async() -> None:
 @app.job
 async def enqueues(text: str) -> None:
     await note.enqueue(text)
+
+
+@app.job
+def chain(left: int) -> None:
+    if left:
+        chain.enqueue_sync(left - 1)
+
+
+@app.job(retry=Retry(max_attempts=2))
+def fail_after_writing(number: int) -> None:
+    Order.objects.create(number=number)
+    raise RuntimeError("after writing")
+
+
+@app.job
+def spoil(number: int) -> None:
+    Order.objects.create(id=number, number=number)
+    Order.objects.create(id=number, number=number)
+
+
+@app.job
+def snoozes() -> None:
+    raise Snooze("1h")
+
+
+@app.job
+def declines() -> None:
+    raise Discard("not needed")
+
+
+@app.job
+def progresses(ctx: Context, transacts: bool) -> None:
+    ctx.progress_sync(50)
+    if transacts:
+        ctx.transaction()
+
+
+@app.job(retry=Retry(max_attempts=1))
+def doomed() -> None:
+    raise LookupError("not there")

@@ -7,6 +7,7 @@ SHARED = [
     ("id", models.BigIntegerField(primary_key=True, serialize=False)),
     ("kind", models.TextField()),
     ("queue", models.TextField()),
+    ("lane", models.TextField()),
     ("state", models.TextField()),
     ("priority", models.IntegerField()),
     ("run_at", models.DateTimeField()),

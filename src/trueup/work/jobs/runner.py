@@ -215,7 +215,7 @@ class Runner:
                 context = Context(job, run.lost, self._port)
                 kwargs[definition.arguments.context] = context
             if definition.arguments.tick is not None:
-                kwargs[definition.arguments.tick] = _tick(job)
+                kwargs[definition.arguments.tick] = tick_of(job)
             result = await self._call(run, definition, args, kwargs)
         except BaseException as error:
             if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
@@ -257,7 +257,7 @@ class Runner:
             self._events.emit(JobFailedAfterDone(job.id, job.kind, type_name(outcome.error), describe(outcome.error)))
 
 
-def _tick(job: ClaimedJob) -> Tick:
+def tick_of(job: ClaimedJob) -> Tick:
     """The tick this job runs for; for one that was enqueued by hand, the moment it was due."""
     due_at = job.due_at or job.run_at
     return Tick(job.schedule or job.kind, due_at, job.claimed_at - due_at, job.attempt)

@@ -1,0 +1,237 @@
+"""Jobs in Django's tests: what was enqueued, and running it, on the connection of the test and inside its transaction.
+
+A TestCase holds a transaction open that nobody else can see into, a worker included. So `run_jobs` claims, calls and finishes
+with the statements of a worker, but on Django's connection and in the test's own thread. It is not a worker in full: timeouts,
+limits, rates and `exhausted=` do not take part. A TransactionTestCase commits, and may run a real worker or ManualWorker instead.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import transaction
+from psycopg.pq import TransactionStatus
+from pydantic_core import to_jsonable_python
+
+from trueup.django import get_app
+from trueup.django.application import DjangoApp
+from trueup.django.database import wrapper
+from trueup.django.models import LiveJob
+from trueup.errors import ConfigError
+from trueup.jobs.context import Context
+from trueup.jobs.decide import Bury, Complete, Drop, Move, RetryAfter, SnoozeFor, decide
+from trueup.jobs.definition import Job
+from trueup.jobs.job import ClaimedJob
+from trueup.jobs.outcome import Discard, Outcome, Raised, Returned, Snooze
+from trueup.jobs.payload import encode_result
+from trueup.leases.lost import Lost
+from trueup.store.db.blocking import BlockingDatabase, finish
+from trueup.store.db.message import Rows
+from trueup.store.db.steps import fetch_sync
+from trueup.store.jobs import Jobs
+from trueup.store.workers import Identity, Workers
+from trueup.work.jobs.runner import tick_of
+
+LEASE = timedelta(hours=1)
+NO_TRANSACTION = (
+    "run_jobs has no ctx.transaction(); use a TransactionTestCase and ManualWorker for a handler that needs it"
+)
+
+
+def enqueued(job: Job[..., Any] | None = None, /, **arguments: Any) -> list[LiveJob]:
+    """Jobs that are queued or running, oldest first: of a kind, and with these among their arguments."""
+    found = LiveJob.objects.using(get_app().alias).order_by("id")
+    if job is not None:
+        found = found.filter(kind=job.kind)
+    wanted = to_jsonable_python(arguments)
+    return [each for each in found if {name: each.args[name] for name in wanted if name in each.args} == wanted]
+
+
+def assert_enqueued(job: Job[..., Any], /, *, times: int | None = None, **arguments: Any) -> list[LiveJob]:
+    """Raise AssertionError unless a job of this kind, with these among its arguments, is there; exactly `times` if given."""
+    found = enqueued(job, **arguments)
+    if len(found) == times if times is not None else found:
+        return found
+    what = f"{job.kind} with {arguments}" if arguments else job.kind
+    expected = "at least one" if times is None else times
+    there = "\n".join(f"  {each.kind} {each.args}" for each in enqueued()) or "  none"
+    raise AssertionError(f"{what}: {expected} expected, {len(found)} enqueued. All live jobs:\n{there}")
+
+
+def assert_not_enqueued(job: Job[..., Any], /, **arguments: Any) -> None:
+    assert_enqueued(job, times=0, **arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of a job."""
+
+    job_id: int
+    kind: str
+    attempt: int
+    result: Any
+    error: BaseException | None
+
+
+def run_jobs(*, now: datetime | None = None, reraise: bool = True) -> list[Ran]:
+    """Run jobs until none is due, also those that they enqueue. A job that fails is retried only when its time has come.
+
+    What a handler raises is written to the job, as a worker would, and raised here unless `reraise` is False. `now` is the time
+    to go by: later than it is, delayed jobs are due.
+    """
+    runner = Runner(get_app(), now)
+    ran: list[Ran] = []
+    with runner.registered():
+        while claimed := runner.claim():
+            for job in claimed:
+                done = runner.run(job)
+                ran.append(done)
+                if reraise and done.error is not None and not isinstance(done.error, Snooze | Discard):
+                    raise done.error
+    return ran
+
+
+def clear_jobs() -> None:
+    """Forget every job, tick and row of reconcilers: for the setUp of a TransactionTestCase, whose flush leaves trueup's tables."""
+    app = get_app()
+    finish(OnDjangosConnection(app.alias).fetch(app.store.statements["testing/clear"]))
+
+
+class OnDjangosConnection(BlockingDatabase):
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        connection = wrapper(self._alias)
+        connection.ensure_connection()
+        return fetch_sync(connection.connection, query, params or {})
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        # What steers would hold until the test's transaction ends.
+        return await self.fetch(query, params)
+
+
+class Fixed:
+    """A clock that stands still; without a moment, PostgreSQL's."""
+
+    def __init__(self, now: datetime | None) -> None:
+        self._now = now
+
+    def now(self) -> datetime | None:
+        return self._now
+
+    def elapsed(self) -> float:
+        return 0.0
+
+
+class Runner:
+    """Also what a handler's Context works with (`jobs.context.RunPort`)."""
+
+    def __init__(self, app: DjangoApp, now: datetime | None) -> None:
+        self._app = app
+        self._holder = uuid4()
+        self._statements = app.store.statements
+        self._database = OnDjangosConnection(app.alias)
+        clock: Any = Fixed(now) if now is not None else app.clock
+        self._jobs = Jobs(self._database, self._statements, clock, app.settings.aging)
+        self._workers = Workers(self._database, self._statements, clock)
+        self._clock = clock
+        self._random = random.Random(0)  # noqa: S311 - jitter of retries
+
+    @contextmanager
+    def registered(self) -> Iterator[None]:
+        identity = Identity(self._holder, "test", os.getpid(), None, ("default",), 1)
+        finish(self._workers.register(identity, LEASE))
+        try:
+            yield
+        finally:
+            if wrapper(self._app.alias).connection.info.transaction_status != TransactionStatus.INERROR:
+                params = {"now": self._clock.now(), "holder": self._holder}
+                finish(self._database.fetch(self._statements["workers/leave"], params))
+
+    def claim(self) -> list[ClaimedJob]:
+        kinds = [job.kind for job in self._app.registry]
+        lanes = LiveJob.objects.using(self._app.alias).filter(state="queued", kind__in=kinds)
+        found: list[ClaimedJob] = []
+        for lane in lanes.order_by("lane").values_list("lane", flat=True).distinct():
+            found += finish(self._jobs.claim(self._holder, lane, 1, kinds))
+        return found
+
+    def run(self, job: ClaimedJob) -> Ran:
+        definition = self._app.registry[job.kind]
+        outcome: Outcome
+        result, error, trace = None, None, None
+        try:
+            with self._guarded():
+                result = self._call(definition, job)
+            outcome = Returned(None if result is None else encode_result(result, self._app.settings.result_limit))
+        except Exception as raised:
+            error, trace = raised, raised.__traceback__
+            outcome = Raised(raised)
+        self._write(job, decide(outcome, job, definition.retry, self._random))
+        if error is not None:
+            error.__traceback__ = trace  # for the report of the test
+        return Ran(job.id, job.kind, job.attempt, result, error)
+
+    def _call(self, definition: Job[..., Any], job: ClaimedJob) -> Any:
+        args, kwargs = definition.arguments.load(job.args)
+        if definition.arguments.context is not None:
+            kwargs[definition.arguments.context] = Context(job, Lost(), self)
+        if definition.arguments.tick is not None:
+            kwargs[definition.arguments.tick] = tick_of(job)
+        call = async_to_sync(definition.function) if definition.is_async else definition.function
+        return call(*args, **kwargs)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A handler whose statement fails must not spoil the transaction of the test. All else that it wrote stays."""
+        connection = wrapper(self._app.alias)
+        if not connection.in_atomic_block:
+            yield
+            return
+        savepoint = transaction.savepoint(using=self._app.alias)
+        try:
+            yield
+        finally:
+            if connection.needs_rollback or connection.connection.info.transaction_status == TransactionStatus.INERROR:
+                connection.needs_rollback = False
+                transaction.savepoint_rollback(savepoint, using=self._app.alias)
+            else:
+                transaction.savepoint_commit(savepoint, using=self._app.alias)
+
+    def _write(self, job: ClaimedJob, move: Move) -> None:
+        match move:
+            case Complete(result):
+                finish(self._jobs.complete(self._holder, [job], [result]))
+            case RetryAfter(delay, failure):
+                finish(self._jobs.retry(self._holder, [job], [delay], [failure]))
+            case SnoozeFor(delay):
+                finish(self._jobs.snooze(self._holder, [job], [delay]))
+            case Bury():
+                finish(self._jobs.bury(self._holder, [job], [move.reason], [move.failures]))
+            case Drop(reason, tick_skipped):
+                finish(self._jobs.drop(self._holder, [job], [reason], [tick_skipped]))
+            case _:
+                raise ConfigError(f"job {job.id} ({job.kind}) needs a worker: {type(move).__name__}")
+
+    # -- RunPort ----------------------------------------------------------------------------------------------------------
+
+    def check(self, job: ClaimedJob) -> None:
+        """Nobody else can claim it."""
+
+    async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None:
+        await sync_to_async(self.progress_sync)(job, percent, note)
+
+    def progress_sync(self, job: ClaimedJob, percent: float, note: str | None) -> None:
+        finish(self._jobs.progress(job, percent, note))
+
+    def transaction(self, context: Context, result: Any) -> NoReturn:
+        raise ConfigError(NO_TRANSACTION)

@@ -1,0 +1,2 @@
+-- Forget every job, tick, sweep and row: between tests that commit. No worker sends it.
+truncate {schema}.jobs, {schema}.history, {schema}.unique_windows, {schema}.ticks, {schema}.sweeps, {schema}.rows;
