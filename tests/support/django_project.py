@@ -22,6 +22,7 @@ if not settings.configured:
             "other": dict(POSTGRES),
             "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
         },
+        STATIC_URL="static/",
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         INSTALLED_APPS=[
             "django.contrib.admin",
@@ -34,13 +35,33 @@ if not settings.configured:
             "tests.django.shop",
         ],
         LOGGING_CONFIG=None,
+        ALLOWED_HOSTS=["testserver"],
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+        ],
         PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+        ROOT_URLCONF="tests.django.shop.urls",
         SECRET_KEY="for tests",
         TASKS={
             "default": {"BACKEND": "trueup.django.tasks.TrueupBackend", "QUEUES": ["default", "special"]},
             "patient": {"BACKEND": "trueup.django.tasks.TrueupBackend", "OPTIONS": {"MAX_ATTEMPTS": 2}},
             "any queue": {"BACKEND": "trueup.django.tasks.TrueupBackend", "QUEUES": []},
         },
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
         USE_TZ=True,
     )
     django.setup()

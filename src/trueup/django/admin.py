@@ -1,0 +1,165 @@
+"""Jobs in Django's admin, to look at, with actions for what people do to them. The actions are those of `app.jobs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+
+from trueup.django import get_app
+from trueup.django.models import EndedJob, LiveJob
+from trueup.errors import NotFound
+from trueup.masking import mask_value
+
+MAX_COUNT = 10_000  # jobs that are counted for the number of pages
+PERMISSION = "trueup.change_livejob"
+
+
+class BoundedPaginator(Paginator):
+    """A history of millions is not counted for every page."""
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.object_list[: MAX_COUNT + 1].count())
+
+
+class KindFilter(admin.SimpleListFilter):
+    """The kinds that the project declares; asking the table for its own would read all of it."""
+
+    title = parameter_name = "kind"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        return [(kind, kind) for kind in sorted(job.kind for job in get_app().registry)]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(kind=self.value())
+
+
+class StateFilter(admin.SimpleListFilter):
+    title = parameter_name = "state"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state, state) for state in model_admin.states]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(state=self.value())
+
+
+class JobAdmin(admin.ModelAdmin):
+    states: tuple[str, ...] = ()
+    list_filter = (StateFilter, KindFilter)
+    search_fields = ("=id", "=unique_key")
+    search_help_text = "the id of a job or its unique key"
+    ordering = ("-id",)
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    hidden = ("args", "errors", "progress", "result")  # shown as text
+
+    def get_queryset(self, request: Any) -> Any:
+        return self.model.objects.using(get_app().alias).order_by(*self.ordering)
+
+    def get_fields(self, request: Any, obj: Any = None) -> list[str]:
+        names = [field.name for field in self.model._meta.fields if field.name not in self.hidden]
+        return [*names, *(f"{name}_shown" for name in self.hidden if hasattr(self.model, name))]
+
+    def get_readonly_fields(self, request: Any, obj: Any = None) -> list[str]:
+        return self.get_fields(request, obj)
+
+    def has_add_permission(self, request: Any) -> bool:
+        return False
+
+    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
+        return False
+
+    def has_operate_permission(self, request: Any) -> bool:
+        """For the actions."""
+        return bool(request.user.has_perm(PERMISSION))
+
+    @admin.display(description="args")
+    def args_shown(self, job: Any) -> Any:
+        return as_text(job.args)
+
+    @admin.display(description="errors")
+    def errors_shown(self, job: Any) -> Any:
+        traces = [each.get("traceback") or f"{each['type']}: {each['message']}" for each in job.errors]
+        return format_html("<pre>{}</pre>", "\n\n".join(traces)) if traces else "-"
+
+    @admin.display(description="progress")
+    def progress_shown(self, job: Any) -> Any:
+        return as_text(job.progress)
+
+    @admin.display(description="result")
+    def result_shown(self, job: Any) -> Any:
+        return as_text(job.result)
+
+    @admin.display(description="last error")
+    def last_error(self, job: Any) -> str:
+        last = job.errors[-1] if job.errors else None
+        return f"{last['type']}: {last['message']}"[:100] if last else ""
+
+    def operate(self, request: Any, queryset: Any, done: str, move: Callable[[list[int]], Iterable[int]]) -> None:
+        """Do it, say so, and keep who did it in the admin's log."""
+        jobs = {job.pk: job for job in queryset}
+        try:
+            moved = [jobs[job_id] for job_id in move(list(jobs))]
+        except NotFound as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return
+        for job in moved:
+            self.log_change(request, job, done)
+        rest = len(jobs) - len(moved)
+        left = f"; {rest} could not be" if rest else ""
+        self.message_user(request, f"{len(moved)} {done}{left}", messages.WARNING if rest else messages.SUCCESS)
+
+
+@admin.register(LiveJob)
+class LiveJobAdmin(JobAdmin):
+    states = ("queued", "running")
+    list_display = ("id", "kind", "state", "queue", "attempt", "max_attempts", "run_at", "last_error")
+    actions = ("run_now", "cancel")
+
+    @admin.action(description="Run selected jobs now", permissions=["operate"])
+    def run_now(self, request: Any, queryset: Any) -> None:
+        self.operate(request, queryset, "made due", get_app().jobs.hurry_sync)
+
+    @admin.action(description="Cancel selected jobs", permissions=["operate"])
+    def cancel(self, request: Any, queryset: Any) -> None:
+        def move(ids: list[int]) -> set[int]:
+            moved = get_app().jobs.cancel_sync(ids, reason=f"cancelled in the admin by {request.user}")
+            return moved.cancelled | moved.asked
+
+        self.operate(request, queryset, "cancelled or asked to stop", move)
+
+
+@admin.register(EndedJob)
+class EndedJobAdmin(JobAdmin):
+    states = ("dead", "done", "cancelled")
+    list_display = ("id", "kind", "state", "queue", "attempt", "finished_at", "reason", "last_error")
+    actions = ("revive", "discard")
+
+    @admin.action(description="Revive selected dead jobs", permissions=["operate"])
+    def revive(self, request: Any, queryset: Any) -> None:
+        self.operate(request, queryset, "revived", get_app().jobs.revive_sync)
+
+    @admin.action(description="Discard selected dead jobs", permissions=["operate"])
+    def discard(self, request: Any, queryset: Any) -> None:
+        def move(ids: list[int]) -> Iterable[int]:
+            return get_app().jobs.discard_sync(ids, reason=f"discarded in the admin by {request.user}")
+
+        self.operate(request, queryset, "discarded", move)
+
+
+def as_text(value: Any) -> Any:
+    """JSON for people, with what looks like a secret hidden."""
+    if value is None:
+        return "-"
+    return format_html("<pre>{}</pre>", json.dumps(mask_value(value), indent=2, ensure_ascii=False))
