@@ -61,5 +61,8 @@ def test_every_kind_of_guide_has_examples_that_run() -> None:
         "docs/howto/deploying.md",
         "docs/howto/moving.md",
         "docs/howto/restoring.md",
+        "docs/howto/security.md",
+        "docs/howto/sizing.md",
+        "docs/howto/troubleshooting.md",
         "docs/howto/upgrading.md",
     ]

@@ -34,6 +34,15 @@ def slug(heading: str) -> str:
     return re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
 
 
+GUIDES = [page for page in PAGES if page.is_relative_to(DOCS) and page.parent.name != "decisions"]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=title)
+def test_no_page_is_a_dead_end(page: Path) -> None:
+    links = [link.partition("#")[0] for link in LINK.findall(prose(page))]
+    assert [link for link in links if link.endswith(".md")], "link to the page that a reader should read next"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     missing = [f"{path}::{name}" for path, name in TEST.findall(prose(page)) if not is_test(ROOT / path, name)]
