@@ -91,3 +91,15 @@ def test_every_event_has_a_name_of_its_own_and_cannot_be_changed() -> None:
     event = JobsRevived(1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.count = 2  # type: ignore[misc]
+
+
+def test_no_field_of_an_event_is_called_what_a_log_record_has_already() -> None:
+    taken = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+    classes = [cls for cls in vars(events).values() if isinstance(cls, type) and issubclass(cls, Event)]
+    assert [
+        (cls, field.name)
+        for cls in classes
+        if cls is not Event
+        for field in dataclasses.fields(cls)
+        if field.name in taken
+    ] == []

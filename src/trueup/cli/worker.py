@@ -49,6 +49,21 @@ def worker(
         str | None,
         typer.Option("--health-host", metavar="ADDRESS", help="Answer them at this address instead of 127.0.0.1."),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            max=1_000,
+            help="Run N workers, each in a process of its own, and restart those that die.",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="For development: restart when a Python file below this directory changes."),
+    ] = False,
+    child: Annotated[str | None, typer.Option("--child", hidden=True)] = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C.
 
@@ -56,19 +71,59 @@ def worker(
     """
     from trueup.observe.lines import configure_logging
 
-    app = session.app_with_jobs()
     queues = _queues(queue)
-    if health_port is not None:
-        app.settings = dataclasses.replace(app.settings, health_port=health_port)
-    if health_host is not None:
-        app.settings = dataclasses.replace(app.settings, health_host=health_host)
+    serving = {"health_port": health_port, "health_host": health_host}
+    if child is None and (processes is not None or reload):
+        raise typer.Exit(_supervise(session, queue or [], concurrency, migrate, processes or 1, reload, serving))
+    app = session.app_with_jobs()
+    app.settings = dataclasses.replace(app.settings, **{name: value for name, value in serving.items() if value})  # type: ignore[arg-type]
+    place, parent = (int(number) for number in child.split(":")) if child else (0, None)
+    for port in ("metrics_port", "health_port"):  # one for each process
+        if (first := getattr(app.settings, port)) is not None:
+            app.settings = dataclasses.replace(app.settings, **{port: first + place})
     configure_logging(dataclasses.replace(app.settings, log_format="json") if session.json else app.settings)
     app.logs.refresh()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_work(app, queues, concurrency, migrate))
+        runner.run(_work(app, queues, concurrency, migrate, parent))
 
 
-async def _work(app: App, queues: Mapping[str, int | None] | None, concurrency: int | None, migrate: bool) -> None:
+def _supervise(
+    session: Session,
+    queues: list[str],
+    concurrency: int | None,
+    migrate: bool,
+    processes: int,
+    reload: bool,
+    serving: Mapping[str, object],
+) -> int:
+    from trueup.cli.supervising import Supervisor
+    from trueup.config import load_settings
+    from trueup.events import Events
+    from trueup.observe.lines import configure_logging
+    from trueup.observe.logs import attach_logs
+
+    given = {"app": session.app_place, "database_url": session.database_url, "schema": session.schema}
+    settings = load_settings(overrides=given)
+    configure_logging(dataclasses.replace(settings, log_format="json") if session.json else settings)
+    events = Events()
+    attach_logs(events)
+    arguments = ["worker", *(["--json"] if session.json else []), *(["--migrate"] if migrate else [])]
+    arguments += [part for queue in queues for part in ("--queue", queue)]
+    arguments += [] if concurrency is None else ["--concurrency", str(concurrency)]
+    for name, value in serving.items():
+        arguments += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+    # As variables: a password in an argument could be read by other users of the machine.
+    environment = {**os.environ, **{f"TRUEUP_{name.upper()}": value for name, value in given.items() if value}}
+
+    async def run() -> int:
+        return await Supervisor(arguments, environment, processes, reload=reload, events=events).run()
+
+    return asyncio.run(run())
+
+
+async def _work(
+    app: App, queues: Mapping[str, int | None] | None, concurrency: int | None, migrate: bool, parent: int | None
+) -> None:
     from trueup.work.starting import patiently
 
     try:
@@ -78,6 +133,8 @@ async def _work(app: App, queues: Mapping[str, int | None] | None, concurrency: 
         worker = app.worker(queues=queues, concurrency=concurrency)
         worker.process_ends = True
         _stop_on_signals(worker)
+        if parent is not None:
+            _stop_without(parent, worker)
         stopped = await worker.run()
     finally:
         await app.close()
@@ -99,6 +156,17 @@ def _stop_on_signals(worker: Worker) -> None:
 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop)
+
+
+def _stop_without(parent: int, worker: Worker) -> None:
+    """Stop in order when the parent has died: nothing is ever written to this pipe, so that it can only end."""
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(parent)
+        worker.request_stop()
+
+    loop.add_reader(parent, ended)
 
 
 def _leave_them_behind(code: int) -> NoReturn:

@@ -89,6 +89,8 @@ from trueup.events.workers import (
     ServiceFailed,
     WorkerExpired,
     WorkerLeaseLost,
+    WorkerProcessEnded,
+    WorkersReloaded,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
@@ -169,9 +171,11 @@ __all__ = [
     "TicksDecided",
     "WorkerExpired",
     "WorkerLeaseLost",
+    "WorkerProcessEnded",
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
+    "WorkersReloaded",
 ]
 
 # A pickle names the module of a class: it is this one, whichever file the class is written in.

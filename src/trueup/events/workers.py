@@ -25,11 +25,32 @@ class ModuleDeclared(Event):
     """What a module of the application declares on the App of a worker that is about to start."""
 
     name = "module.declared"
-    module: str
+    module_name: str
     jobs: tuple[str, ...] = ()
     schedules: tuple[str, ...] = ()
     reconcilers: tuple[str, ...] = ()
     scans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcessEnded(Event):
+    """A process of `trueup worker --processes` ended without being asked to; a new one starts after `restart_in_s` seconds.
+
+    With `--reload` that is null: a new one starts when a file changes.
+    """
+
+    name = "worker.process_ended"
+    pid: int
+    exit_code: int
+    restart_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersReloaded(Event):
+    """Files changed, so `trueup worker --reload` restarts its processes. `changed` names up to ten of them."""
+
+    name = "worker.reloaded"
+    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.JobFailedAfterDone: Entry(ERROR, "job failed after it was done"),
         events.ModuleDeclared: Entry(INFO, "module declared"),
         events.WorkerStarted: Entry(INFO, "worker started"),
+        events.WorkerProcessEnded: Entry(WARNING, "worker process ended"),
+        events.WorkersReloaded: Entry(INFO, "files changed, workers restart"),
         events.WorkerStopping: Entry(INFO, "worker stopping"),
         events.WorkerStopped: Entry(INFO, "worker stopped"),
         events.WorkerLeaseLost: Entry(ERROR, "worker lost its lease"),
