@@ -133,7 +133,7 @@ def _command(command: Any, path: str) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option"]
     usage = " ".join((path, *(each.metavar if each.required else f"[{each.metavar}]" for each in arguments)))
-    own = [each for each in options if each.opts[0] not in COMMON]
+    own = [each for each in options if each.opts[0] not in COMMON and not each.hidden]
     rows = [(f"`{each.metavar}`", "", each.help) for each in arguments if each.help]
     rows += [(_spelling(each), _default(each), each.help) for each in own]
     shared = [f"`{each.opts[0]}`" for each in options if each.opts[0] in COMMON]
