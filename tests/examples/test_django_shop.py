@@ -89,7 +89,7 @@ def answers(url: str) -> bool:
 @pytest.mark.slow
 def test_the_shops_own_tests_pass_and_no_migration_is_missing(environment: dict[str, str]) -> None:
     said = manage(environment, "test", "--noinput")
-    assert "Ran 4 tests" in said
+    assert "Ran 5 tests" in said
     assert "OK" in said
     assert "no changes" in manage(environment, "makemigrations", "--check", "--dry-run").lower()
 

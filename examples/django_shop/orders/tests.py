@@ -1,7 +1,7 @@
 from unittest import mock
 
 from django.core import mail
-from django.test import TestCase
+from django.test import SimpleTestCase, TestCase
 
 from orders import views
 from orders.jobs import charge
@@ -38,3 +38,11 @@ class PlacingAnOrder(TestCase):
     def test_a_paid_order_is_shipped(self):
         order = Order(pk=7, email="ada@example.com", total=1, state=Order.State.PAID)
         self.assertEqual(ship(order).state, Order.State.SHIPPED)
+
+
+class WithoutADatabase(SimpleTestCase):
+    def test_nothing_is_enqueued_in_the_projects_own_database(self):
+        with self.assertRaisesMessage(
+            AssertionError, "Database queries to 'default' are not allowed in SimpleTestCase"
+        ):
+            charge.enqueue_sync(1)

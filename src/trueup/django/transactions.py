@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core import mail
 from django.db import connections
 
 from trueup.django.database import wrapper
@@ -25,8 +26,18 @@ def open_transaction(alias: str) -> Any | None:
     if not connection.in_atomic_block:
         opened = connection.connection is not None
         if connection.autocommit if opened else connection.settings_dict["AUTOCOMMIT"]:
+            ask_the_test(connection)
             return None
     return connection
+
+
+def ask_the_test(connection: Any) -> None:
+    """Raises what Django or pytest-django raises for a query when this test may not use the database.
+
+    A connection of trueup's own would not be kept from it, and would lead to the project's database, not to that of the tests.
+    """
+    if hasattr(mail, "outbox"):  # django.test.utils.setup_test_environment makes it
+        connection.cursor().close()
 
 
 def checked(tx: Any, alias: str) -> Any:
