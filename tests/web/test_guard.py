@@ -175,7 +175,7 @@ def test_every_answer_has_the_headers_that_keep_a_page_safe(port: int, path: str
     ):
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cache-control"] in ("no-store", "max-age=60")
     assert ask(port, path="/cached").headers["cache-control"] == "max-age=60"  # the application's own word counts
 

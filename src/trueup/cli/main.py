@@ -13,6 +13,7 @@ from trueup.cli import dead, jobs, postgres, reconcilers, schedules
 from trueup.cli.argv import check_text, hide_secrets
 from trueup.cli.audit import audit
 from trueup.cli.config import config
+from trueup.cli.dashboard import dashboard
 from trueup.cli.demo import demo
 from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
 from trueup.cli.migrate import migrate
@@ -39,6 +40,7 @@ app.command()(recovery)
 app.command()(migrate)
 app.add_typer(postgres.group, name="postgres")
 app.command()(config)
+app.command()(dashboard)
 app.command()(demo)
 
 

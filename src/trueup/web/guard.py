@@ -207,7 +207,7 @@ def _security_headers(rules: Rules) -> tuple[tuple[bytes, bytes], ...]:
         (b"content-security-policy", rules.csp.encode("ascii")),
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", b"DENY"),
-        (b"referrer-policy", b"no-referrer"),
+        (b"referrer-policy", b"same-origin"),  # with "no-referrer" browsers send forms with `Origin: null`
         (b"cache-control", b"no-store"),
         (b"cross-origin-opener-policy", b"same-origin"),
         (b"cross-origin-resource-policy", b"same-origin"),

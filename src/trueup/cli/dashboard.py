@@ -1,0 +1,96 @@
+"""`trueup dashboard`: pages and a JSON API over the App, for people who look after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trueup.cli.options import with_session
+from trueup.cli.session import Session
+from trueup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.web.dashboard.auth import Auth
+
+PORT = 8321
+
+
+@with_session
+def dashboard(
+    session: Session,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any that is free.")] = PORT,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also", metavar="NAME=MODULE:ATTR", help="Another App to show. May be given several times."),
+    ] = None,
+) -> None:
+    """Serve the dashboard: what needs attention, jobs, reconcilers, schedules, the fleet, recovery.
+
+    Without a login it listens on loopback only. Set TRUEUP_DASHBOARD_TOKEN (and TRUEUP_DASHBOARD_VIEWER_TOKEN for those who may
+    only look) to listen elsewhere, and HTTP_HOSTS to the names that the server is called by. Needs the extra `web`.
+    """
+    import asyncio
+
+    raise typer.Exit(asyncio.run(serve(_apps(session, also or []), host, port)))
+
+
+async def serve(apps: Mapping[str, App], host: str, port: int) -> int:
+    """Until it is asked to stop; returns the exit status. Raises ConfigError before anybody could be let in by mistake."""
+    try:
+        from trueup.web import dashboard as pages
+        from trueup.web.guard import Rules
+        from trueup.web.serving import Server
+    except ModuleNotFoundError as error:
+        raise ConfigError(f'the dashboard needs {error.name}: pip install "trueup[web]"') from None
+    auth = auth_from(os.environ)
+    check_bind(host, auth)
+    hosts = [*Rules.from_environment().hosts, host]
+    application = pages.asgi(apps, auth, hosts=hosts, closes=True)
+
+    async def ready() -> dict[str, str]:
+        return {name: "away" for name, app in apps.items() if await app.now() is None}
+
+    # The application has a guard of its own: hosts are checked there, and probes bring none.
+    server = Server("trueup dashboard", application, ready, Rules(hosts=hosts, csp=pages.CSP), host, port)
+    return await server.run_until_stopped()
+
+
+def auth_from(environment: Mapping[str, str]) -> Auth | None:
+    """By the tokens of the environment; None when there is none. Raises ConfigError for one that could be guessed."""
+    from trueup.web.dashboard.auth import Tokens
+
+    given = {
+        environment.get("TRUEUP_DASHBOARD_VIEWER_TOKEN"): "viewer",
+        environment.get("TRUEUP_DASHBOARD_TOKEN"): "operator",
+    }
+    tokens: dict[str, str | tuple[str, str]] = {token: role for token, role in given.items() if token}
+    return Tokens(tokens) if tokens else None
+
+
+def check_bind(host: str, auth: Auth | None) -> None:
+    """Raises ConfigError when others than this machine could reach pages that ask nobody who they are."""
+    from trueup.web.guard import is_loopback
+
+    if auth is None and not is_loopback(host):
+        raise ConfigError(
+            f"host {host}: other machines could reach this dashboard, and it has no login; set TRUEUP_DASHBOARD_TOKEN to a "
+            "secret of 16 or more characters, or serve on 127.0.0.1"
+        )
+
+
+def _apps(session: Session, also: list[str]) -> dict[str, App]:
+    from trueup.cli.loading import load_app
+
+    first = session.app()
+    apps = {first.settings.schema: first}
+    for written in also:
+        name, equals, place = written.partition("=")
+        if not equals or name in apps:
+            raise ConfigError(f"--also {written}: give NAME=MODULE:ATTR with a name that is not taken")
+        apps[name] = load_app(place)
+    return apps

@@ -1,0 +1,88 @@
+"""How much happened when: jobs enqueued and ended, and what sweeps did, by spans of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from trueup.clock import Clock
+from trueup.store.db.load import Statements
+from trueup.store.jobs import Database
+
+
+@dataclass(slots=True)
+class Span:
+    """Jobs in one span of time. `waited_s` is from when one was due until it was started."""
+
+    begins_at: datetime
+    enqueued: int = 0
+    done: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    worst_waited_s: float = 0.0
+    average_waited_s: float = 0.0
+    average_ran_s: float = 0.0
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.dead + self.cancelled
+
+
+@dataclass(slots=True)
+class SweptSpan:
+    begins_at: datetime
+    changed: int = 0
+    unchanged: int = 0
+    retry: int = 0
+    quarantined: int = 0
+    other: int = 0
+    worst_lateness_s: float = 0.0
+
+    @property
+    def total(self) -> int:
+        return self.changed + self.unchanged + self.retry + self.quarantined + self.other
+
+
+class Flow:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def jobs(self, now: datetime, within: timedelta, step: timedelta) -> list[Span]:
+        """Every span of the time until now, oldest first, empty ones included. The last one has only begun."""
+        begins = _begins(now, within, step)
+        spans = {at: Span(at) for at in begins}
+        params = {"since": begins[0], "step": step.total_seconds()}
+        for at, *counts in await self._fetch("ended", **params):
+            if (span := spans.get(at.astimezone(UTC))) is not None:
+                span.done, span.dead, span.cancelled = counts[:3]
+                span.worst_waited_s, span.average_waited_s, span.average_ran_s = counts[3:]
+        for at, enqueued in await self._fetch("enqueued", **params):
+            if (span := spans.get(at.astimezone(UTC))) is not None:
+                span.enqueued = enqueued
+        return list(spans.values())
+
+    async def sweeps(
+        self, now: datetime, within: timedelta, step: timedelta, name: str | None = None
+    ) -> dict[str, list[SweptSpan]]:
+        """By reconciler, every span of the time until now, oldest first."""
+        begins = _begins(now, within, step)
+        found: dict[str, dict[datetime, SweptSpan]] = {}
+        for reconciler, at, *counts in await self._fetch(
+            "swept", since=begins[0], step=step.total_seconds(), name=name
+        ):
+            spans = found.setdefault(reconciler, {begin: SweptSpan(begin) for begin in begins})
+            spans[at.astimezone(UTC)] = SweptSpan(at.astimezone(UTC), *counts)
+        return {reconciler: [spans[at] for at in sorted(spans)] for reconciler, spans in found.items()}
+
+    async def _fetch(self, verb: str, **params: Any) -> Sequence[Sequence[Any]]:
+        return await self._database.fetch(self._statements[f"flow/{verb}"], {"now": self._clock.now(), **params})
+
+
+def _begins(now: datetime, within: timedelta, step: timedelta) -> list[datetime]:
+    seconds = step.total_seconds()
+    last = datetime.fromtimestamp(now.timestamp() // seconds * seconds, UTC)
+    return [last - step * back for back in range(int(within / step) - 1, -1, -1)]

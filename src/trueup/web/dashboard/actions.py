@@ -1,0 +1,100 @@
+"""What operators do from a page. Each calls what the command line calls and returns a sentence, and where to go afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from trueup.errors import NotFound
+from trueup.web.dashboard import bulk
+from trueup.web.dashboard.pages import jobs
+from trueup.web.dashboard.visit import Visit, clean
+
+Form = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    text: str
+    goes_to: str
+    wrong: bool = False
+
+
+Action = Callable[[Visit, Form], Awaitable[Said]]
+
+DONE = {
+    "retry": "is due now",
+    "cancel": "is cancelled, or asked to stop if it runs",
+    "revive": "is back in its queue with all attempts",
+    "discard": "is discarded",
+}
+
+
+async def act_on_job(visit: Visit, form: Form) -> Said:
+    found = await jobs.one(visit)
+    name = visit.part("action")
+    await bulk.action(visit.source, name)([found["id"]])
+    return Said(f"Job {found['id']} {DONE[name]}.", visit.url("jobs", found["id"]))
+
+
+async def act_on_all(visit: Visit, form: Form) -> Said:
+    name = visit.part("action")
+    if name not in bulk.STATES:
+        raise NotFound(f"there is no action {name!r} on jobs")
+    asked = jobs.narrowed(jobs.wanted(visit), name)
+    visit.bulk.start(visit.source, name, asked, visit.person.name, jobs.described(visit))
+    text = f"{name.capitalize()} of everything that matches begins in {bulk.UNDO_FOR:g} seconds. Until then it can be undone."
+    return Said(text, visit.url("jobs", **jobs.filters(visit)))
+
+
+async def stop_run(visit: Visit, form: Form) -> Said:
+    written = visit.part("run")
+    stopped = written.isdigit() and len(written) < 10 and visit.bulk.stop(visit.source.name, int(written))
+    text = "Stopped. Jobs that it had reached stay as they are." if stopped else "It has ended already."
+    return Said(text, visit.url("jobs"), wrong=not stopped)
+
+
+async def act_on_schedule(visit: Visit, form: Form) -> Said:
+    name, schedules = visit.part("name"), visit.app.schedules
+    match visit.part("action"):
+        case "pause":
+            changed = await schedules.pause(name, f"paused by {visit.person.name} on the dashboard")
+            text = f"Schedule {name} is paused." if changed else f"Schedule {name} was not active."
+        case "resume":
+            changed = await schedules.resume(name)
+            text = f"Schedule {name} ticks again from now on." if changed else f"Schedule {name} was not paused."
+        case "trigger":
+            text = f"Schedule {name} fired once: job {await schedules.trigger(name)}."
+        case other:
+            raise NotFound(f"there is no action {other!r} on schedules")
+    return Said(text, visit.url("schedules", name))
+
+
+async def act_on_reconciler(visit: Visit, form: Form) -> Said:
+    name, reconcilers = visit.part("name"), visit.app.reconcilers
+    match visit.part("action"):
+        case "pause":
+            changed = await reconcilers.pause(name, f"paused by {visit.person.name} on the dashboard")
+            text = f"Reconciler {name} is paused." if changed else f"Reconciler {name} was paused already."
+        case "resume":
+            changed = await reconcilers.resume(name)
+            text = f"Reconciler {name} sweeps again." if changed else f"Reconciler {name} was not paused."
+        case "release-all":
+            number = await reconcilers.release_all(name)
+            text = f"{_rows(number)} of {name} are looked at anew."
+        case "discard-all":
+            number = await reconcilers.discard_all(name)
+            text = f"{_rows(number)} of {name} are left alone from now on."
+        case "release" | "discard" as action:
+            key = clean(form.get("key", ""), 1000)
+            moved = await (reconcilers.release if action == "release" else reconcilers.discard)(name, [key])
+            if not moved:
+                raise NotFound(f"{name} has no row {key} in quarantine any more")
+            text = f"Row {key} is looked at anew." if action == "release" else f"Row {key} is left alone from now on."
+        case other:
+            raise NotFound(f"there is no action {other!r} on reconcilers")
+    return Said(text, visit.url("reconcilers", name))
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number:,} rows"

@@ -1,0 +1,142 @@
+"""Actions on everything that matches, in the background of the dashboard's process, with progress that pages show.
+
+Each begins after a pause in which it can be stopped and nothing has happened yet. It goes a page of ids at a time through the same
+functions that act on one job, so it can be stopped between two pages. It does not survive the process: what it had not reached
+is untouched, and the same action again does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from trueup.errors import NotFound, TrueupError
+from trueup.store.search import Wanted
+from trueup.texts import describe
+from trueup.web.dashboard.source import Source
+
+UNDO_FOR = 5.0  # seconds until it begins
+PAGE = 200  # jobs at a time
+KEPT = 20  # finished ones that are remembered
+MAX_RUNNING = 8
+
+STATES = {
+    "retry": ("queued",),
+    "cancel": ("queued", "running"),
+    "revive": ("dead",),
+    "discard": ("dead",),
+}
+"""The states that each action is for."""
+
+Act = Callable[[Sequence[int]], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Run:
+    id: int
+    source: str
+    action: str
+    by: str
+    what: str
+    started_at: datetime
+    begins_in_s: float
+    seen: int = 0
+    done: int = 0
+    state: str = "waiting"  # waiting, running, done, stopped, failed
+    error: str | None = None
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def underway(self) -> bool:
+        return self.state in ("waiting", "running")
+
+
+class Bulk:
+    def __init__(self, undo_for: float = UNDO_FOR) -> None:
+        self._undo_for = undo_for
+        self._ids = count(1)
+        self._runs: dict[int, Run] = {}
+
+    def of(self, source: str) -> list[Run]:
+        """Those under way and the latest that ended, newest first."""
+        return [run for run in reversed(self._runs.values()) if run.source == source]
+
+    def start(self, source: Source, action: str, wanted: Wanted, by: str, what: str) -> Run:
+        """Raises NotFound for an action that is none, TrueupError when too many are under way."""
+        if action not in STATES:
+            raise NotFound(f"there is no action {action!r} on jobs")
+        if sum(run.underway for run in self._runs.values()) >= MAX_RUNNING:
+            raise TrueupError(f"{MAX_RUNNING} actions are under way; wait until one of them has ended, or stop it")
+        run = Run(next(self._ids), source.name, action, by, what, datetime.now(UTC), self._undo_for)
+        self._runs[run.id] = run
+        for old in [each.id for each in self._runs.values() if not each.underway][: -KEPT or None]:
+            del self._runs[old]
+        run.task = asyncio.get_running_loop().create_task(self._run(run, source, wanted))
+        return run
+
+    def stop(self, source: str, run_id: int) -> bool:
+        """Ends one that is under way; jobs that it has reached stay as they are."""
+        run = self._runs.get(run_id)
+        if run is None or run.source != source or not run.underway or run.task is None:
+            return False
+        run.state = "stopped"
+        run.task.cancel()
+        return True
+
+    async def close(self) -> None:
+        for run in self._runs.values():
+            if run.task is not None and not run.task.done():
+                run.task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await run.task
+
+    async def _run(self, run: Run, source: Source, wanted: Wanted) -> None:
+        try:
+            await asyncio.sleep(self._undo_for)
+            run.state = "running"
+            before: int | None = None
+            act = action(source, run.action)
+            while True:
+                page = await source.search.page(wanted, limit=PAGE, before=before)
+                if page.jobs:
+                    run.done += await moved(act, [job["id"] for job in page.jobs])
+                    run.seen += len(page.jobs)
+                if page.before is None:
+                    break
+                before = page.before
+            run.state = "done"
+        except asyncio.CancelledError:
+            run.state = "stopped"
+            raise
+        except Exception as error:
+            run.state, run.error = "failed", describe(error)
+        finally:
+            source.forget()
+
+
+def action(source: Source, name: str) -> Act:
+    """What is done to jobs by that name. Raises NotFound."""
+    jobs = source.app.jobs
+    acts: dict[str, Act] = {
+        "retry": jobs.hurry,
+        "cancel": jobs.cancel,
+        "revive": jobs.revive,
+        "discard": jobs.discard,
+    }
+    if name not in acts:
+        raise NotFound(f"there is no action {name!r} on jobs")
+    return acts[name]
+
+
+async def moved(act: Act, ids: Sequence[int]) -> int:
+    """How many of them it was done to; none when none was in the right state any more."""
+    try:
+        result: Any = await act(ids)
+    except NotFound:
+        return 0
+    return len(result.cancelled) + len(result.asked) if hasattr(result, "asked") else len(result)

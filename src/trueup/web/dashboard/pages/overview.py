@@ -1,0 +1,138 @@
+"""The first page: what needs attention, and how things go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from trueup.store.flow import Span
+from trueup.web.dashboard import charts
+from trueup.web.dashboard.attention import concerns
+from trueup.web.dashboard.formats import count, length, rate, short
+from trueup.web.dashboard.visit import Visit
+
+WINDOWS = {
+    "1h": (timedelta(hours=1), timedelta(minutes=1)),
+    "6h": (timedelta(hours=6), timedelta(minutes=5)),
+    "24h": (timedelta(hours=24), timedelta(minutes=20)),
+}
+LATELY = timedelta(minutes=5)
+
+
+async def overview(visit: Visit) -> dict[str, Any]:
+    source, views = visit.source, visit.app.store.views
+    window = visit.text("window") if visit.text("window") in WINDOWS else "1h"
+    assert window is not None
+    within, step = WINDOWS[window]
+    spans = await source.shared(("flow", window), lambda: source.flow.jobs(visit.now, within, step), 2.0)
+    queues = await source.shared("queues", views.queues)
+    workers = [each for each in await source.shared("workers", source.fleet.workers) if each["alive"]]
+    planning = await source.shared("planning", views.planning)
+    live = sum(each["queued"] + each["running"] for each in queues)
+    begins = [span.begins_at for span in spans]
+    return {
+        "window": window,
+        "windows": list(WINDOWS),
+        "concerns": await concerns(visit),
+        "queues": _by_kind(queues, await source.shared("ended", lambda: views.ended(3600.0), 5.0)),
+        "tiles": _tiles(visit, spans, queues, workers, planning, step),
+        "throughput": charts.bars(
+            f"Jobs that ended in the last {window}",
+            begins,
+            [
+                ("done", "ok", [span.done for span in spans]),
+                ("cancelled", "off", [span.cancelled for span in spans]),
+                ("dead", "bad", [span.dead for span in spans]),
+            ],
+        ),
+        "backlog": charts.line(
+            f"Jobs queued and running in the last {window}", begins, backlog(live, spans), "run", height=80
+        ),
+        "lateness": charts.line(
+            f"Longest wait from due to started in the last {window}",
+            begins,
+            [span.worst_waited_s for span in spans],
+            "warn",
+            height=80,
+            unit="s",
+        ),
+    }
+
+
+def backlog(live: int, spans: list[Span]) -> list[float]:
+    """How many jobs were live at the end of each span: from how many are now, back over what came and went."""
+    levels: list[float] = []
+    for span in reversed(spans):
+        levels.append(float(max(0, live)))
+        live += span.ended - span.enqueued
+    return levels[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    name: str
+    value: str
+    note: str
+    link: str
+    level: str = ""
+
+
+def _tiles(
+    visit: Visit, spans: list[Span], queues: list[Any], workers: list[Any], planning: Any, step: timedelta
+) -> list[Tile]:
+    recent = spans[-max(1, LATELY // step) - 1 : -1] or spans[-1:]
+    per_second = sum(span.ended for span in recent) / (step.total_seconds() * len(recent))
+    oldest = max((each["oldest_due_s"] or 0.0 for each in queues), default=0.0)
+    dead = sum(span.dead for span in spans)
+    later = sum(each["queued"] - each["due"] for each in queues)
+    stopping = sum(worker["stopping"] for worker in workers)
+    slots = sum(worker["concurrency"] for worker in workers)
+    return [
+        Tile(
+            "Due now", count(sum(q["due"] for q in queues)), f"{short(later)} later", visit.url("jobs", state="queued")
+        ),
+        Tile(
+            "Running",
+            count(sum(q["running"] for q in queues)),
+            f"of {short(slots)}",
+            visit.url("jobs", state="running"),
+        ),
+        Tile(
+            "Throughput",
+            rate(per_second),
+            f"{short(sum(span.ended for span in spans))} ended",
+            visit.url("jobs", state="done"),
+        ),
+        Tile(
+            "Oldest due",
+            length(oldest) if oldest else "none",
+            _next_tick(planning["next_in_s"]),
+            visit.url("schedules"),
+            "bad" if oldest > 300 else "warn" if oldest > 60 else "",
+        ),
+        Tile("Died", count(dead), "in the time shown", visit.url("jobs", state="dead"), "warn" if dead else ""),
+        Tile(
+            "Workers",
+            count(len(workers)),
+            f"{stopping} stopping" if stopping else "alive",
+            visit.url("fleet"),
+            "" if workers else "bad",
+        ),
+    ]
+
+
+def _next_tick(seconds: float | None) -> str:
+    if seconds is None:
+        return "no tick ahead"
+    return f"tick in {length(seconds)}" if seconds >= 0 else f"tick late by {length(-seconds)}"
+
+
+def _by_kind(queues: list[Any], ended: list[Any]) -> list[dict[str, Any]]:
+    counts: dict[str, dict[str, int]] = {}
+    for record in ended:
+        counts.setdefault(record["kind"], {})[record["state"]] = record["count"]
+    rows = [{**each, "later": each["queued"] - each["due"], "ended": counts.get(each["kind"], {})} for each in queues]
+    idle = sorted(counts.keys() - {each["kind"] for each in queues})
+    nothing = {"queue": "", "due": 0, "later": 0, "running": 0, "oldest_due_s": None}
+    return [*rows, *({**nothing, "kind": kind, "ended": counts[kind]} for kind in idle)]

@@ -1,0 +1,130 @@
+"""Reconcilers and scans: how many rows wait, how fast they go, what came of them, what was set aside, and one row's story."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from trueup.errors import ConfigError, NotFound
+from trueup.store.flow import SweptSpan
+from trueup.web.dashboard import charts
+from trueup.web.dashboard.visit import Visit
+
+WITHIN, STEP = timedelta(hours=6), timedelta(minutes=5)
+LATELY = 2  # spans that the rate is taken from: the last whole ones
+COUNT_EVERY = 10.0  # seconds: counting looks at the user's own table
+QUARANTINED = 50
+
+
+async def reconcilers(visit: Visit) -> dict[str, Any]:
+    source = visit.source
+    listed = await source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
+    swept = await source.shared("swept", lambda: source.flow.sweeps(visit.now, WITHIN, STEP), 2.0)
+    return {
+        "reconcilers": [await _measured(visit, each, swept.get(each["name"], [])) for each in listed],
+        "quarantined": await source.shared(
+            "quarantined", lambda: visit.app.reconcilers.quarantined(limit=QUARANTINED), 2.0
+        ),
+    }
+
+
+async def reconciler(visit: Visit) -> dict[str, Any]:
+    name, source = visit.part("name"), visit.source
+    found = await source.shared(("reconciler", name), lambda: visit.app.reconcilers.show(name, 20), 2.0)
+    swept = await source.shared(("swept", name), lambda: source.flow.sweeps(visit.now, WITHIN, STEP, name), 2.0)
+    spans = swept.get(name, [])
+    quarantined = (
+        []
+        if found["what"] == "scan"
+        else await source.shared(
+            ("quarantined", name), lambda: visit.app.reconcilers.quarantined(name, limit=QUARANTINED), 2.0
+        )
+    )
+    return {
+        "reconciler": await _measured(visit, found, spans),
+        "title": name,
+        "quarantined": quarantined,
+        "outcomes": charts.bars(
+            f"What became of rows of {name} in the last 6 hours",
+            [span.begins_at for span in spans],
+            [
+                ("changed", "ok", [span.changed for span in spans]),
+                ("unchanged", "idle", [span.unchanged for span in spans]),
+                ("other", "off", [span.other for span in spans]),
+                ("to retry", "warn", [span.retry for span in spans]),
+                ("quarantined", "bad", [span.quarantined for span in spans]),
+            ],
+        )
+        if spans
+        else None,
+    }
+
+
+async def row(visit: Visit) -> dict[str, Any]:
+    """One row's timeline, as far as it is recorded."""
+    name, key = visit.part("name"), visit.text("key", 1000)
+    found = None
+    if key:
+        records = await visit.source.quarantine.show(name, [key])
+        found = records.get(key)
+    return {"name": name, "key": key, "title": f"{name} {key or ''}", "row": found, "story": _story(found)}
+
+
+async def _measured(visit: Visit, record: dict[str, Any], spans: list[SweptSpan]) -> dict[str, Any]:
+    name = record["name"]
+    whole = [span.total for span in spans[-LATELY - 1 : -1]]
+    rate = sum(whole) / (len(whole) * STEP.total_seconds()) if whole else 0.0
+    waiting = await visit.source.shared(("waiting", name), lambda: _waiting(visit, record), COUNT_EVERY)
+    return {
+        **record,
+        "waiting": waiting,
+        "rate": rate,
+        "eta_s": waiting / rate if waiting and rate else None,
+        "spark": charts.spark([span.total for span in spans], "ok", f"Rows of {name} per 5 minutes, 6 hours")
+        if spans
+        else None,
+    }
+
+
+async def _waiting(visit: Visit, record: dict[str, Any]) -> int | None:
+    if record["what"] == "scan" or not record["declared_here"]:
+        return None
+    try:
+        return await visit.app.reconcilers.waiting(record["name"])
+    except (ConfigError, NotFound):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    at: datetime
+    word: str  # of a state
+    headline: str
+    detail: str = ""
+
+
+def _story(found: dict[str, Any] | None) -> list[Happened]:
+    """What is recorded about a row, newest first."""
+    if found is None:
+        return []
+    told = [Happened(found["claimed_at"], "running", "Last claimed", f"attempt {found['attempt']}")]
+    for error in found["errors"] or []:
+        if (at := _moment(error.get("at"))) is not None:
+            detail = f"{error.get('type')}: {error.get('message')}"
+            told.append(Happened(at, "failed", f"Attempt {error.get('attempt', '?')} failed", detail))
+    if found["state"] != "held":
+        headline = {"resting": "Settled", "quarantined": "Set aside"}.get(found["state"], found["state"].capitalize())
+        told.append(Happened(found["changed_at"], found["state"], headline, found["reason"] or ""))
+    if found["state"] == "resting" and found["due_at"] is not None:
+        told.append(Happened(found["due_at"], "waiting", "Looked at again"))
+    return sorted(told, key=lambda each: each.at, reverse=True)
+
+
+def _moment(written: Any) -> datetime | None:
+    """As it is stored with an error: written by the process that failed."""
+    try:
+        at = datetime.fromisoformat(written)
+    except (TypeError, ValueError):
+        return None
+    return at if at.tzinfo is not None else None

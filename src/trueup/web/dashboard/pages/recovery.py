@@ -1,0 +1,58 @@
+"""Recovery as a picture: when nobody worked, what was missed, and what has been caught up with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trueup.operate.recovery import ReconcilerRecovery, Recovery, ScheduleRecovery
+from trueup.web.dashboard import charts
+from trueup.web.dashboard.visit import Visit
+
+WINDOWS = ("6h", "24h", "7d")
+FRESH = 15.0  # seconds: it is judged from the ledger, tick by tick
+
+
+async def recovery(visit: Visit) -> dict[str, Any]:
+    window = visit.text("window") if visit.text("window") in WINDOWS else "24h"
+    assert window is not None
+    report = await visit.source.shared(("recovery", window), lambda: visit.app.recovery(window), FRESH)
+    return {
+        "report": report,
+        "window": window,
+        "windows": WINDOWS,
+        "downtimes": charts.spans("When no worker was alive", report.since, report.until, _down(report)),
+        "axis": charts.axis(report.since, report.until, 5),
+        "schedules": [(each, _ticks(each)) for each in report.schedules],
+        "reconcilers": [(each, _rows(each)) for each in report.reconcilers],
+    }
+
+
+def _down(report: Recovery) -> list[Any]:
+    spans = [
+        (each.since, each.until, "bad", f"down {each.since:%b %d %H:%M} to {each.until:%b %d %H:%M} UTC")
+        for each in report.downtimes
+    ]
+    if report.down_since is not None:
+        spans.append((report.down_since, report.until, "bad", f"down since {report.down_since:%b %d %H:%M} UTC"))
+    return spans
+
+
+def _ticks(each: ScheduleRecovery) -> Any:
+    return charts.shares(
+        f"Ticks of {each.name}",
+        [
+            ("on time", "ok", each.on_time),
+            ("late", "warn", each.late),
+            ("backfilled", "run", each.backfilled),
+            ("skipped", "off", sum(each.skipped.values())),
+            ("undecided or unaccounted for", "bad", each.undecided + each.unaccounted),
+        ],
+    )
+
+
+def _rows(each: ReconcilerRecovery) -> Any:
+    handled, late = each.lateness.count, each.lateness.late
+    return charts.shares(
+        f"Rows of {each.name}",
+        [("on time", "ok", max(0, handled - late)), ("late", "warn", late), ("left", "bad", each.backlog or 0)],
+    )

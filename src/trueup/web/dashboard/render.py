@@ -1,0 +1,84 @@
+"""Templates, and what all of them may use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from trueup.web.dashboard import charts, formats
+from trueup.web.dashboard.visit import Visit
+
+PAGES = (
+    ("overview", "Overview"),
+    ("jobs", "Jobs"),
+    ("reconcilers", "Reconcilers"),
+    ("schedules", "Schedules"),
+    ("fleet", "Fleet"),
+    ("recovery", "Recovery"),
+)
+
+# A shape beside each word: colour alone tells some people nothing.
+SHAPES = {
+    **dict.fromkeys(("done", "fired", "changed", "held", "alive", "working", "caught up", "unchanged"), ("ok", "●")),
+    **dict.fromkeys(("running", "active"), ("run", "◐")),
+    **dict.fromkeys(("queued", "resting", "waiting", "finished", "free"), ("idle", "○")),
+    **dict.fromkeys(("paused", "stopping", "retry", "late", "skipped", "stopped", "behind"), ("warn", "◆")),
+    **dict.fromkeys(("dead", "failing", "failed", "quarantined", "gone", "refused", "lost"), ("bad", "▲")),
+    **dict.fromkeys(("cancelled", "discarded", "retired"), ("off", "■")),
+}
+
+
+def state(word: str, shown: str | None = None) -> Markup:
+    """A state as a coloured pill with a shape and the word."""
+    colour, shape = SHAPES.get(word, ("idle", "○"))
+    return Markup('<span class="state {}"><i aria-hidden="true">{}</i>{}</span>').format(colour, shape, shown or word)
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("trueup.web.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": formats.count,
+        "short": formats.short,
+        "span": formats.length,
+        "rate": formats.rate,
+        "clock": formats.clock,
+        "pretty": formats.pretty,
+        "rule": formats.rule,
+        "error_line": formats.error_line,
+    }
+    made.globals |= {"state": state, "charts": charts, "pages": PAGES}
+    return made
+
+
+TEMPLATES = _environment()
+
+
+def whole(template: str, context: dict[str, Any]) -> str:
+    return TEMPLATES.get_template(template).render(context)
+
+
+def live(template: str, context: dict[str, Any]) -> str:
+    """The part of a page that changes while somebody looks at it."""
+    found = TEMPLATES.get_template(template)
+    made = found.new_context(context)
+    return "".join(found.blocks["live"](made))
+
+
+def context_of(visit: Visit) -> dict[str, Any]:
+    """What every template of an App's page has."""
+    return {
+        "visit": visit,
+        "url": visit.url,
+        "base": visit.base,
+        "may_act": visit.person.may_act,
+        "now": visit.now,
+        "when": lambda moment: formats.when(moment, visit.now),
+    }

@@ -1,0 +1,105 @@
+"""An App that the dashboard shows: its name on the page, what it is asked, and answers that are shared for a moment.
+
+Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives everybody the same answer
+until it is older than a second, or ten times as old as the look took, so that looking never takes more than a tenth of a core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from trueup.app import App
+from trueup.clock import elapsed
+from trueup.errors import ConfigError
+from trueup.store.fleet import Fleet
+from trueup.store.flow import Flow
+from trueup.store.rows.quarantine import Quarantine
+from trueup.store.search import Search
+from trueup.store.store import Store
+
+T = TypeVar("T")
+
+FRESH = 1.0  # seconds
+TIMES = 10  # as long as the look took
+MAX_KEPT = 256  # answers
+
+
+class Source:
+    def __init__(self, name: str, app: App) -> None:
+        self.name = name
+        self.app = app
+        self._opened: tuple[Store, asyncio.AbstractEventLoop] | None = None
+        self._kept: dict[object, tuple[float, Any]] = {}
+        self._asked: dict[object, asyncio.Task[Any]] = {}
+
+    async def open(self) -> Store:
+        loop = asyncio.get_running_loop()
+        if self._opened is None or self._opened[1] is not loop:
+            self._opened = (await self.app.open(), loop)
+            self._kept.clear()
+            self._asked.clear()
+        return self._opened[0]
+
+    @property
+    def search(self) -> Search:
+        store = self.app.store
+        return Search(store.pool, store.statements, store.clock)
+
+    @property
+    def flow(self) -> Flow:
+        store = self.app.store
+        return Flow(store.pool, store.statements, store.clock)
+
+    @property
+    def fleet(self) -> Fleet:
+        store = self.app.store
+        return Fleet(store.pool, store.statements, store.clock)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        store = self.app.store
+        return Quarantine(store.pool, store.statements, store.clock)
+
+    async def shared(self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
+        """The answer of `look`, from a moment ago if somebody asked then."""
+        until, answer = self._kept.get(key, (0.0, None))
+        if elapsed() < until:
+            return cast(T, answer)
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.ensure_future(self._look(key, look, fresh))
+            task.add_done_callback(lambda done: (self._asked.pop(key, None), done.cancelled() or done.exception()))
+        return cast(T, await asyncio.shield(task))
+
+    async def _look(self, key: object, look: Callable[[], Awaitable[T]], fresh: float) -> T:
+        begun = elapsed()
+        answer = await look()
+        took = elapsed() - begun
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[key] = (elapsed() + max(fresh, TIMES * took), answer)
+        return answer
+
+    def forget(self) -> None:
+        """After something was done: the next page looks anew."""
+        self._kept.clear()
+        self._asked.clear()
+
+
+def sources(apps: App | Iterable[App] | Mapping[str, App]) -> dict[str, Source]:
+    """By name: as given, or by the schema of each. Raises ConfigError for two of one name, or for none."""
+    if isinstance(apps, Mapping):
+        named = dict(apps)
+    else:
+        listed = [apps] if isinstance(apps, App) else list(apps)
+        named = {app.settings.schema: app for app in listed}
+        if len(named) != len(listed):
+            raise ConfigError("two Apps of the dashboard have the same schema; name them: {'shop': app, 'mail': other}")
+    if not named:
+        raise ConfigError("the dashboard needs an App")
+    for name in named:
+        if name == "api" or name.startswith("-") or not name.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError(f"{name!r} cannot be part of an address; name the App with letters, digits, - and _")
+    return {name: Source(name, app) for name, app in named.items()}

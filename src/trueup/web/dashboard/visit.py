@@ -1,0 +1,73 @@
+"""One request for a page: who asks, about which App, and how addresses on the page are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+
+from trueup.app import App
+from trueup.errors import NotFound
+from trueup.web.dashboard.auth import Person
+from trueup.web.dashboard.bulk import Bulk
+from trueup.web.dashboard.formats import Redact, shown
+from trueup.web.dashboard.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    request: Request
+    person: Person
+    source: Source
+    sources: Mapping[str, Source]
+    bulk: Bulk
+    redact: Redact | None
+    now: datetime  # the database's
+
+    @property
+    def app(self) -> App:
+        return self.source.app
+
+    @property
+    def base(self) -> str:
+        return str(self.request.scope.get("root_path") or "")
+
+    def url(self, *path: object, **query: Any) -> str:
+        """An address of this App's pages: `url("jobs", 5)`, `url("jobs", state=["dead"])`."""
+        return self.url_of(self.source.name, *path, **query)
+
+    def url_of(self, source: str, *path: object, **query: Any) -> str:
+        parts = "/".join(quote(str(part), safe="") for part in (source, *path))
+        given = {key: value for key, value in query.items() if value not in (None, "", [], ())}
+        return f"{self.base}/{parts}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+    def shown(self, kind: str, value: Any) -> Any:
+        return shown(self.redact, kind, value)
+
+    def text(self, name: str, most: int = 200) -> str | None:
+        """A parameter of the address, without what PostgreSQL cannot store."""
+        given = self.request.query_params.get(name)
+        return clean(given, most) if given else None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        given = (clean(each, 200) for each in self.request.query_params.getlist(name))
+        return tuple(each for each in given if each)[:50]
+
+    def number(self, name: str, least: int, most: int) -> int | None:
+        given = self.request.query_params.get(name, "")
+        return max(least, min(most, int(given))) if given.isascii() and given.isdigit() and len(given) < 20 else None
+
+    def part(self, name: str) -> str:
+        """A part of the path. Raises NotFound for one that no name can be."""
+        value = str(self.request.path_params[name])
+        if "\x00" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            raise NotFound("there is nothing of that name")
+        return value
+
+
+def clean(text: str, most: int) -> str:
+    return text.replace("\x00", "").encode("utf-8", "ignore").decode()[:most].strip()

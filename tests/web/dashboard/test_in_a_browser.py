@@ -1,0 +1,259 @@
+"""The dashboard in a real Chromium: every page in light, dark and on a phone, and everything that people do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import psycopg
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+
+from tests.support.chromium import launched
+from tests.support.database import TestServer
+from tests.web.dashboard.filled import fill, shop
+from tests.web.dashboard.serving import served
+from trueup.web import dashboard
+
+pytestmark = pytest.mark.slow
+
+RULES = (Path(__file__).parent / "rules.js").read_text()
+PATIENCE = 20_000  # milliseconds: the machine may be busy
+PAGES = (
+    "",
+    "/jobs?state=dead",
+    "/jobs/{dead}",
+    "/reconcilers",
+    "/reconcilers/ship_paid_orders",
+    "/reconcilers/ship_paid_orders/row?key=70311",
+    "/schedules",
+    "/schedules/refresh_rates",
+    "/fleet",
+    "/recovery",
+)
+EVIL = '<img src=x onerror="window.injected=1"><script>window.injected=1</script>\'"</pre>'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for all tests here. It ends with the module: Playwright's event loop and those of other tests do not mix."""
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def url(server: TestServer) -> Iterator[str]:
+    with server.database() as url:
+        fill(url, jobs=800)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def address(url: str) -> Iterator[str]:
+    with served(dashboard.asgi({"shop": shop(url)}, closes=True, undo_for=0.5)) as address:
+        yield f"{address}/shop"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page on which nothing may go wrong: no error on the console, no failed request, nothing from elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
+    context.set_default_timeout(PATIENCE)
+    page, wrong = context.new_page(), list[str]()
+
+    def noted(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            wrong.append(message.text)
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith("http://127.0.0.1:"):
+            wrong.append(f"asked {request.url}")
+
+    page.on("console", noted)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", asked)
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def execute(url: str, statement: str, *params: object) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), params)
+        return cursor.fetchall() if cursor.description else []
+
+
+def one_dead(url: str, place: int = 0) -> int:
+    rows = execute(url, "select id from trueup.history where state = 'dead' order by id desc")
+    return int(str(rows[place][0]))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_readable_in_light_dark_and_on_a_phone(page: Page, address: str, url: str, path: str) -> None:
+    page.goto(address + path.format(dead=one_dead(url)))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        assert page.evaluate(RULES) == [], scheme
+    page.set_viewport_size({"width": 420, "height": 860})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    assert page.evaluate(RULES) == [], "phone"
+
+
+def test_a_page_follows_what_happens_and_rests_while_nobody_sees_it(page: Page, address: str, url: str) -> None:
+    page.goto(f"{address}/jobs?kind=sync_inventory&state=queued")
+    expect(page.locator("#live")).to_have_attribute("data-is", "live", timeout=PATIENCE)
+    insert = (
+        "insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)"
+        " values ('sync_inventory', 'default', 'default', now(), now(), '{}', 3) returning id"
+    )
+    ((first,),) = execute(url, insert)
+    expect(page.get_by_text(f"#{first}")).to_be_visible(timeout=PATIENCE)
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    expect(page.locator("#live")).to_have_attribute("data-is", "paused")
+    ((second,),) = execute(url, insert)
+    page.wait_for_timeout(2500)  # longer than a look takes: nothing may come
+    expect(page.get_by_text(f"#{second}")).to_have_count(0)
+    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.get_by_text(f"#{second}")).to_be_visible(timeout=PATIENCE)
+
+
+def test_what_was_typed_stays_while_the_page_changes_around_it(page: Page, address: str, url: str) -> None:
+    page.goto(f"{address}/jobs?state=queued")
+    page.get_by_label("Error contains").fill("half a wor")
+    ((job,),) = execute(
+        url,
+        "insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)"
+        " values ('export_report', 'default', 'default', now(), now(), '{}', 3) returning id",
+    )
+    expect(page.get_by_text(f"#{job}")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_label("Error contains")).to_have_value("half a wor")
+    expect(page.get_by_label("Error contains")).to_be_focused()
+
+
+def test_a_dead_job_is_revived_and_a_queued_one_cancelled(page: Page, address: str, url: str) -> None:
+    dead = one_dead(url, -1)
+    page.goto(f"{address}/jobs/{dead}")
+    page.get_by_role("button", name="Revive").click()
+    expect(page.get_by_role("status").filter(has_text="back in its queue")).to_be_visible()
+    assert execute(url, "select state from trueup.jobs where id = %s", dead) == [("queued",)]
+    page.locator("summary", has_text="Cancel").click()
+    page.get_by_role("button", name=f"Cancel job {dead}").click()
+    expect(page.get_by_role("status").filter(has_text="cancelled")).to_be_visible()
+    assert execute(url, "select state from trueup.history where id = %s and state = 'cancelled'", dead)
+
+
+def test_everything_that_matches_is_discarded_with_progress(page: Page, address: str, url: str) -> None:
+    matching = "select count(*) from trueup.history where state = 'dead' and kind = 'send_receipt'"
+    assert execute(url, matching) != [(0,)]
+    others = execute(url, "select count(*) from trueup.history where state = 'dead' and kind <> 'send_receipt'")
+    page.goto(f"{address}/jobs?state=dead&kind=send_receipt")
+    page.locator("summary", has_text="Discard all").click()
+    page.get_by_role("button", name="Discard everything that matches").click()
+    expect(page.locator(".run-line", has_text="Discard").locator(".state")).to_have_text("●done", timeout=PATIENCE)
+    assert execute(url, matching) == [(0,)]
+    assert execute(url, "select count(*) from trueup.history where state = 'dead' and kind <> 'send_receipt'") == others
+
+
+def test_rows_are_released_from_quarantine(page: Page, address: str, url: str) -> None:
+    page.goto(f"{address}/reconcilers/ship_paid_orders")
+    page.locator("tr", has_text="70324").get_by_role("button", name="Release").click()
+    expect(page.get_by_role("status").filter(has_text="Row 70324 is looked at anew")).to_be_visible()
+    assert execute(url, "select state from trueup.rows where key = '70324'") == [("resting",)]
+
+
+def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, url: str) -> None:
+    page.goto(f"{address}/schedules/close_carts")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("status").filter(has_text="is paused")).to_be_visible()
+    assert execute(url, "select state, note from trueup.schedules where name = 'close_carts'") == [
+        ("paused", "paused by local on the dashboard")
+    ]
+    page.locator("summary", has_text="Trigger").click()
+    page.get_by_role("button", name="Fire once now").click()
+    expect(page.get_by_role("status").filter(has_text="fired once")).to_be_visible()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("status").filter(has_text="ticks again")).to_be_visible()
+    assert execute(url, "select state from trueup.schedules where name = 'close_carts'") == [("active",)]
+
+
+def test_scripts_in_the_data_are_shown_as_text(page: Page, address: str, url: str) -> None:
+    error = orjson.dumps(
+        [{"attempt": 1, "at": "2026-01-01T00:00:00Z", "type": EVIL, "message": EVIL, "traceback": EVIL}]
+    )
+    execute(
+        url,
+        "insert into trueup.jobs (id, kind, queue, lane, run_at, rank, args, max_attempts, errors, attempt, unique_key)"
+        " values (960000, %s, %s, 'default', now(), now(), %s::jsonb, 3, %s::jsonb, 1, %s)",
+        *(EVIL, EVIL, orjson.dumps({EVIL: EVIL}).decode(), error.decode(), EVIL),
+    )
+    execute(url, "update trueup.reconcilers set last_error = %s, note = %s where name = 'mirror_stock'", EVIL, EVIL)
+    execute(url, "update trueup.workers set release = %s where host = 'worker-c'", EVIL)
+    for path in ("", "/jobs?state=queued", "/jobs/960000", "/reconcilers", "/reconcilers/mirror_stock", "/fleet"):
+        page.goto(address + path)
+        expect(page.get_by_text("window.injected").first).to_be_attached()
+    page.goto(f"{address}/jobs?error={EVIL}&kind={EVIL}")
+    expect(page.get_by_label("Error contains")).to_have_value(EVIL)
+    assert page.evaluate("window.injected") is None
+    execute(url, "delete from trueup.jobs where id = 960000")
+
+
+def test_everything_can_be_done_with_the_keyboard_alone(page: Page, address: str, url: str) -> None:
+    page.goto(address)
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the page")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Kind")).to_be_focused()
+    page.keyboard.type("resize_image")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{address}/jobs?kind=resize_image&queue=&arg=&error=&attempts=&age=")
+    page.goto(f"{address}/jobs/{one_dead(url)}")
+    page.locator("summary", has_text="Discard").focus()
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("button", name="Discard job")
+    expect(panel).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text="is discarded")).to_be_visible()
+
+
+def test_the_theme_is_chosen_once_and_kept(page: Page, address: str) -> None:
+    page.goto(address)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Use the dark theme").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.goto(f"{address}/fleet")
+    assert page.evaluate(ground) == dark
+
+
+def test_a_viewer_logs_in_and_finds_nothing_to_press(browser: Browser, url: str) -> None:
+    auth = dashboard.Tokens({"viewer-token-of-ours": ("Vera", "viewer")})
+    with served(dashboard.asgi({"shop": shop(url)}, auth, closes=True)) as address:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.get_by_label("Token").fill("not the right token")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_contain_text("not known")
+        page.get_by_label("Token").fill("viewer-token-of-ours")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_text("Vera · viewer")).to_be_visible()
+        for path in ("/jobs?state=dead", f"/jobs/{one_dead(url)}", "/schedules", "/reconcilers/ship_paid_orders"):
+            page.goto(f"{address}/shop{path}")
+            labels = page.locator("main form[method=post] button").count()
+            assert labels == 0, path
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        page.context.clear_cookies()
+        page.close()

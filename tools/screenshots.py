@@ -1,0 +1,79 @@
+"""`python -m tools.screenshots`: pictures of the dashboard over a filled database, for README and docs.
+
+Light and dark at 1280 pixels, and a phone. Every picture is reduced to a palette, so that all of them together stay small.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from tests.support.chromium import launched
+from tests.support.database import TestServer
+from tests.web.dashboard.filled import fill, shop
+from tests.web.dashboard.serving import served
+from trueup.web import dashboard
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+DESKTOP, PHONE = (1280, 860), (420, 860)
+COLOURS = 160
+# name, address, size, dark
+PICTURES = (
+    ("overview", "/shop", DESKTOP, False),
+    ("overview-dark", "/shop", DESKTOP, True),
+    ("overview-phone", "/shop", PHONE, False),
+    ("jobs", "/shop/jobs?state=dead", DESKTOP, False),
+    ("jobs-phone", "/shop/jobs?state=dead", PHONE, True),
+    ("job-dark", "/shop/jobs/{dead}", DESKTOP, True),
+    ("reconcilers", "/shop/reconcilers", DESKTOP, False),
+    ("schedules-dark", "/shop/schedules", DESKTOP, True),
+    ("fleet", "/shop/fleet", DESKTOP, False),
+    ("recovery-dark", "/shop/recovery", DESKTOP, True),
+)
+MORE = (  # to look at, not to keep
+    ("reconciler", "/shop/reconcilers/ship_paid_orders", DESKTOP, False),
+    ("row", "/shop/reconcilers/ship_paid_orders/row?key=70311", DESKTOP, False),
+    ("schedule", "/shop/schedules/refresh_rates", DESKTOP, False),
+    ("reconcilers-phone", "/shop/reconcilers", PHONE, False),
+    ("schedules-phone", "/shop/schedules", PHONE, False),
+    ("fleet-phone", "/shop/fleet", PHONE, True),
+    ("recovery-phone", "/shop/recovery", PHONE, False),
+    ("job-phone", "/shop/jobs/{dead}", PHONE, False),
+)
+
+
+def main(folder: Path = IMAGES, *, whole: bool = False) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="trueup-pg-") as directory,
+        TestServer(Path(directory)) as server,
+        server.database() as url,
+    ):
+        fill(url)
+        with served(dashboard.asgi({"shop": shop(url)}, closes=True)) as address, launched() as browser:
+            for name, path, (width, height), dark in (*PICTURES, *(MORE if whole else ())):
+                page = browser.new_page(
+                    viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+                )
+                page.goto(address + "/shop/jobs?state=dead&kind=charge_card")
+                dead = page.locator("td a.name").first.get_attribute("href").rpartition("/")[2]  # type: ignore[union-attr]
+                page.goto(address + path.format(dead=dead))
+                page.wait_for_selector("[data-is=live]")
+                picture = page.screenshot(full_page=whole)
+                page.close()
+                (folder / f"{name}.png").write_bytes(_small(picture))
+
+
+def _small(png: bytes) -> bytes:
+    written = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    return written.getvalue()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]), whole=len(sys.argv) > 2)
