@@ -25,11 +25,11 @@ class Fleet:
 
     async def workers(self) -> list[Record]:
         """All processes that are registered, those alive first, with what the code of each declares."""
-        return [dict(zip(WORKER, row, strict=True)) for row in await self._fetch("workers")]
+        return [dict(zip(WORKER, row, strict=True)) for row in await self._fetch("fleet")]
 
     async def leases(self, limit: int = 200) -> list[Record]:
         """Named leases, those that are held first."""
         return [dict(zip(LEASE, row, strict=True)) for row in await self._fetch("leases", limit=limit)]
 
     async def _fetch(self, name: str, **params: Any) -> Sequence[Sequence[Any]]:
-        return await self._database.fetch(self._statements[f"fleet/{name}"], {"now": self._clock.now(), **params})
+        return await self._database.fetch(self._statements[f"views/{name}"], {"now": self._clock.now(), **params})

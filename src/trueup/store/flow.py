@@ -79,7 +79,9 @@ class Flow:
         return {reconciler: [spans[at] for at in sorted(spans)] for reconciler, spans in found.items()}
 
     async def _fetch(self, verb: str, **params: Any) -> Sequence[Sequence[Any]]:
-        return await self._database.fetch(self._statements[f"flow/{verb}"], {"now": self._clock.now(), **params})
+        return await self._database.fetch(
+            self._statements[f"views/{verb}_by_time"], {"now": self._clock.now(), **params}
+        )
 
 
 def _begins(now: datetime, within: timedelta, step: timedelta) -> list[datetime]:

@@ -212,7 +212,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page, address: str
     expect(page.get_by_label("Kind")).to_be_focused()
     page.keyboard.type("resize_image")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{address}/jobs?kind=resize_image&queue=&arg=&error=&attempts=&age=")
+    expect(page).to_have_url(f"{address}/jobs?kind=resize_image&queue=&arg=&error=&attempts=&older=")
     page.goto(f"{address}/jobs/{one_dead(url)}")
     page.locator("summary", has_text="Discard").focus()
     page.keyboard.press("Enter")

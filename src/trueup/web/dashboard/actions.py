@@ -33,8 +33,8 @@ DONE = {
 async def act_on_job(visit: Visit, form: Form) -> Said:
     found = await jobs.one(visit)
     name = visit.part("action")
-    await bulk.action(visit.source, name)([found["id"]])
-    return Said(f"Job {found['id']} {DONE[name]}.", visit.url("jobs", found["id"]))
+    await bulk.action(visit.source, name)([found.id])
+    return Said(f"Job {found.id} {DONE[name]}.", visit.url("jobs", found.id))
 
 
 async def act_on_all(visit: Visit, form: Form) -> Said:

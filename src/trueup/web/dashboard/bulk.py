@@ -16,7 +16,6 @@ from itertools import count
 from typing import Any
 
 from trueup.errors import NotFound, TrueupError
-from trueup.store.search import Wanted
 from trueup.texts import describe
 from trueup.web.dashboard.source import Source
 
@@ -66,7 +65,7 @@ class Bulk:
         """Those under way and the latest that ended, newest first."""
         return [run for run in reversed(self._runs.values()) if run.source == source]
 
-    def start(self, source: Source, action: str, wanted: Wanted, by: str, what: str) -> Run:
+    def start(self, source: Source, action: str, wanted: dict[str, Any], by: str, what: str) -> Run:
         """Raises NotFound for an action that is none, TrueupError when too many are under way."""
         if action not in STATES:
             raise NotFound(f"there is no action {action!r} on jobs")
@@ -95,20 +94,20 @@ class Bulk:
                 with suppress(asyncio.CancelledError):
                     await run.task
 
-    async def _run(self, run: Run, source: Source, wanted: Wanted) -> None:
+    async def _run(self, run: Run, source: Source, wanted: dict[str, Any]) -> None:
         try:
             await asyncio.sleep(self._undo_for)
             run.state = "running"
-            before: int | None = None
+            after: int | None = None
             act = action(source, run.action)
             while True:
-                page = await source.search.page(wanted, limit=PAGE, before=before)
+                page = await source.app.jobs.list(**wanted, limit=PAGE, after=after)
                 if page.jobs:
-                    run.done += await moved(act, [job["id"] for job in page.jobs])
-                    run.seen += len(page.jobs)
-                if page.before is None:
+                    run.done += await moved(act, [job.id for job in page])
+                    run.seen += len(page)
+                if page.next is None:
                     break
-                before = page.before
+                after = page.next
             run.state = "done"
         except asyncio.CancelledError:
             run.state = "stopped"

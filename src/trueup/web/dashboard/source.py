@@ -16,7 +16,6 @@ from trueup.errors import ConfigError
 from trueup.store.fleet import Fleet
 from trueup.store.flow import Flow
 from trueup.store.rows.quarantine import Quarantine
-from trueup.store.search import Search
 from trueup.store.store import Store
 
 T = TypeVar("T")
@@ -41,11 +40,6 @@ class Source:
             self._kept.clear()
             self._asked.clear()
         return self._opened[0]
-
-    @property
-    def search(self) -> Search:
-        store = self.app.store
-        return Search(store.pool, store.statements, store.clock)
 
     @property
     def flow(self) -> Flow:

@@ -2,86 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
+
+import orjson
 
 from trueup.durations import parse_duration
 from trueup.errors import ConfigError, NotFound
+from trueup.jobs.records import JobDetails
 from trueup.jobs.states import JobState
-from trueup.store.search import Wanted
-from trueup.web.dashboard.attention import MAX_COUNTED
 from trueup.web.dashboard.bulk import STATES
 from trueup.web.dashboard.visit import Visit
 
 PAGE = 50
 MAX_ID = 2**63 - 1
-AGES = ("", "5m", "1h", "24h", "7d")
+AGES = ("5m", "1h", "24h", "7d")
+STATE_NAMES = frozenset(map(str, JobState))
 
 
-def wanted(visit: Visit) -> Wanted:
-    """The filters of the address. What cannot be read does not narrow."""
-    states = tuple(state for state in visit.texts("state") if state in set(map(str, JobState)))
-    return Wanted(
-        states=states,
-        kinds=visit.texts("kind"),
-        queues=visit.texts("queue"),
-        attempts=visit.number("attempts", 0, 2**31 - 1) or 0,
-        after=_moment(visit, "age", visit.now),
-        until=_moment(visit, "older", visit.now),
-        arguments=tuple(_pairs(visit.texts("arg"))),
-        error=visit.text("error"),
-        schedule=visit.text("schedule"),
-    )
+def wanted(visit: Visit) -> dict[str, Any]:
+    """The filters of the address, as `app.jobs.list` takes them. What cannot be read does not narrow."""
+    states = [state for state in visit.texts("state") if state in STATE_NAMES]
+    given: dict[str, Any] = {
+        "state": states or None,
+        "kind": visit.text("kind"),
+        "queue": visit.text("queue"),
+        "schedule": visit.text("schedule"),
+        "min_attempts": visit.number("attempts", 0, 2**31 - 1) or 0,
+        "arguments": arguments(visit.texts("arg")) or None,
+        "error_contains": visit.text("error"),
+        "older_than": _duration(visit.text("older", 20)),
+    }
+    return given
 
 
 def filters(visit: Visit) -> dict[str, Any]:
     """The same as parameters, for links that keep them."""
-    one = {name: visit.text(name) for name in ("age", "older", "attempts", "error", "schedule")}
-    return {**{name: list(visit.texts(name)) for name in ("state", "kind", "queue", "arg")}, **one}
+    one = {name: visit.text(name) for name in ("kind", "queue", "error", "attempts", "older", "schedule")}
+    return {"state": list(visit.texts("state")), "arg": list(visit.texts("arg")), **one}
 
 
 async def jobs(visit: Visit) -> dict[str, Any]:
-    source = visit.source
+    source, app = visit.source, visit.app
     asked, before = wanted(visit), visit.number("before", 1, MAX_ID)
-    page = await source.shared(("jobs", asked, before), lambda: source.search.page(asked, limit=PAGE, before=before))
-    queues = await source.shared("queues", visit.app.store.views.queues)
-    ended = await source.shared("ended", lambda: visit.app.store.views.ended(3600.0), 5.0)
-    dead = await source.shared("dead", lambda: source.search.count("dead", MAX_COUNTED + 1), 2.0)
+    page = await source.shared(
+        ("jobs", orjson.dumps(asked), before), lambda: app.jobs.list(**asked, limit=PAGE, after=before)
+    )
+    queues = await source.shared("queues", app.store.views.queues)
+    ended = await source.shared("ended", lambda: app.store.views.ended(3600.0), 5.0)
+    dead = await source.shared("dead", lambda: app.jobs.count(state="dead"), 2.0)
     given = filters(visit)
     return {
         "page": page,
+        "searched": page.next is not None and len(page) < PAGE,
         "filters": given,
         "before": before,
         "narrowed": any(given.values()),
-        "older_url": visit.url("jobs", **given, before=page.before) if page.before is not None else None,
+        "older_url": visit.url("jobs", **given, before=page.next) if page.next is not None else None,
         "newest_url": visit.url("jobs", **given) if before is not None else None,
         "states": [
-            ("queued", sum(each["queued"] for each in queues)),
-            ("running", sum(each["running"] for each in queues)),
+            ("queued", f"{sum(each['queued'] for each in queues):,}"),
+            ("running", f"{sum(each['running'] for each in queues):,}"),
             ("done", None),
-            ("dead", f"{MAX_COUNTED:,}+" if dead > MAX_COUNTED else dead),
+            ("dead", str(dead)),
             ("cancelled", None),
         ],
-        "kinds": sorted({each["kind"] for each in (*queues, *ended)} | {job.kind for job in visit.app.registry}),
-        "queue_names": sorted({each["queue"] for each in queues} | set(given["queue"])),
+        "kinds": sorted({each["kind"] for each in (*queues, *ended)} | {job.kind for job in app.registry}),
+        "queue_names": sorted({each["queue"] for each in queues}),
         "ages": AGES,
         "actions": possible(asked),
         "runs": visit.bulk.of(source.name),
-        "without": lambda name, value=None: visit.url("jobs", **_without(given, name, value)),
+        "all_states_url": visit.url("jobs", **{**given, "state": None}),
     }
 
 
-def possible(asked: Wanted) -> list[str]:
-    """The actions that some job in these states can take. All states at once is too easily a slip: nothing then."""
-    return [action for action, states in STATES.items() if asked.states and set(asked.states) <= set(states)]
+def possible(asked: dict[str, Any]) -> list[str]:
+    """The actions that jobs in these states can take. All states at once is too easily a slip: nothing then."""
+    return [action for action, states in STATES.items() if asked["state"] and set(asked["state"]) <= set(states)]
 
 
-def narrowed(asked: Wanted, action: str) -> Wanted:
+def narrowed(asked: dict[str, Any], action: str) -> dict[str, Any]:
     """What an action is done to: what matches, in the states that it is for, and for a retry only what has failed before."""
-    states = tuple(state for state in STATES[action] if not asked.states or state in asked.states)
-    attempts = max(1, asked.attempts) if action == "retry" else asked.attempts
-    return replace(asked, states=states, attempts=attempts)
+    states = [state for state in STATES[action] if not asked["state"] or state in asked["state"]]
+    attempts = max(1, asked["min_attempts"]) if action == "retry" else asked["min_attempts"]
+    return {**asked, "state": states, "min_attempts": attempts}
 
 
 def described(visit: Visit) -> str:
@@ -95,56 +99,66 @@ def described(visit: Visit) -> str:
 async def job(visit: Visit) -> dict[str, Any]:
     found = await one(visit)
     workers = {each["holder"]: each for each in await visit.source.shared("workers", visit.source.fleet.workers)}
-    errors = found["errors"] or []
     return {
         "job": found,
-        "title": f"{found['kind']} #{found['id']}",
-        "args": visit.shown(found["kind"], found["args"]),
-        "result": visit.shown(found["kind"], found["result"]),
-        "progress": visit.shown(found["kind"], found["progress"]),
-        "attempts": list(reversed(errors)),
-        "worker": workers.get(found["holder"]),
-        "actions": [action for action, states in STATES.items() if found["state"] in states],
+        "title": f"{found.kind} #{found.id}",
+        "args": visit.shown(found.kind, found.args),
+        "result": visit.shown(found.kind, found.result),
+        "attempts": found.errors[::-1],
+        "worker": workers.get(found.holder),
+        "actions": [action for action, states in STATES.items() if found.state in states],
         "moments": _moments(found),
     }
 
 
-async def one(visit: Visit) -> dict[str, Any]:
+async def one(visit: Visit) -> JobDetails:
     """Raises NotFound."""
     written = visit.part("id")
     job_id = int(written) if written.isascii() and written.isdigit() and len(written) < 20 else 0
-    found = await visit.app.store.views.job(job_id) if 0 < job_id <= MAX_ID else None
+    found = await visit.app.jobs.get(job_id) if 0 < job_id <= MAX_ID else None
     if found is None:
         raise NotFound(f"there is no job {written[:20]}; its history may have passed its retention")
     return found
 
 
-def _moments(found: dict[str, Any]) -> list[tuple[str, datetime, str]]:
-    listed = [
-        ("Enqueued", found["enqueued_at"], ""),
-        ("Due", found["run_at"], ""),
-        (f"Attempt {found['attempt']} started", found["claimed_at"], f"term {found['term']}"),
-        ("Asked to stop", found["cancel_requested_at"], ""),
-        (str(found["state"]).capitalize(), found["finished_at"], found["reason"] or ""),
-    ]
-    return sorted([each for each in listed if each[1] is not None], key=lambda each: each[1])
+def arguments(written: tuple[str, ...]) -> dict[str, Any]:
+    """`order=7`, `customer.country=DE`: names with dots into objects, and values as JSON or else as text."""
+    found: dict[str, Any] = {}
+    for each in written:
+        name, equals, value = each.partition("=")
+        *path, last = name.strip().split(".")
+        inner = found
+        for part in path if equals and last else ():
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                break
+        else:
+            if equals and last:
+                inner[last] = _read(value.strip())
+    return found
 
 
-def _moment(visit: Visit, name: str, now: datetime) -> datetime | None:
-    written = visit.text(name, 20)
-    if not written:
-        return None
+def _read(written: str) -> Any:
     try:
-        return now.replace(microsecond=0, second=0) - min(parse_duration(written), timedelta(days=20_000))
+        return orjson.loads(written)
+    except ValueError:
+        return written
+
+
+def _moments(found: JobDetails) -> list[tuple[str, datetime, str]]:
+    listed = [
+        ("Enqueued", found.enqueued_at, ""),
+        ("Due", found.run_at, ""),
+        (f"Attempt {found.attempt} started", found.claimed_at, f"term {found.term}"),
+        ("Asked to stop", found.cancel_requested_at, ""),
+        (found.state.capitalize(), found.finished_at, found.reason or ""),
+    ]
+    return sorted([(what, at, more) for what, at, more in listed if at is not None], key=lambda each: each[1])
+
+
+def _duration(written: str | None) -> str | None:
+    try:
+        parse_duration(written)
     except ConfigError:
         return None
-
-
-def _pairs(written: tuple[str, ...]) -> list[tuple[str, str]]:
-    split = (each.partition("=") for each in written)
-    return [(name.strip(), value.strip()) for name, equals, value in split if name.strip() and equals]
-
-
-def _without(given: dict[str, Any], name: str, value: str | None) -> dict[str, Any]:
-    kept = [each for each in given[name] if each != value] if value is not None else None
-    return {**given, name: kept}
+    return written
