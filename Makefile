@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev lint format types docs reference bench chaos lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev lint format types docs package release reference bench chaos lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -72,6 +72,14 @@ bench: setup ## throughput and latency as ratios against the raw-SQL limit and o
 
 chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
 	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}
+
+package: setup ## build sdist and wheel into dist/, check them, and run the quick start from the wheel in a fresh environment
+	@$(BIN)/python -m tools.release package
+
+release: setup lint types docs ## fold changes/ into the changelog, then make package; commit and tag what it tells you
+	@$(BIN)/python -m tools.release fold
+	@$(BIN)/python -m tools.release package
+	@echo "Commit this as $$($(BIN)/python -m tools.release version), then push the tag v$$($(BIN)/python -m tools.release version)."
 
 reference: setup ## regenerate schema.sql, the reference pages and the diagrams
 	@$(BIN)/python -m tools.schema
