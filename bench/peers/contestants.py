@@ -68,8 +68,8 @@ PEERS = (
         PGQUEUER_RELEASE,
         _pgqueuer,
         "pgqueuer",
-        {"batch_size": 500, "enqueue_batch": 1000},
-        "asyncpg, uvloop, batch_size=500; enqueued 1,000 at a time",
+        {"batch_size": 500, "enqueue_batch": 1000, "pool": 10},
+        "asyncpg, uvloop, batch_size=500; enqueued 1,000 at a time; a pool of 10 for many callers",
     ),
     Contestant(
         GRAPHILE,

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from bench.peers.contestants import GRAPHILE, OURS, PGQUEUER
 from bench.peers.measure import Figures
 
-DRAIN, BULK, ONE_BY_ONE = "drain", "bulk enqueue", "one-by-one enqueue"
+DRAIN, BULK = "drain", "bulk enqueue"
+ONE_BY_ONE, BY_CALLERS = "one-by-one enqueue", "enqueue by 100 callers"
 AT_LEAST = (  # times as much as a peer
     (DRAIN, GRAPHILE, 1.0),
     (DRAIN, PGQUEUER, 2.5),
     (BULK, PGQUEUER, 2.0),
     (ONE_BY_ONE, PGQUEUER, 1.2),
+    (BY_CALLERS, PGQUEUER, 5.0),
 )
 P99_MS = 15.0
 IDLE_PER_S = 1.0
@@ -30,7 +32,7 @@ class Verdict:
 
 def rates(figures: Figures) -> dict[str, list[float]]:
     """Jobs per second, round by round, by kind of work."""
-    return {DRAIN: figures.drain, BULK: figures.bulk, ONE_BY_ONE: figures.one_by_one}
+    return {DRAIN: figures.drain, BULK: figures.bulk, ONE_BY_ONE: figures.one_by_one, BY_CALLERS: figures.by_callers}
 
 
 def verdicts(figures: Mapping[str, Figures]) -> Iterator[Verdict]:

@@ -26,6 +26,7 @@ from trueup.embedded.cluster import Cluster
 
 AT_LEAST = 1_000  # jobs for the slow ones, too: fewer say nothing
 ONE_BY_ONE = 1_000
+BY_CALLERS = 10_000
 PICK_UPS = 300  # a round
 REST = 10.0  # seconds at most until idle workers have made their first rounds
 LOOK_EVERY = 0.003  # seconds between looks whether the queue is empty, once every job has run
@@ -41,6 +42,7 @@ class Figures:
     drain: list[float] = field(default_factory=list)
     bulk: list[float] = field(default_factory=list)
     one_by_one: list[float] = field(default_factory=list)
+    by_callers: list[float] = field(default_factory=list)
     pick_up: list[list[float]] = field(default_factory=list)
     idle: float = 0.0
 
@@ -91,6 +93,10 @@ def one_by_one(entry: Entry, jobs: int) -> None:
     entry.figures.one_by_one.append(_enqueued(entry, "one-by-one enqueue", min(jobs, ONE_BY_ONE)))
 
 
+def by_callers(entry: Entry, jobs: int) -> None:
+    entry.figures.by_callers.append(_enqueued(entry, "enqueue by 100 callers", min(jobs, BY_CALLERS)))
+
+
 def _enqueued(entry: Entry, work: str, count: int) -> float:
     before = entry.left()
     with entry.process(work, count) as process:
@@ -121,6 +127,7 @@ WORK: dict[str, Callable[[Entry, int], None]] = {
     "bulk enqueue": bulk,
     "drain": drain,
     "one-by-one enqueue": one_by_one,
+    "enqueue by 100 callers": by_callers,
 }
 
 

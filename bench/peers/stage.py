@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+CALLERS = 100  # that enqueue at the same time, as the requests of a web server do
 SETTLE = 1.0  # seconds for a worker to come to rest before it is given one job at a time
 PAUSE = 0.005  # between two of those: it has gone back to waiting
 
@@ -42,8 +43,8 @@ class JobQueue(ABC):
         """Make its tables."""
 
     @abstractmethod
-    def producer(self) -> AbstractAsyncContextManager[Producer]:
-        """Connected, and able to enqueue."""
+    def producer(self, callers: int = 1) -> AbstractAsyncContextManager[Producer]:
+        """Connected, and able to enqueue: for so many callers at a time."""
 
     @abstractmethod
     def worker(self, handle: Handle) -> AbstractAsyncContextManager[None]:
@@ -98,6 +99,19 @@ async def enqueue_one_by_one(queue: JobQueue, count: int) -> None:
         say(seconds=time.perf_counter() - started)
 
 
+async def enqueue_by_many_callers(queue: JobQueue, count: int) -> None:
+    async with queue.producer(CALLERS) as producer:
+        numbers = iter(range(count))
+
+        async def call() -> None:
+            for number in numbers:
+                await producer.one(number)
+
+        started = time.perf_counter()
+        await asyncio.gather(*(call() for _ in range(CALLERS)))
+        say(seconds=time.perf_counter() - started)
+
+
 async def drain(queue: JobQueue, count: int) -> None:
     """Whoever reads the lines has the clock, and looks into the database for the end."""
     seen = Seen(count)
@@ -142,6 +156,7 @@ WORK: dict[str, Callable[[JobQueue, int], Coroutine[Any, Any, None]]] = {
     "set up": set_up,
     "bulk enqueue": enqueue_many,
     "one-by-one enqueue": enqueue_one_by_one,
+    "enqueue by 100 callers": enqueue_by_many_callers,
     "drain": drain,
     "pick-up": pick_up,
     "idle": idle,

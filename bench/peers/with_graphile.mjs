@@ -8,6 +8,7 @@ const count = Number(countText);
 const found = createRequire(pathToFileURL(modules + "/")).resolve("graphile-worker");
 const { Logger, makeWorkerUtils, run, runMigrations } = await import(pathToFileURL(found));
 
+const CALLERS = 100; // that enqueue at the same time
 const SETTLE = 1000; // milliseconds for a worker to come to rest before it is given one job at a time
 const PAUSE = 5; // between two of those: it has gone back to waiting
 
@@ -46,6 +47,15 @@ const WORK = {
   "one-by-one enqueue": () =>
     enqueueing(async (utils) => {
       for (let n = 0; n < count; n++) await utils.addJob("noop", { n });
+    }),
+
+  "enqueue by 100 callers": () =>
+    enqueueing(async (utils) => {
+      let next = 0;
+      const call = async () => {
+        while (next < count) await utils.addJob("noop", { n: next++ });
+      };
+      await Promise.all(Array.from({ length: CALLERS }, call));
     }),
 
   async drain() {

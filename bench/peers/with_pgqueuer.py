@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 from pgqueuer import PgQueuer
-from pgqueuer.db import AsyncpgDriver
+from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
@@ -36,7 +36,11 @@ class PgQueuerQueue(JobQueue):
             await Queries(AsyncpgDriver(connection)).install()
 
     @asynccontextmanager
-    async def producer(self) -> AsyncIterator[Producer]:
+    async def producer(self, callers: int = 1) -> AsyncIterator[Producer]:
+        if callers > 1:
+            async with asyncpg.create_pool(self.url, min_size=self.settings["pool"], max_size=self.settings["pool"]) as pool:
+                yield Jobs(Queries(AsyncpgPoolDriver(pool)), self.settings["enqueue_batch"])
+            return
         async with self._connection() as connection:
             yield Jobs(Queries(AsyncpgDriver(connection)), self.settings["enqueue_batch"])
 

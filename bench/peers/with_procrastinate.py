@@ -33,7 +33,7 @@ class Procrastinate(JobQueue):
             await app.schema_manager.apply_schema_async()
 
     @asynccontextmanager
-    async def producer(self) -> AsyncIterator[Producer]:
+    async def producer(self, callers: int = 1) -> AsyncIterator[Producer]:
         app, noop = self._app(lambda number: None)
         async with app.open_async():
             yield Jobs(noop, self.settings["enqueue_batch"])

@@ -26,7 +26,7 @@ class Trueup(JobQueue):
         App(self.url).store.migrate()
 
     @asynccontextmanager
-    async def producer(self) -> AsyncIterator[Producer]:
+    async def producer(self, callers: int = 1) -> AsyncIterator[Producer]:
         app, noop = self._app(lambda number: None)
         async with app:
             yield Jobs(noop)

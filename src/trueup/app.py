@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
 
 from trueup.backoff import Retry
+from trueup.building import BUILDING
 from trueup.clock import Clock, DatabaseClock
 from trueup.config import Settings, load_settings, redis_urls
 from trueup.durations import Duration, Rate, parse_duration
@@ -263,24 +264,30 @@ class App:
     def store(self) -> Store:
         """The store; the first use starts or joins the embedded PostgreSQL if that is what we work on."""
         if self._store is None:
-            from trueup.store.store import Store
-
-            self._store = Store(
-                self._url(),
-                schema=self.settings.schema,
-                events=self.events,
-                clock=self.clock,
-                aging=self.settings.aging,
-                pool_size=self.settings.pool_size,
-                connect_timeout=self.settings.connect_timeout,
-                statement_timeout=self.settings.statement_timeout,
-                prepare=self.settings.prepare,
-                retire_after=self.settings.retire_after,
-                notify=self.settings.notify,
-            )
-            if self._embedded is not None:
-                self._store.migrate()  # nobody else looks after a server that is ours
+            with BUILDING:
+                if self._store is None:
+                    self._store = self._build_store()
         return self._store
+
+    def _build_store(self) -> Store:
+        from trueup.store.store import Store
+
+        store = Store(
+            self._url(),
+            schema=self.settings.schema,
+            events=self.events,
+            clock=self.clock,
+            aging=self.settings.aging,
+            pool_size=self.settings.pool_size,
+            connect_timeout=self.settings.connect_timeout,
+            statement_timeout=self.settings.statement_timeout,
+            prepare=self.settings.prepare,
+            retire_after=self.settings.retire_after,
+            notify=self.settings.notify,
+        )
+        if self._embedded is not None:
+            store.migrate()  # nobody else looks after a server that is ours
+        return store
 
     def _url(self) -> str:
         if self.settings.database_url is not None:

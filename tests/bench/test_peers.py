@@ -29,7 +29,7 @@ def says(*lines: dict[str, object]) -> Contestant:
 
 
 def reached(drain: float, bulk: float, one_by_one: float, pick_up: float, idle: float) -> Figures:
-    return Figures(1000, [drain], [bulk], [one_by_one], [[pick_up] * 100], idle)
+    return Figures(1000, [drain], [bulk], [one_by_one], [one_by_one * 6], [[pick_up] * 100], idle)
 
 
 def test_a_goal_is_met_by_the_ratio_of_the_medians_and_missed_just_below_it() -> None:
@@ -103,5 +103,6 @@ def test_trueup_runs_on_the_stage_that_its_peers_run_on() -> None:
     assert figures.drain[0] > 0
     assert figures.bulk[0] > 0
     assert figures.one_by_one[0] > 0
+    assert figures.by_callers[0] > 0
     assert len(figures.pick_up[0]) == 100
     assert 0 < figures.idle < 10

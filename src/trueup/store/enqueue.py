@@ -17,6 +17,7 @@ from trueup import faults
 from trueup.clock import Clock
 from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
 from trueup.jobs.job import Draft
+from trueup.store.coalescing import Coalescing
 from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
 from trueup.store.db.load import Statements
@@ -49,6 +50,7 @@ class Enqueue:
         self._aging = aging
         self._pool = pool
         self._sync_pool = sync_pool
+        self._coalescing = Coalescing(pool, self._new)
 
     async def one(self, draft: Draft, tx: Any = None) -> Stored:
         """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
@@ -58,11 +60,19 @@ class Enqueue:
                 return await drive(self._one(draft), theirs)
             async with self._savepoint(theirs):  # a duplicate that the caller catches must not leave its window taken
                 return await drive(self._one(draft), theirs)
+        if draft.unique_key is None:
+            return Stored(await self._coalescing.one(draft), created=True)
         if draft.unique_for is None:
             async with self._pool.use() as connection:
                 return await drive(self._one(draft), connection)
         async with self._pool.transaction() as connection:
             return await drive(self._one(draft), connection)
+
+    async def _new(self, drafts: Sequence[Draft], connection: AsyncConnection[Any]) -> list[int]:
+        """Store jobs without unique keys in one statement; their ids, in the same order."""
+        ask = self._insert_one(drafts[0]) if len(drafts) == 1 else self._insert(drafts, often=True)
+        rows = await fetch(connection, ask.query, ask.params, often=ask.often)
+        return [row[0] for row in rows]
 
     def one_sync(self, draft: Draft, tx: Any = None) -> Stored:
         if tx is not None:
@@ -286,9 +296,10 @@ class Enqueue:
             max_attempts=draft.max_attempts,
         )
 
-    def _insert(self, batch: Sequence[Draft]) -> Ask:
+    def _insert(self, batch: Sequence[Draft], *, often: bool = False) -> Ask:
         return self._ask(
             "jobs/enqueue",
+            often=often,
             channel=self._statements.channel,
             aging=self._aging.total_seconds(),
             kinds=[draft.kind for draft in batch],

@@ -96,16 +96,21 @@ class Pool:
             await pool.close()
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def use(self, since: float | None = None) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection for a moment. `since` is when the caller began to wait, if that was earlier."""
         if self._pool is None or self._loop is not asyncio.get_running_loop():
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         pool = self._pool
         assert pool is not None
-        connection = await _take(pool)
+        connection = await _take(pool, elapsed() if since is None else since)
         try:
             yield connection
         finally:
             await pool.putconn(connection)
+
+    def overdue(self, since: float) -> bool:
+        """Whether somebody who has waited since then would be refused at the next look."""
+        return elapsed() + SLICE > since + WAIT
 
     @asynccontextmanager
     async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -247,9 +252,9 @@ class SyncPool:
             yield connection
 
 
-async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncConnection[Any]:
+async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]], since: float) -> AsyncConnection[Any]:
     """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
-    deadline = elapsed() + WAIT
+    deadline = since + WAIT
     while True:
         try:
             connection = await pool.getconn(timeout=SLICE)

@@ -1,0 +1,35 @@
+"""The lock under which a thread imports and builds what the others then use. A fork waits for it.
+
+The child of a fork has only the thread that forked: a module that another thread was importing would stay locked in it for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+MAX_WAIT = 10.0  # seconds: a server that does not answer must not keep the process from forking
+
+
+class Building:
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._forking = threading.local()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _before(self) -> None:
+        self._forking.waited = self._lock.acquire(timeout=MAX_WAIT)
+
+    def _after(self) -> None:
+        if self._forking.waited:
+            self._lock.release()
+
+
+BUILDING = Building()
