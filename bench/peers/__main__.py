@@ -49,7 +49,9 @@ def described(who: Contestant, figures: Figures) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    table = Table(Column("", min_width=16), "drain /s", "bulk /s", "one by one /s", "100 callers /s", "p50 / p99 ms", "idle /s")
+    table = Table(
+        Column("", min_width=16), "drain /s", "bulk /s", "one by one /s", "100 callers /s", "p50 / p99 ms", "idle /s"
+    )
     for one in result["contestants"]:
         rate = [_rate(one[work]) for work in ("drain", "bulk enqueue", "one-by-one enqueue", "enqueue by 100 callers")]
         pick_up = f"{one['pick-up']['p50_ms']:.1f} / {one['pick-up']['p99_ms']:.1f}"

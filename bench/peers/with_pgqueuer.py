@@ -38,7 +38,9 @@ class PgQueuerQueue(JobQueue):
     @asynccontextmanager
     async def producer(self, callers: int = 1) -> AsyncIterator[Producer]:
         if callers > 1:
-            async with asyncpg.create_pool(self.url, min_size=self.settings["pool"], max_size=self.settings["pool"]) as pool:
+            async with asyncpg.create_pool(
+                self.url, min_size=self.settings["pool"], max_size=self.settings["pool"]
+            ) as pool:
                 yield Jobs(Queries(AsyncpgPoolDriver(pool)), self.settings["enqueue_batch"])
             return
         async with self._connection() as connection:

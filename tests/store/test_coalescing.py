@@ -218,5 +218,3 @@ async def test_jobs_with_a_unique_key_or_in_a_transaction_of_the_callers_are_sto
     answers = await asyncio.gather(*plain, *unique, *(in_transaction(n) for n in range(4)), return_exceptions=True)
     assert len({each.id for each in answers[10:20]}) == 1  # type: ignore[union-attr]
     assert await desk.scalar("select count(*) from trueup.jobs") == 10 + 1 + 2
-
-
