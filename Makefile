@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev lint format types docs package release reference bench chaos lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev flakes lint format types docs package release reference bench chaos lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,8 +44,11 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONWARNINGS=default::ResourceWarning
 test: setup lint types ## everything: lint, types, and the whole suite against real servers
 	@$(PYTEST)
 
-test-fast: setup ## the parts of the suite that take seconds
-	@$(PYTEST) -m "not slow" -x
+test-fast: setup ## the first case of every test function, without the slow ones: a minute or two, to run after each change
+	@$(PYTEST) -m "not slow" --one-of-each -x
+
+flakes: setup ## the slow tests over and over while the processors and the disk are busy; says which failed (RUNS=5 TESTS=tests/crash)
+	@$(BIN)/python -m tools.flakes --runs $${RUNS:-5} $${TESTS:-tests}
 
 test-dev: setup ## the whole suite in Python's development mode, in every process of it
 	@PYTHONDEVMODE=1 $(PYTEST)

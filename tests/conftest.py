@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -26,16 +27,29 @@ def pytest_configure() -> None:
 LONG_ONES = ("tests/demo/", "/test_demo.py")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-of-each", action="store_true", help="of each test function, run the first case only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first: one that begins last is waited for alone."""
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONG_ONES))
+    if config.getoption("--one-of-each"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        chosen = set(map(id, first.values()))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+        items[:] = [item for item in items if id(item) in chosen]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # nine thousand tests that stay until the end, which every full collection would walk through
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[TestServer]:
     with (
         tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory()) as directory,
-        TestServer(Path(directory)) as server,
+        TestServer(Path(directory), stays_connected=True) as server,
     ):
         yield server
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 from psycopg import sql
@@ -30,9 +30,12 @@ TEMPLATE = "trueup_template"
 class TestServer:
     __test__ = False
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, *, stays_connected: bool = False, **settings: str) -> None:
+        """`stays_connected`: where databases are made by the thousand, and nothing restarts it or counts its connections."""
         self.cluster = Cluster(directory, settings={**FAST, **settings})
         self._numbers = itertools.count(1)
+        self._stays_connected = stays_connected
+        self._connection: psycopg.Connection[Any] | None = None
 
     def __enter__(self) -> Self:
         self.cluster.start()
@@ -44,6 +47,8 @@ class TestServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._connection is not None:
+            self._connection.close()
         self.cluster.stop("immediate")
 
     @contextmanager
@@ -63,11 +68,21 @@ class TestServer:
 
     def _drop(self, name: str) -> None:
         end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
-        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+        with self._connected() as connection:
             # `force` alone looks ten times a second whether the sessions have gone, and most are just going.
             wait_until(lambda: not connection.execute(end, [name]).rowcount, f"nobody uses {name}", pause=0.002)
             connection.execute(sql.SQL(f"drop database if exists {name} with (force)"))
 
     def _execute(self, statement: str) -> None:
-        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+        with self._connected() as connection:
             connection.execute(sql.SQL(statement))
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+        if not self._stays_connected:
+            with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+                yield connection
+            return
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.cluster.url(), autocommit=True)
+        yield self._connection
