@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support import ports
+from tests.support import ports, warm
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 
@@ -32,7 +32,7 @@ class Process:
     def __init__(self, module: str, log: Path, environment: Mapping[str, str], *arguments: str) -> None:
         self._log = log
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = warm.Popen(
                 [sys.executable, "-W", "error", "-m", module, *arguments],
                 cwd=ROOT,
                 env=dict(environment),

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.support import warm
 from trueup.cli.main import main
 from trueup.testing.worker import ManualWorker
 
@@ -127,7 +128,7 @@ def start(project: Path, database_url: str) -> Iterator[Callable[..., subprocess
 
     def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
         # Not -X dev: on a busy machine asyncio's debug mode adds lines about slow callbacks to the log.
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, "-W", "error", "-m", "trueup.cli", *map(str, arguments)],
             cwd=project,
             env={**clean, "TRUEUP_DATABASE_URL": database_url, "TRUEUP_APP": "shop:app", **environment},

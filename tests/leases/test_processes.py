@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.leases.keepers import Keeper
+from tests.support import warm
 from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,7 @@ PROCESSES, TIMES = 3, 6
 
 def start(module: str, keeper: Keeper, *arguments: str) -> subprocess.Popen[str]:
     where = (keeper.database_url, keeper.backend, keeper.settings.get("redis_url", ""))
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-W", "error", "-m", module, *where, *arguments],
         cwd=ROOT,
         stdin=subprocess.PIPE,

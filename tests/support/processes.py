@@ -13,6 +13,7 @@ from typing import Self
 
 import psycopg
 
+from tests.support import warm
 from tests.support.journal import VARIABLE
 from tests.support.waiting import wait_until
 
@@ -37,7 +38,7 @@ class WorkerProcess:
     def __init__(self, module: str, environment: Mapping[str, str], log: Path) -> None:
         self._log = log
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = warm.Popen(
                 [sys.executable, "-W", "error", "-m", module],
                 cwd=ROOT,
                 env=dict(environment),
