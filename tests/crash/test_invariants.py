@@ -189,6 +189,22 @@ def test_a_journal_gives_back_what_processes_said(tmp_path: Path) -> None:
     assert (effect["effect"], effect["key"]) == ("hello", "send:7")
 
 
+def test_a_journal_that_grows_is_read_on_from_where_it_was(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.effect(job=1, term=1, key="a", content="one")
+    assert [line["effect"] for line in read_journals(tmp_path)] == ["one"]
+    journal.effect(job=2, term=1, key="b", content="two")
+    (written,) = tmp_path.iterdir()
+    whole = written.read_bytes()
+    written.write_bytes(whole[:-5])  # it is being written
+    assert [line["effect"] for line in read_journals(tmp_path)] == ["one"]
+    written.write_bytes(whole)
+    assert [line["effect"] for line in read_journals(tmp_path)] == ["one", "two"]
+    (tmp_path / "other.jsonl").write_bytes(whole.splitlines()[0].replace(b"one", b"of another") + b"\n")
+    assert {line["effect"] for line in read_journals(tmp_path)} == {"one", "two", "of another"}
+    journal.close()
+
+
 @pytest_asyncio.fixture
 async def recorded(database_url: str, still: App, worker: ManualWorker) -> str:
     recorder.install(database_url)

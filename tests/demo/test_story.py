@@ -28,11 +28,16 @@ stage.SETTINGS["BIRTHDAYS_CONCURRENCY"] = "none"
 from trueup.demo.story import run
 sys.exit(run(plain=True))
 """
-REFUSING_NOBODY = """
+# Nothing happens on the way, and all but one of the claims hold.
+ONE_CLAIM_WRONG = """
 import sys
 from trueup.demo import proof, story
-proof.refused_is_dead = lambda *_: proof.Check("a claim", "0", "1", "both", False)
-sys.exit(story.run(users=750, rate=30, plain=True))
+for act in ("_leave", "_freeze", "_kill", "_restart", "_thaw", "_interrupt_receiver"):
+    setattr(story.Story, act, lambda *_: None)
+story.MIN_SECONDS = 1
+wrong = proof.Check("a claim", "0", "1", "both", False)
+proof.examine = lambda *_: [proof.Check("another", "1", "1", "both", True), wrong, proof.Check("a third", "1", "1", "both", True)]
+sys.exit(story.run(users=400, rate=200, plain=True))
 """
 
 
@@ -106,7 +111,7 @@ def test_a_demo_whose_processes_do_not_start_says_why_and_keeps_their_logs(
 def test_a_proof_that_does_not_hold_fails_the_demo_and_keeps_the_evidence(
     place: Path, start_demo: Callable[..., Demo]
 ) -> None:
-    demo = start_demo(program=REFUSING_NOBODY)
+    demo = start_demo(program=ONE_CLAIM_WRONG)
     assert demo.wait() == 1, demo.output
     assert "✗ a claim: expected 0, found 1 (both)" in demo.output
     assert "The proof does not hold." in demo.output
