@@ -76,10 +76,10 @@ def test_a_noisy_tenant_does_not_starve_the_others(crash: Run) -> None:
 
 @pytest.mark.parametrize("offset", ["+1h", "-1h"])
 def test_workers_whose_clocks_are_wrong_behave_the_same(crash: Run, offset: str) -> None:
-    crash.enqueue(transfer=30, flaky=10, choosy=20, deliver=20)
+    crash.workers.start(base=faketime_env(offset))
+    crash.workers.start()
     began_at = crash.now()
-    crash.workers.launch()
-    crash.workers.launch(base=faketime_env(offset))
+    crash.enqueue(transfer=30, flaky=10, choosy=20, deliver=20)
     crash.wait_ended()
     crash.prove()
     remove_leftovers()

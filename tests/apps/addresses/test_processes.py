@@ -89,6 +89,8 @@ def test_five_instances_two_with_wrong_clocks_make_one_set_of_jobs_per_tick(plac
     clocks = [{}, {}, {}, faketime_env("+2", base={}), faketime_env("-2", base={})]
     fleet = [place.start("worker", **SCHEDULER, **clock) for clock in clocks]
     try:
+        started = "all five have started, those with wrong clocks last"
+        wait_until(lambda: all(process.lines("worker started") for process in fleet), started, timeout=SOON)
         sets = "select count(*) from (select tick from reconciliation_jobs group by tick having count(*) = 3) as whole"
 
         def three_sets() -> bool:
