@@ -39,9 +39,9 @@ apps: setup ## all five demos, one after the other; fails unless every proof hol
 
 # The tests start hundreds of processes: what one has compiled, none of the others should have to. Options of the interpreter do not
 # reach the processes that pytest starts; variables do. Development mode as a whole costs an eighth more time (decision 0049).
-PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONWARNINGS=default::ResourceWarning PYTHONFAULTHANDLER=1 $(BIN)/python -m pytest
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONWARNINGS=default::ResourceWarning PYTHONFAULTHANDLER=1 $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS))
 
-test: setup lint types ## everything: lint, types, and the whole suite against real servers
+test: setup lint types ## everything: lint, types, and the whole suite against real servers (WORKERS=3: that many tests at a time)
 	@$(PYTEST)
 
 test-fast: setup ## the first case of every test function, without the slow ones: a minute or two, to run after each change
