@@ -6,9 +6,15 @@ import pytest
 from django.db import connection
 
 from tests.django.shop.models import Order
-from tests.support.django_project import leads_to
+from tests.support.django_project import AROUND_HANDLERS, leads_to
 from trueup.django import get_app
 from trueup.django.application import DjangoApp
+from trueup.work import calling
+
+
+@pytest.fixture(autouse=True)
+def around_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "AROUND", AROUND_HANDLERS)
 
 
 @pytest.fixture
@@ -25,6 +31,7 @@ def project(database_url: str) -> Iterator[DjangoApp]:
     with leads_to(database_url):
         with connection.schema_editor() as editor:
             editor.create_model(Order)
+        connection.close()
         app = get_app()
         yield app
         app.close_sync()

@@ -109,8 +109,16 @@ def test_a_handler_has_its_context(case: DjangoApp) -> None:
         run_jobs()
 
 
-def test_tasks_run_too(case: DjangoApp) -> None:
+def test_tasks_are_asserted_and_run_too(case: DjangoApp) -> None:
+    assert_not_enqueued(tasks.meaning_of_life)
     result = tasks.meaning_of_life.enqueue()
+    tasks.check_context.enqueue(1)
+    assert_enqueued(tasks.meaning_of_life, times=1)
+    assert_enqueued(tasks.check_context, attempt=1)
+    with pytest.raises(
+        AssertionError, match=r"shop.tasks.check_context with \{'attempt': 2\}: at least one expected, 0"
+    ):
+        assert_enqueued(tasks.check_context, attempt=2)
     run_jobs()
     result.refresh()
     assert result.return_value == 42

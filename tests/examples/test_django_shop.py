@@ -50,8 +50,8 @@ def manage(environment: dict[str, str], *arguments: str) -> str:
 def running(environment: dict[str, str], log: Path, *arguments: str) -> Iterator[None]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "manage.py", *arguments],
-            cwd=SHOP,
+            [sys.executable, SHOP / "manage.py", *arguments],
+            cwd=log.parent,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -104,7 +104,16 @@ def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconci
         serve = ("runserver", "--noreload", f"127.0.0.1:{number(port)}")
         processes.enter_context(running(environment, tmp_path / "server.log", *serve))
         processes.enter_context(
-            running(environment, tmp_path / "worker.log", "trueup", "worker", "--settings", "shop.settings")
+            running(
+                environment,
+                tmp_path / "worker.log",
+                "trueup",
+                "worker",
+                "--settings",
+                "shop.settings",
+                "--processes",
+                "1",
+            )
         )
         wait_until(lambda: answers(f"{site}/orders/1/"), "the server answers", timeout=WITHIN, pause=0.1)
         order = ask(f"{site}/orders/", {"email": "ada@example.com", "total": "12.50"})["order"]

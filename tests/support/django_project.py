@@ -12,6 +12,8 @@ import django
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict
 
+from trueup.work.calling import AROUND
+
 POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"}
 
 
@@ -65,6 +67,10 @@ if not settings.configured:
         USE_TZ=True,
     )
     django.setup()
+
+# What the project puts around handlers is for its own tests, and not for every other test of this process.
+AROUND_HANDLERS = list(AROUND)
+AROUND.clear()
 
 
 @contextmanager

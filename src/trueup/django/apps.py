@@ -23,11 +23,12 @@ class TrueupConfig(AppConfig):
     def ready(self) -> None:
         from trueup.django import checks  # noqa: F401 - registers them
         from trueup.django.application import project_settings
-        from trueup.django.handlers import DjangoConnections
+        from trueup.django.handlers import CONNECTIONS
         from trueup.django.migrating import migrate_without_migrations
         from trueup.work.calling import AROUND
 
-        AROUND.append(DjangoConnections())
+        if CONNECTIONS not in AROUND:
+            AROUND.append(CONNECTIONS)
         post_migrate.connect(migrate_without_migrations, sender=self)
         modules: Any = project_settings().get("AUTODISCOVER", DISCOVERED)
         if modules:

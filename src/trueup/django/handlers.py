@@ -41,3 +41,6 @@ class DjangoConnections:
                         await sync_to_async(connections.close_all)()
         finally:
             in_handler.reset(before)
+
+
+CONNECTIONS = DjangoConnections()

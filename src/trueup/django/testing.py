@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from inspect import signature
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -41,33 +42,49 @@ from trueup.store.workers import Identity, Workers
 from trueup.work.jobs.runner import tick_of
 
 LEASE = timedelta(hours=1)
+TASK_KINDS = ("django.task", "django.async_task")  # as in tasks.py, which needs a package that few have
 NO_TRANSACTION = (
     "run_jobs has no ctx.transaction(); use a TransactionTestCase and ManualWorker for a handler that needs it"
 )
 
 
-def enqueued(job: Job[..., Any] | None = None, /, **arguments: Any) -> list[LiveJob]:
-    """Jobs that are queued or running, oldest first: of a kind, and with these among their arguments."""
+def enqueued(job: Any = None, /, **arguments: Any) -> list[LiveJob]:
+    """Jobs that are queued or running, oldest first: of a job or one of Django's tasks, with these among their arguments."""
     found = LiveJob.objects.using(get_app().alias).order_by("id")
-    if job is not None:
+    if (path := getattr(job, "module_path", None)) is not None:
+        found = found.filter(kind__in=TASK_KINDS, args__path=path)
+    elif job is not None:
         found = found.filter(kind=job.kind)
     wanted = to_jsonable_python(arguments)
-    return [each for each in found if {name: each.args[name] for name in wanted if name in each.args} == wanted]
+
+    def fits(given: Mapping[str, Any]) -> bool:
+        return all(name in given and given[name] == value for name, value in wanted.items())
+
+    return [each for each in found if fits(_arguments(job, each.args))]
 
 
-def assert_enqueued(job: Job[..., Any], /, *, times: int | None = None, **arguments: Any) -> list[LiveJob]:
-    """Raise AssertionError unless a job of this kind, with these among its arguments, is there; exactly `times` if given."""
+def assert_enqueued(job: Any, /, *, times: int | None = None, **arguments: Any) -> list[LiveJob]:
+    """Raise AssertionError unless a run of this job or task, with these among its arguments, is there; `times`: exactly so many."""
     found = enqueued(job, **arguments)
     if len(found) == times if times is not None else found:
         return found
-    what = f"{job.kind} with {arguments}" if arguments else job.kind
+    name = getattr(job, "module_path", None) or job.kind
+    what = f"{name} with {arguments}" if arguments else name
     expected = "at least one" if times is None else times
     there = "\n".join(f"  {each.kind} {each.args}" for each in enqueued()) or "  none"
     raise AssertionError(f"{what}: {expected} expected, {len(found)} enqueued. All live jobs:\n{there}")
 
 
-def assert_not_enqueued(job: Job[..., Any], /, **arguments: Any) -> None:
+def assert_not_enqueued(job: Any, /, **arguments: Any) -> None:
     assert_enqueued(job, times=0, **arguments)
+
+
+def _arguments(job: Any, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """By name, also those that a task was given by position."""
+    if not hasattr(job, "module_path"):
+        return stored
+    bound = signature(job.func).bind_partial(*[None] * job.takes_context, *stored["args"], **stored["kwargs"])
+    return bound.arguments
 
 
 @dataclass(frozen=True, slots=True)

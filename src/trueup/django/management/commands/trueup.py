@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,8 @@ class Command(BaseCommand):
     requires_system_checks: Sequence[str] = []
 
     def run_from_argv(self, argv: list[str]) -> None:
+        # `worker --processes` starts further ones, which must find the project as manage.py has.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
         sys.exit(self._run(without_djangos(argv[2:])))
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
