@@ -17,7 +17,8 @@ from trueup.dsn import mask
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
 
-NOT_SETTINGS = frozenset({"TRUEUP_CLOCK", "TRUEUP_FAULT", "TRUEUP_HISTORY"})  # read by tests of trueup itself
+# The first three are read by tests of trueup itself, the last by the fixtures for pytest.
+NOT_SETTINGS = frozenset({"TRUEUP_CLOCK", "TRUEUP_FAULT", "TRUEUP_HISTORY", "TRUEUP_TEST_DATABASE_URL"})
 
 
 class _Given(NamedTuple):

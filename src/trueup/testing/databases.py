@@ -1,0 +1,70 @@
+"""Databases for tests: cloned from a migrated template, on a server of the developer's or on the embedded PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from trueup.dsn import libpq_url
+from trueup.embedded.cluster import Cluster
+from trueup.store.db.migrate import Migrator
+
+# Nothing of this outlives the test run, so the disk need not be waited for.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class Databases:
+    """Makes databases on one server; its user must be allowed to."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._url = libpq_url(url)
+        self._template = f"trueup_template_{uuid4().hex[:12]}"
+        self._schema = schema
+
+    @contextmanager
+    def template(self) -> Iterator[None]:
+        self._execute("create database {}", self._template)
+        try:
+            with psycopg.connect(self._named(self._template), autocommit=True) as connection:
+                Migrator(connection, self._schema).migrate()
+            yield
+        finally:
+            self._execute("drop database {} with (force)", self._template)
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a migrated database that nobody else uses; it is dropped afterwards."""
+        name = f"trueup_test_{uuid4().hex[:12]}"
+        self._execute("create database {} template {}", name, self._template)
+        try:
+            yield self._named(name)
+        finally:
+            self._execute("drop database {} with (force)", name)
+
+    def _named(self, database: str) -> str:
+        return make_conninfo(self._url, dbname=database)
+
+    def _execute(self, statement: str, *names: str) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+@contextmanager
+def databases(url: str | None, directory: Path, schema: str = "trueup") -> Iterator[Databases]:
+    """On the server at this URL, or else on an embedded one that lives in the directory for as long as this lasts."""
+    cluster = None if url else Cluster(directory, settings=FAST)
+    if cluster is not None:
+        cluster.start()
+    try:
+        made = Databases(url or (cluster.url() if cluster else ""), schema)
+        with made.template():
+            yield made
+    finally:
+        if cluster is not None:
+            cluster.stop("immediate")

@@ -1,0 +1,250 @@
+"""What a test does with an App: move its time, run what is due, look at what was enqueued, kill a worker at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+from pydantic_core import to_jsonable_python
+
+from trueup.app import App
+from trueup.dsn import Secret
+from trueup.jobs.definition import Job
+from trueup.jobs.records import JobDetails
+from trueup.schedules.spec import Spec
+from trueup.testing.clock import ManualClock
+from trueup.testing.worker import ManualWorker
+
+T = TypeVar("T")
+
+MAX_TICKS = 10_000  # of one `advance` or `due_between`: beyond this somebody meant another unit
+LIVE = ("queued", "running")
+
+Observe = Callable[[], Any]
+
+
+@contextmanager
+def rebound(app: App, url: str, clock: ManualClock) -> Iterator[App]:
+    """An App of your own code, on this database and clock, and as it was afterwards. It must be closed in between."""
+    settings, real = app.settings, app.clock
+    app.settings = dataclasses.replace(settings, database_url=Secret(url))
+    app.clock = clock
+    try:
+        yield app
+    finally:
+        app.settings, app.clock = settings, real
+
+
+def due_between(what: App | Spec, start: datetime, end: datetime) -> list[tuple[datetime, str]]:
+    """The ticks after `start` and up to `end`, as (moment, schedule), in order. It needs no database.
+
+    What is asked is the rule: `missed=`, `overlap=` and `jitter=` are decided when a worker runs.
+    """
+    specs = {"": what} if isinstance(what, Spec) else _specs(what)
+    found: list[tuple[datetime, str]] = []
+    for name, spec in specs.items():
+        due = spec.next_after(start)
+        while due is not None and due <= end:
+            found.append((due, name))
+            if len(found) > MAX_TICKS:
+                raise ValueError(f"more than {MAX_TICKS:,} ticks between {start} and {end}; ask for a shorter time")
+            due = spec.next_after(due)
+    return sorted(found)
+
+
+def _specs(app: App) -> dict[str, Spec]:
+    app.discover()
+    return {name: entry.spec for name, entry in app._schedules.items()}
+
+
+class Harness:
+    """An App on a database of its own, with a clock that stands still and a worker that does nothing by itself."""
+
+    def __init__(self, app: App, clock: ManualClock) -> None:
+        self.app = app
+        self.clock = clock
+        self._worker: ManualWorker | None = None
+
+    async def worker(self) -> ManualWorker:
+        """The worker, registered; its steps can be called one by one."""
+        if self._worker is None:
+            self._worker = ManualWorker(self.app)
+            await self._worker.begin()
+        return self._worker
+
+    async def drain(self) -> int:
+        """Plan the ticks that are due, then run what is due until nothing is. Returns the number of runs."""
+        worker = await self.worker()
+        await worker.plan()
+        return await worker.run_pending()
+
+    async def advance(self, **duration: float) -> int:
+        """Let time pass: `await jobs.advance(hours=3)`. Every tick on the way fires at its own moment. Returns the number of runs.
+
+        Jobs that become due between two ticks (a delay, a retry) run at the next tick, or at the end.
+        """
+        await self.worker()
+        end = self.clock.now() + timedelta(**duration)
+        ran = await self.drain()
+        for due in dict.fromkeys(moment for moment, _ in due_between(self.app, self.clock.now(), end)):
+            self._move_to(due)
+            ran += await self.drain()
+        self._move_to(end)
+        return ran + await self.drain()
+
+    def _move_to(self, moment: datetime) -> None:
+        self.clock.advance(seconds=(moment - self.clock.now()).total_seconds())
+
+    # -- what was enqueued ----------------------------------------------------------------------------------------------
+
+    async def enqueued(self, job: Job[..., Any] | str | None = None, /, **arguments: Any) -> list[JobDetails]:
+        """Jobs that are queued or running, oldest first: of a kind, and with these among their arguments."""
+        await self.app.open()
+        kind = job.kind if isinstance(job, Job) else job
+        page = await self.app.jobs.list(state=LIVE, kind=kind, limit=1_000)
+        found = [await self.app.jobs.get(each.id) for each in reversed(page.jobs)]
+        wanted = to_jsonable_python(arguments)
+        return [each for each in found if each is not None and wanted.items() <= each.args.items()]
+
+    async def assert_enqueued(
+        self, job: Job[..., Any] | str, /, *, times: int | None = None, **arguments: Any
+    ) -> list[JobDetails]:
+        """Raise AssertionError unless such a job is there; exactly `times` of them, if given."""
+        found = await self.enqueued(job, **arguments)
+        if len(found) == times if times is not None else found:
+            return found
+        what = f"{job.kind if isinstance(job, Job) else job}{f' with {arguments}' if arguments else ''}"
+        expected = "at least one" if times is None else times
+        there = "\n".join(f"  {each.kind} {each.args}" for each in await self.enqueued()) or "  none"
+        raise AssertionError(f"{what}: {expected} expected, {len(found)} enqueued. All live jobs:\n{there}")
+
+    # -- idempotency ----------------------------------------------------------------------------------------------------
+
+    async def run_twice(self, job: Job[..., Any] | str, /, *args: Any, **kwargs: Any) -> None:
+        """Run one job to its end, but have its worker die before that is written; another worker runs it again.
+
+        This is what a crash, an eviction or a lost connection does in production. Raises what the second run raised.
+        """
+        named = job if isinstance(job, Job) else self.app.named(job)
+        handle = await named.enqueue(*args, **kwargs)
+        first = ManualWorker(self.app)
+        await first.begin()
+        if handle.id not in {each.id for each in await first.claim()}:
+            raise AssertionError(
+                f"job {handle} of kind {named.kind} was not claimed; is it delayed, or are others ahead of it?"
+            )
+        while await first.run_one() is not None:
+            pass
+        await first.end()
+        self.clock.advance(seconds=2 * self.app.settings.lease_for.total_seconds())
+        second = ManualWorker(self.app)
+        await second.begin()
+        await second.rescue()
+        self.clock.advance(hours=1)  # whatever a rescued job has to wait
+        await second.run_pending()
+        await second.end()
+        await handle.result("30s")
+
+    async def assert_idempotent(
+        self,
+        examples: Mapping[str, tuple[Any, ...] | Mapping[str, Any]],
+        observe: Observe | Callable[[], Awaitable[Any]],
+    ) -> None:
+        """Run an example of every declared kind with a worker that dies after the effect and before the finish.
+
+        `observe` returns what the handlers change; it must be the same after the second run as it would be after one. A schedule's
+        function needs no example. Raises AssertionError that names the kinds without an example, or the one that repeats its effect.
+        """
+        self.app.discover()
+        kinds = [job.kind for job in self.app.registry if job.kind not in self.app._schedules]
+        missing = [kind for kind in kinds if kind not in examples]
+        if missing:
+            raise AssertionError(f"no example for {', '.join(missing)}: give the arguments of one run of each")
+        for kind in kinds:
+            given = examples[kind]
+            args, kwargs = ((), given) if isinstance(given, Mapping) else (given, {})
+            before = await _seen(observe)
+            seen: list[Any] = []
+            await self._observed_twice(kind, args, kwargs, observe, seen)
+            if seen[0] != seen[1]:
+                raise AssertionError(
+                    f"{kind} is not idempotent: before {before!r:.200}, after one run {seen[0]!r:.200}, after a repetition {seen[1]!r:.200}"
+                )
+
+    async def _observed_twice(
+        self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], observe: Observe, seen: list[Any]
+    ) -> None:
+        job = self.app.registry[kind]
+        original = job.function
+
+        async def noted(*given: Any, **named: Any) -> Any:
+            result = original(*given, **named)
+            result = await result if isawaitable(result) else result
+            seen.append(await _seen(observe))
+            return result
+
+        was_async, job.is_async, job.function = job.is_async, True, noted
+        try:
+            await self.run_twice(job, *args, **kwargs)
+        finally:
+            job.is_async, job.function = was_async, original
+        if len(seen) < 2:  # it finished itself, in ctx.transaction()
+            seen.append(await _seen(observe))
+
+    async def close(self) -> None:
+        if self._worker is not None:
+            await self._worker.end()
+            self._worker = None
+        await self.app.close()
+
+
+async def _seen(observe: Observe) -> Any:
+    found = observe()
+    return await found if isawaitable(found) else found
+
+
+class SyncHarness:
+    """The same for tests without an event loop. Handlers run in a loop of its own, inside the call."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.app = harness.app
+        self.clock = harness.clock
+        self._harness = harness
+        self._runner = asyncio.Runner()
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Anything else of the App's that has to be awaited."""
+
+        async def wait() -> T:
+            return await awaitable
+
+        return self._runner.run(wait())
+
+    def drain(self) -> int:
+        return self.run(self._harness.drain())
+
+    def advance(self, **duration: float) -> int:
+        return self.run(self._harness.advance(**duration))
+
+    def enqueued(self, job: Job[..., Any] | str | None = None, /, **arguments: Any) -> list[JobDetails]:
+        return self.run(self._harness.enqueued(job, **arguments))
+
+    def assert_enqueued(
+        self, job: Job[..., Any] | str, /, *, times: int | None = None, **arguments: Any
+    ) -> list[JobDetails]:
+        return self.run(self._harness.assert_enqueued(job, times=times, **arguments))
+
+    def run_twice(self, job: Job[..., Any] | str, /, *args: Any, **kwargs: Any) -> None:
+        self.run(self._harness.run_twice(job, *args, **kwargs))
+
+    def assert_idempotent(self, examples: Mapping[str, tuple[Any, ...] | Mapping[str, Any]], observe: Observe) -> None:
+        self.run(self._harness.assert_idempotent(examples, observe))
+
+    def close(self) -> None:
+        self.run(self._harness.close())
+        self._runner.close()

@@ -1,0 +1,121 @@
+"""The pytest plugin, as a project of a user's has it: pytest in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from tests.support.database import TestServer
+
+SHOP = """
+from trueup import App, Context, Tick
+
+app = App("postgresql://nobody@127.0.0.1:1/production")
+sent, ticks, paid = [], [], {}
+
+@app.job
+async def send(to: str) -> None:
+    sent.append(to)
+
+@app.job
+def pay(ctx: Context, order: int) -> None:
+    paid[ctx.idempotency_key] = order
+
+@app.cron("30 2 * * *", tz="Europe/Berlin")
+async def nightly(tick: Tick) -> None:
+    ticks.append(tick.due_at.isoformat())
+    await send.enqueue("boss")
+"""
+
+TESTS = """
+from datetime import UTC, datetime
+
+import pytest
+import shop
+from trueup.testing.harness import due_between
+
+@pytest.fixture(autouse=True)
+def empty():
+    shop.sent.clear(), shop.ticks.clear(), shop.paid.clear()
+
+def test_sync(trueup_sync):
+    shop.send.enqueue_sync("ada")
+    trueup_sync.assert_enqueued(shop.send, to="ada", times=1)
+    trueup_sync.assert_enqueued("send", times=0, to="bob")
+    with pytest.raises(AssertionError, match="pay: at least one expected, 0 enqueued"):
+        trueup_sync.assert_enqueued(shop.pay)
+    assert trueup_sync.drain() == 1
+    assert shop.sent == ["ada"]
+
+def test_each_test_has_a_database_of_its_own(trueup_sync):
+    assert trueup_sync.enqueued() == []
+
+def test_time_travel_fires_every_tick_at_its_moment(trueup_sync):
+    trueup_sync.drain()
+    assert trueup_sync.advance(days=3) == 6
+    assert shop.ticks == [f"2026-06-0{day}T00:30:00+00:00" for day in (2, 3, 4)]
+    assert shop.sent == ["boss"] * 3
+
+def test_the_week_of_the_change():
+    week = due_between(shop.app, datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
+    assert [(due.strftime("%d %H:%M"), name) for due, name in week] == [
+        ("27 01:30", "nightly"), ("28 01:30", "nightly"), ("29 01:00", "nightly"), ("30 00:30", "nightly"),
+    ]
+
+def test_idempotency(trueup_sync):
+    trueup_sync.assert_idempotent({"pay": (1,), "send": {"to": "x"}}, lambda: len(shop.paid))
+    with pytest.raises(AssertionError, match="send is not idempotent: before 2, after one run 3, after a repetition 4"):
+        trueup_sync.assert_idempotent({"pay": (1,), "send": ("x",)}, lambda: len(shop.sent))
+    with pytest.raises(AssertionError, match="no example for pay"):
+        trueup_sync.assert_idempotent({"send": ("x",)}, lambda: 0)
+
+@pytest.mark.asyncio
+async def test_async(trueup_async, trueup_clock):
+    await shop.send.using(delay="1h").enqueue("eve")
+    assert await trueup_async.drain() == 0
+    assert await trueup_async.advance(hours=1) == 1
+    assert shop.sent == ["eve"]
+
+def test_the_app_is_as_it_was():
+    assert "production" in shop.app.settings.database_url.reveal()
+"""
+
+
+@pytest.mark.slow
+def test_the_fixtures_serve_the_app_of_a_project(tmp_path: Path, server: TestServer) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\ntrueup_app = shop:app\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    installed = any(each.name == "trueup" for each in entry_points(group="pytest11"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRUEUP_", "PYTEST_"))}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:xdist",
+            *([] if installed else ["-p", "trueup.testing.plugin"]),
+        ],
+        cwd=tmp_path,
+        env={**environment, "TRUEUP_TEST_DATABASE_URL": server.cluster.url()},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
+
+
+def test_the_plugin_imports_nothing_of_trueup_before_it_is_used() -> None:
+    code = "import sys, trueup.testing.plugin; print([n for n in sys.modules if n in ('psycopg', 'pydantic', 'trueup.app')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
