@@ -1,7 +1,8 @@
 """The pages of the documentation, and the code in them.
 
 Blocks fenced as `python` are run from top to bottom, in one namespace per page. A comment on the line before the fence
-changes that: `<!-- not run -->` leaves the block out, `<!-- file: jobs.py -->` writes it to that file first.
+changes that: `<!-- not run -->` leaves the block out, `<!-- file: jobs.py -->` writes it to that file first. Blocks in tabs
+(`=== "sync"`) are indented.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,7 +19,7 @@ PAGES = sorted(
 )
 
 _FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>.+?) -->\n)?^(?P<fence>`{3,})(?P<language>\w*)\n(?P<code>.*?)^(?P=fence)$",
+    r"(?:^ *<!-- (?P<mark>.+?) -->\n)?^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -47,7 +49,13 @@ def title(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
     return [
-        Block(page, text.count("\n", 0, found.start("code")) + 1, found["language"], found["mark"] or "", found["code"])
+        Block(
+            page,
+            text.count("\n", 0, found.start("code")) + 1,
+            found["language"],
+            found["mark"] or "",
+            dedent(found["code"]),
+        )
         for found in _FENCE.finditer(text)
     ]
 

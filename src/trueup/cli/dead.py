@@ -50,7 +50,7 @@ def revive(
     kind: KindOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Put dead jobs back into their queues, with all attempts anew."""
+    """Put dead jobs back into their queues, with all their attempts."""
     wanted = many.chosen(ids, everything, kind)
     if wanted:
         revived = session.run(lambda app: _or_none(app.jobs.revive(wanted)))

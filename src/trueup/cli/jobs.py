@@ -101,7 +101,7 @@ def retry(
 ) -> None:
     """Run dead and waiting jobs again now.
 
-    Dead jobs are revived with all attempts anew; queued ones need not wait for their time any longer.
+    Dead jobs are revived with all their attempts; queued ones become due immediately.
     """
     wanted = many.chosen(ids, everything, kind)
     if not wanted:

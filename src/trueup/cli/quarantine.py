@@ -106,7 +106,7 @@ def _error(error: dict[str, Any]) -> tuple[str, str]:
 @group.command("release")
 @with_session
 def release(session: Session, name: Name, keys: Keys = None, everything: All = False, yes: YesOption = False) -> None:
-    """Have rows looked at anew, soon and with all attempts.
+    """Release rows: they are processed again soon, with all their attempts.
 
     Rows that were discarded can be released by their key, too.
     """

@@ -266,7 +266,7 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
     ] = "paused by a person",
 ) -> None:
-    """Let nobody sweep for a reconciler until it is resumed.
+    """Stop all sweeps of a reconciler until it is resumed.
 
     Handlers that run are seen through.
     """

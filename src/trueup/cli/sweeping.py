@@ -51,7 +51,7 @@ def run(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", metavar="N", min=1, max=2**31, help=f"At most so many rows; with --dry-run {LISTED}."
+            "--limit", "-n", metavar="N", min=1, max=2**31, help=f"Maximum number of rows; with --dry-run {LISTED}."
         ),
     ] = None,
     force: Annotated[
@@ -222,10 +222,10 @@ def _document(run: Run) -> dict[str, Any]:
 
 
 SCANNED = {
-    "stopped": "left off there; whoever goes on with it may begin with the last one again",
+    "stopped": "stopped there; the next process may begin with the last item again",
     "failed": "its generator failed",
-    "lost": "the lease was lost; whoever has it goes on",
-    "elsewhere": "somebody else is at it; see: trueup reconcilers show {name}",
+    "lost": "the lease was lost; its new holder continues",
+    "elsewhere": "another process is scanning; see: trueup reconcilers show {name}",
 }
 
 
