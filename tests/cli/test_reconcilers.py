@@ -222,7 +222,7 @@ def test_a_scan_is_run_and_looked_at(cli: Cli) -> None:
         "objects: 2 items, and there are more (--limit); would call remove",
     ]
     result = cli("reconcilers", "run", "objects", "--limit", "2")
-    assert (result.code, "left off there" in result.out) == (0, True)
+    assert (result.code, "stopped there" in result.out) == (0, True)
     assert "cursor     1\n" in cli("reconcilers", "show", "objects").out
     result = cli("reconcilers", "run", "objects")
     assert result.code == 1

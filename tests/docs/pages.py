@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -46,6 +45,11 @@ def title(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def _unindented(found: re.Match[str]) -> str:
+    """The code of a block without the indentation of its fence."""
+    return re.sub(rf"^{found['indent']}", "", found["code"], flags=re.MULTILINE)
+
+
 def blocks(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
     return [
@@ -54,7 +58,7 @@ def blocks(page: Path) -> list[Block]:
             text.count("\n", 0, found.start("code")) + 1,
             found["language"],
             found["mark"] or "",
-            dedent(found["code"]),
+            _unindented(found),
         )
         for found in _FENCE.finditer(text)
     ]
