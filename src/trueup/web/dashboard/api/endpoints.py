@@ -1,0 +1,186 @@
+"""Each endpoint: what it is called by, what it takes, what it answers, and the function behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from trueup.errors import NotFound
+from trueup.web.dashboard import bulk
+from trueup.web.dashboard.api import models
+from trueup.web.dashboard.formats import rule
+from trueup.web.dashboard.pages import jobs as pages
+from trueup.web.dashboard.visit import Visit, clean
+
+Answer = Callable[[Visit, Any, Any], Awaitable[BaseModel]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`query` and `body` are checked before `answer(visit, query, body)` is called. One with a body writes."""
+
+    path: str  # below /api/v1/{source}
+    summary: str
+    answer: Answer
+    answers: type[BaseModel]
+    query: type[BaseModel] = models.NoQuery
+    body: type[BaseModel] | None = None
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.body is None else "POST"
+
+
+async def overview(visit: Visit, query: Any, body: Any) -> BaseModel:
+    report = await visit.source.shared("check", visit.app.check, 2.0)
+    workers = await visit.source.shared("workers", visit.source.fleet.workers)
+    return models.Overview(
+        at=visit.now,
+        ok=report.ok,
+        findings=[models.Concern.model_validate(each) for each in report.findings],
+        queues=[models.Queue(**each) for each in await visit.source.shared("queues", visit.app.store.views.queues)],
+        workers_alive=sum(each["alive"] for each in workers),
+    )
+
+
+async def jobs(visit: Visit, query: models.JobQuery, body: Any) -> BaseModel:
+    page = await visit.app.jobs.list(
+        state=list(query.state) or None,
+        kind=_clean(query.kind),
+        queue=_clean(query.queue),
+        schedule=_clean(query.schedule),
+        min_attempts=query.attempts,
+        arguments=pages.arguments(tuple(clean(each, 200) for each in query.arg)) or None,
+        error_contains=_clean(query.error),
+        older_than=_clean(query.older),
+        limit=query.limit,
+        after=query.before,
+    )
+    return models.JobList(jobs=[models.JobSummary.model_validate(job) for job in page], next=page.next)
+
+
+async def job(visit: Visit, query: Any, body: Any) -> BaseModel:
+    found = await pages.one(visit)
+    named = {name: getattr(found, name) for name in models.Job.model_fields}
+    named |= {"args": visit.shown(found.kind, found.args), "result": visit.shown(found.kind, found.result)}
+    return models.Job.model_validate({**named, "holder": None if found.holder is None else str(found.holder)})
+
+
+async def act_on_job(visit: Visit, query: Any, body: Any) -> BaseModel:
+    act = bulk.action(visit.source, visit.part("action"))
+    found = await pages.one(visit)
+    await act([found.id])
+    return models.Done(done=f"job {found.id}: {visit.part('action')}")
+
+
+async def fleet(visit: Visit, query: Any, body: Any) -> BaseModel:
+    workers = await visit.source.shared("workers", visit.source.fleet.workers)
+    leases = await visit.source.shared("leases", visit.source.fleet.leases)
+    return models.Fleet(
+        workers=[models.Worker.model_validate({**each, "holder": str(each["holder"])}) for each in workers],
+        leases=[models.Lease(**each) for each in leases],
+    )
+
+
+async def schedules(visit: Visit, query: Any, body: Any) -> BaseModel:
+    found = await visit.source.shared("schedules", visit.app.schedules.list)
+    return models.Schedules(
+        schedules=[models.ScheduleSummary(**{**each, "rule": rule(each["spec"])}) for each in found]
+    )
+
+
+async def schedule(visit: Visit, query: Any, body: Any) -> BaseModel:
+    found = await visit.app.schedules.show(visit.part("name"), 60)
+    ticks = [models.Tick(**each) for each in found["ticks"]]
+    return models.Schedule(**{**found, "rule": rule(found["spec"]), "ticks": ticks})
+
+
+async def act_on_schedule(visit: Visit, query: Any, body: Any) -> BaseModel:
+    name, operations = visit.part("name"), visit.app.schedules
+    match visit.part("action"):
+        case "pause":
+            done = "paused" if await operations.pause(name, f"paused by {visit.person.name}") else "was not active"
+        case "resume":
+            done = "resumed" if await operations.resume(name) else "was not paused"
+        case "trigger":
+            done = f"triggered: job {await operations.trigger(name)}"
+        case other:
+            raise NotFound(f"there is no action {other!r} on schedules")
+    return models.Done(done=f"schedule {name}: {done}")
+
+
+async def reconcilers(visit: Visit, query: Any, body: Any) -> BaseModel:
+    found = await visit.source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
+    return models.Reconcilers(reconcilers=[models.ReconcilerSummary(**_reconciler(each)) for each in found])
+
+
+async def reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
+    name = visit.part("name")
+    found = await visit.app.reconcilers.show(name, 1)
+    quarantine = [] if found["what"] == "scan" else await visit.app.reconcilers.quarantined(name, limit=200)
+    rows = [models.Quarantined(**each) for each in quarantine]
+    return models.Reconciler(**{**_reconciler(found), "quarantine": rows})
+
+
+async def act_on_reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
+    name, operations = visit.part("name"), visit.app.reconcilers
+    match visit.part("action"):
+        case "pause":
+            done = "paused" if await operations.pause(name, f"paused by {visit.person.name}") else "was paused already"
+        case "resume":
+            done = "resumed" if await operations.resume(name) else "was not paused"
+        case other:
+            raise NotFound(f"there is no action {other!r} on reconcilers")
+    return models.Done(done=f"reconciler {name}: {done}")
+
+
+async def act_on_row(visit: Visit, query: Any, body: models.Key) -> BaseModel:
+    name, key, operations = visit.part("name"), clean(body.key, 1000), visit.app.reconcilers
+    action = visit.part("action")
+    if action not in ("release", "discard"):
+        raise NotFound(f"there is no action {action!r} on rows")
+    if not await (operations.release if action == "release" else operations.discard)(name, [key]):
+        raise NotFound(f"{name} has no row {key} in quarantine")
+    return models.Done(done=f"row {key}: {action}")
+
+
+async def recovery(visit: Visit, query: models.RecoveryQuery, body: Any) -> BaseModel:
+    window = query.window
+    report = await visit.source.shared(("recovery", window), lambda: visit.app.recovery(window), 15.0)
+    return models.Recovery.model_validate(report)
+
+
+ENDPOINTS = (
+    Endpoint("/overview", "What needs attention, and what waits", overview, models.Overview),
+    Endpoint("/jobs", "Jobs that match, newest first", jobs, models.JobList, models.JobQuery),
+    Endpoint("/jobs/{id}", "One job", job, models.Job),
+    Endpoint("/jobs/{id}/{action}", "retry, cancel, revive or discard", act_on_job, models.Done, body=models.Nothing),
+    Endpoint("/fleet", "Workers and leases", fleet, models.Fleet),
+    Endpoint("/schedules", "All schedules", schedules, models.Schedules),
+    Endpoint("/schedules/{name}", "One schedule and its latest ticks", schedule, models.Schedule),
+    Endpoint(
+        "/schedules/{name}/{action}", "pause, resume or trigger", act_on_schedule, models.Done, body=models.Nothing
+    ),
+    Endpoint("/reconcilers", "All reconcilers and scans", reconcilers, models.Reconcilers),
+    Endpoint("/reconcilers/{name}", "One reconciler and its quarantine", reconciler, models.Reconciler),
+    Endpoint("/reconcilers/{name}/{action}", "pause or resume", act_on_reconciler, models.Done, body=models.Nothing),
+    Endpoint(
+        "/reconcilers/{name}/quarantine/{action}",
+        "release or discard a row that is in quarantine",
+        act_on_row,
+        models.Done,
+        body=models.Key,
+    ),
+    Endpoint("/recovery", "What was missed and caught up with", recovery, models.Recovery, models.RecoveryQuery),
+)
+
+
+def _reconciler(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "last_error": record.get("last_error")}
+
+
+def _clean(text: str | None) -> str | None:
+    return clean(text, 200) or None if text else None

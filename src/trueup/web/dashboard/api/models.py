@@ -1,0 +1,227 @@
+"""What the API takes and answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal["queued", "running", "done", "dead", "cancelled"]
+MAX_ID = 2**63 - 1
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(from_attributes=True, extra="ignore")
+
+
+class Problem(Model):
+    """Why a request was refused, in a sentence."""
+
+    error: str
+
+
+class Sources(Model):
+    sources: list[str]
+
+
+class Concern(Model):
+    check: str
+    severity: str
+    problem: str
+    advice: str
+
+
+class Queue(Model):
+    queue: str
+    kind: str
+    queued: int
+    due: int
+    running: int
+    oldest_due_s: float | None
+
+
+class Overview(Model):
+    at: datetime
+    ok: bool
+    findings: list[Concern]
+    queues: list[Queue]
+    workers_alive: int
+
+
+class Error(Model):
+    attempt: int
+    type: str
+    message: str
+    at: datetime | None
+    traceback: str | None = None
+
+
+class JobSummary(Model):
+    id: int
+    kind: str
+    queue: str
+    state: State
+    priority: int
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    enqueued_at: datetime
+    finished_at: datetime | None
+    error: Error | None
+
+
+class JobList(Model):
+    """`next` is the `before` of the following page; null after the last one. A page may be short and have a `next`."""
+
+    jobs: list[JobSummary]
+    next: int | None
+
+
+class JobQuery(Model):
+    state: list[State] = []
+    kind: Annotated[str, Field(max_length=200)] | None = None
+    queue: Annotated[str, Field(max_length=200)] | None = None
+    schedule: Annotated[str, Field(max_length=200)] | None = None
+    arg: list[Annotated[str, Field(max_length=200)]] = []
+    error: Annotated[str, Field(max_length=200)] | None = None
+    attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    older: Annotated[str, Field(max_length=20, description="a duration: 24h")] | None = None
+    before: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class Job(JobSummary):
+    """Arguments and result as people may see them."""
+
+    args: Any
+    result: Any
+    reason: str | None
+    unique_key: str | None
+    lane: str
+    key: str
+    term: int
+    holder: str | None
+    crashes: int
+    claimed_at: datetime | None
+    errors: list[Error]
+
+
+class Worker(Model):
+    holder: str
+    host: str
+    pid: int
+    release: str | None
+    service: str | None
+    queues: list[str]
+    concurrency: int
+    running: int
+    started_at: datetime
+    lease_until: datetime
+    stopping: bool
+    alive: bool
+
+
+class Lease(Model):
+    name: str
+    label: str | None
+    term: int
+    lease_until: datetime
+    held: bool
+
+
+class Fleet(Model):
+    workers: list[Worker]
+    leases: list[Lease]
+
+
+class ScheduleSummary(Model):
+    name: str
+    state: str
+    origin: str
+    rule: str
+    kind: str
+    queue: str
+    next_due_at: datetime | None
+    note: str | None
+
+
+class Tick(Model):
+    due_at: datetime
+    count: int
+    outcome: str
+    reason: str | None
+    job_id: int | None
+    decided_at: datetime
+
+
+class Schedule(ScheduleSummary):
+    policy: dict[str, Any]
+    ticks: list[Tick]
+
+
+class Schedules(Model):
+    schedules: list[ScheduleSummary]
+
+
+class ReconcilerSummary(Model):
+    name: str
+    what: str
+    state: str
+    every: str | None
+    last_swept_at: datetime | None
+    last_error: str | None
+    held: int
+    resting: int
+    quarantined: int
+    discarded: int
+    outcomes: dict[str, int]
+
+
+class Reconcilers(Model):
+    reconcilers: list[ReconcilerSummary]
+
+
+class Quarantined(Model):
+    reconciler: str
+    key: str
+    attempt: int
+    changed_at: datetime
+    reason: str | None
+
+
+class Reconciler(ReconcilerSummary):
+    quarantine: list[Quarantined]
+
+
+class Downtime(Model):
+    since: datetime
+    until: datetime
+
+
+class Recovery(Model):
+    since: datetime
+    until: datetime
+    caught_up: bool
+    summary: str
+    downtimes: list[Downtime]
+
+
+class RecoveryQuery(Model):
+    window: Literal["6h", "24h", "7d"] = "24h"
+
+
+class NoQuery(Model):
+    pass
+
+
+class Nothing(Model):
+    """A body without members: `{}`."""
+
+
+class Key(Model):
+    key: Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class Done(Model):
+    done: str

@@ -1,0 +1,121 @@
+"""The JSON API: the same as the pages, typed, and without a 500 whatever it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+
+from tests.support.database import TestServer
+from tests.web.dashboard.filled import fill, shop
+from tests.web.dashboard.serving import served
+from trueup.web import dashboard
+from trueup.web.dashboard.api.openapi import document
+
+OPERATOR = {"authorization": "Bearer operator-token-of-ours"}
+EXAMPLES = 8  # for each operation
+OPERATIONS = [(method.upper(), path) for path, methods in document("/api/v1")["paths"].items() for method in methods]
+
+
+@pytest.fixture(scope="module")
+def url(server: TestServer) -> Iterator[str]:
+    with server.database() as url:
+        fill(url, jobs=300)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def address(url: str) -> Iterator[str]:
+    auth = dashboard.Tokens({"operator-token-of-ours": ("Otto", "operator")})
+    with served(dashboard.asgi({"shop": shop(url)}, auth, closes=True)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{address}/api/v1", headers=OPERATOR, timeout=30) as client:
+        yield client
+
+
+def test_it_says_what_the_pages_say(client: httpx.Client) -> None:
+    assert client.get("/sources").json() == {"sources": ["shop"]}
+    overview = client.get("/shop/overview").json()
+    assert overview["workers_alive"] == 3
+    assert not overview["ok"]
+    assert {each["check"] for each in overview["findings"]} >= {"sweeps"}
+    dead = client.get("/shop/jobs", params={"state": "dead", "limit": 2}).json()
+    assert [job["state"] for job in dead["jobs"]] == ["dead", "dead"]
+    following = client.get("/shop/jobs", params={"state": "dead", "before": dead["next"]}).json()
+    assert following["jobs"][0]["id"] < dead["jobs"][-1]["id"]
+    charged = client.get("/shop/jobs", params={"kind": "charge_card", "state": "done", "limit": 1}).json()["jobs"][0]
+    one = client.get(f"/shop/jobs/{charged['id']}").json()
+    assert one["args"]["card_token"] == "***"
+    assert {each["name"] for each in client.get("/shop/schedules").json()["schedules"]} >= {"refresh_rates"}
+    assert client.get("/shop/schedules/refresh_rates").json()["ticks"]
+    assert client.get("/shop/reconcilers/ship_paid_orders").json()["quarantine"]
+    assert client.get("/shop/fleet").json()["leases"]
+    assert client.get("/shop/recovery").json()["downtimes"]
+
+
+def test_an_operator_acts_by_it(client: httpx.Client) -> None:
+    dead = client.get("/shop/jobs", params={"state": "dead"}).json()["jobs"][0]["id"]
+    assert client.post(f"/shop/jobs/{dead}/revive", json={}).status_code == 200
+    assert client.get(f"/shop/jobs/{dead}").json()["state"] == "queued"
+    assert client.post(f"/shop/jobs/{dead}/revive", json={}).status_code == 404
+    assert client.post("/shop/schedules/close_carts/pause", json={}).json()["done"].endswith("paused")
+    assert client.post("/shop/schedules/close_carts/resume", json={}).status_code == 200
+    row = {"key": client.get("/shop/reconcilers/ship_paid_orders").json()["quarantine"][0]["key"]}
+    assert client.post("/shop/reconcilers/ship_paid_orders/quarantine/release", json=row).status_code == 200
+    assert client.post("/shop/reconcilers/ship_paid_orders/quarantine/release", json=row).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "given", "status"),
+    [
+        ("GET", "/shop/jobs?limit=0", {}, 422),
+        ("GET", "/shop/jobs?state=undead", {}, 422),
+        ("GET", "/shop/jobs?older=soon", {}, 409),
+        ("GET", "/none/jobs", {}, 404),
+        ("GET", "/shop/jobs/0", {}, 404),
+        ("POST", "/shop/jobs/1/explode", {"json": {}}, 404),
+        ("POST", "/shop/jobs/1/cancel", {"data": {"csrf": "x"}}, 415),
+        ("POST", "/shop/jobs/1/cancel", {"content": b"{", "headers": {"content-type": "application/json"}}, 415),
+        ("POST", "/shop/reconcilers/ship_paid_orders/quarantine/release", {"json": {}}, 422),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    client: httpx.Client, method: str, path: str, given: dict[str, Any], status: int
+) -> None:
+    answer = client.request(method, path, **given)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_whatever_it_is_asked_it_never_fails(address: str, method: str, path: str) -> None:
+    schema = schemathesis.openapi.from_dict(document("/api/v1"))
+    schema.config.base_url = f"{address}/api/v1"
+    operation = schema[path][method]
+    strategy = operation.as_strategy()
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=strategy)
+    def ask(case: Any) -> None:
+        if "source" in case.path_parameters:
+            case.path_parameters["source"] = "shop"
+        case.call_and_validate(headers=OPERATOR, checks=[not_a_server_error])
+
+    ask()
