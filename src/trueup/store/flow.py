@@ -22,8 +22,6 @@ class Span:
     dead: int = 0
     cancelled: int = 0
     worst_waited_s: float = 0.0
-    average_waited_s: float = 0.0
-    average_ran_s: float = 0.0
 
     @property
     def ended(self) -> int:
@@ -58,8 +56,7 @@ class Flow:
         params = {"since": begins[0], "step": step.total_seconds()}
         for at, *counts in await self._fetch("ended", **params):
             if (span := spans.get(at.astimezone(UTC))) is not None:
-                span.done, span.dead, span.cancelled = counts[:3]
-                span.worst_waited_s, span.average_waited_s, span.average_ran_s = counts[3:]
+                span.done, span.dead, span.cancelled, span.worst_waited_s = counts
         for at, enqueued in await self._fetch("enqueued", **params):
             if (span := spans.get(at.astimezone(UTC))) is not None:
                 span.enqueued = enqueued

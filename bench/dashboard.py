@@ -1,0 +1,179 @@
+"""How long each page of the dashboard takes with a long history: every statement of a page, and the page as a whole.
+
+    python -m bench.dashboard [--finished 1000000] [--queued 100000] [--resting 100000] [--rounds 3] [--json]
+
+The tables are filled by the server itself. Each page is asked for as a browser does, without what the dashboard keeps for a second,
+and every statement that it sends is timed. The goal is 200 ms for all statements of a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import psycopg
+from rich.console import Console
+from rich.table import Table
+
+from bench.report import parser, progress, report
+from bench.server import server
+from trueup import App
+from trueup.store.db.pool import Pool
+from trueup.store.store import Store
+from trueup.web import dashboard
+from trueup.web.dashboard.source import Source
+
+GOAL_MS = 200.0
+DAYS = 10  # that the history spreads over
+PAGES = {
+    "overview": "",
+    "overview, 24h": "?window=24h",
+    "jobs": "/jobs",
+    "jobs, dead": "/jobs?state=dead",
+    "jobs, one kind": "/jobs?kind=kind_7",
+    "jobs, an argument": "/jobs?arg=n=77",
+    "jobs, text of an error": "/jobs?error=no+such+text",
+    "jobs, a kind there is not": "/jobs?kind=none",
+    "one job": "/jobs/500000",
+    "reconcilers": "/reconcilers",
+    "one reconciler": "/reconcilers/rows_0",
+    "schedules": "/schedules",
+    "one schedule": "/schedules/schedule_1",
+    "fleet": "/fleet",
+    "recovery": "/recovery",
+}
+
+FILL = (
+    """insert into trueup.history (id, kind, queue, lane, key, state, priority, run_at, args, attempt, max_attempts, crashes, term, holder,
+         enqueued_at, claimed_at, finished_at, errors)
+       select n, 'kind_' || n % 20, 'queue_' || n % 4, 'queue_' || n % 4, '', case when n % 500 = 0 then 'dead' when n % 300 = 0 then 'cancelled' else 'done' end,
+              0, t.at, jsonb_build_object('n', n), 1, 5, 0, n, gen_random_uuid(), t.at, t.at + interval '1 second', t.at + interval '3 seconds',
+              case when n % 500 = 0 then '[{{"attempt": 1, "type": "ValueError", "message": "bad value"}}]'::jsonb else '[]' end
+         from generate_series(1::bigint, {finished}::bigint) as n,
+              lateral (select now() - ({finished}::bigint - n) * (interval '1 day' * {days} / {finished}::bigint) as at) as t""",
+    """insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts, id)
+       select 'kind_' || n % 20, 'queue_' || n % 4, 'queue_' || n % 4, now() + n * interval '1 second', now() + n * interval '1 second',
+              jsonb_build_object('n', n), 5, {finished}::bigint + n from generate_series(1::bigint, {queued}::bigint) as n""",
+    """insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)
+       select 'rows_' || n % 5, n::text, 'resting', now() + interval '1 hour', 1, 1, now(), now() from generate_series(1, {resting}) as n""",
+    """insert into trueup.reconcilers (name, place, declared, declared_at, last_swept_at)
+       select 'rows_' || n, 'place', '{{}}', now(), now() from generate_series(0, 4) as n""",
+    """insert into trueup.sweeps (reconciler, holder, started_at, ended_at, claimed, changed, unchanged, conflict, retry, quarantined, lost, late,
+         worst_lateness_s, total_lateness_s, lateness)
+       select 'rows_' || n % 5, gen_random_uuid(), now() - n * interval '10 seconds', now() - n * interval '10 seconds', 9, 9, 0, 0, 0, 0, 0, 0, 1, 1, '{{9}}'
+         from generate_series(1, 40000) as n""",
+    """insert into trueup.schedules (name, origin, state, spec, policy, kind, queue, lane, max_attempts, next_due_at, decided_until, created_at, changed_at)
+       select 'schedule_' || n, 'code', 'active', '{{"kind": "cron", "expr": "*/5 * * * *", "tz": "UTC", "dst": "debian"}}', '{{}}', 'kind_1', 'queue_1', 'queue_1', 5,
+              now() + interval '5 minutes', now(), now() - interval '9 days', now() - interval '9 days' from generate_series(1, 20) as n""",
+    """insert into trueup.schedule_versions (name, version, since, state, spec)
+       select name, 1, now() - interval '9 days', 'active', spec from trueup.schedules""",
+    """insert into trueup.ticks (schedule, due_at, last_due_at, outcome, version, decided_at)
+       select s.name, t.at, t.at, 'fired', 1, t.at from trueup.schedules as s,
+              lateral generate_series(date_trunc('hour', now() - interval '8 days'), now(), interval '5 minutes') as t(at)""",
+    "vacuum analyze",  # with what is known about the days of the history, as autovacuum leaves it
+)
+
+
+class Timed:
+    """Milliseconds of each statement that goes through the pool."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        names = ("fetch", "fetch_kept", "fetch_steered")
+        before = {name: getattr(Pool, name) for name in names}
+        for name, method in before.items():
+            setattr(Pool, name, self._timed(method))
+        try:
+            yield
+        finally:
+            for name, method in before.items():
+                setattr(Pool, name, method)
+
+    def _timed(self, method: Any) -> Any:
+        async def timed(*given: Any, **more: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return await method(*given, **more)
+            finally:
+                self.taken.append((time.perf_counter() - begun) * 1000)
+
+        return timed
+
+
+async def measure(url: str, rounds: int) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    app, timed = App(url), Timed()
+    pages = dashboard.asgi({"bench": app})
+    transport = httpx.ASGITransport(app=pages, client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120) as browser:
+        with timed.watching(), forgetful():
+            for name, path in PAGES.items():
+                sums, worsts, wholes = [], [], []
+                for _ in range(rounds + 1):
+                    await asyncio.sleep(0)
+                    timed.taken.clear()
+                    begun = time.perf_counter()
+                    answer = await browser.get(f"/bench{path}")
+                    wholes.append((time.perf_counter() - begun) * 1000)
+                    assert answer.status_code == 200, (name, answer.status_code, answer.text[:500])
+                    sums.append(sum(timed.taken))
+                    worsts.append(max(timed.taken, default=0.0))
+                median = statistics.median
+                found[name] = {
+                    "statements_ms": median(sums[1:]),
+                    "slowest_ms": median(worsts[1:]),
+                    "page_ms": median(wholes[1:]),
+                }
+                progress(f"{name}: {found[name]['statements_ms']:.0f} ms")
+    await app.close()
+    return found
+
+
+@contextmanager
+def forgetful() -> Iterator[None]:
+    """What the dashboard keeps for a moment is dropped with every request."""
+    before = Source.open
+
+    async def opened(source: Source) -> Store:
+        source.forget()
+        return await before(source)
+
+    Source.open = opened  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Source.open = before  # type: ignore[method-assign]
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    table = Table("page", "all statements", "slowest", "the page")
+    for name, each in result["pages"].items():
+        late = " !" if each["statements_ms"] > GOAL_MS else ""
+        table.add_row(name, *(f"{each[key]:,.0f} ms" for key in ("statements_ms", "slowest_ms", "page_ms")), late)
+    console.print(table)
+
+
+def main() -> None:
+    given = parser(__doc__, finished=1_000_000, queued=100_000, resting=100_000, rounds=3).parse_args()
+    with server() as cluster:
+        url = cluster.url("postgres")
+        App(url).store.migrate()
+        progress("filling the tables")
+        sizes = {"finished": given.finished, "queued": given.queued, "resting": given.resting, "days": DAYS}
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in FILL:
+                connection.execute(statement.format(**sizes).encode())
+        pages = asyncio.run(measure(url, given.rounds))
+    report({"sizes": vars(given), "pages": pages}, show, as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()
