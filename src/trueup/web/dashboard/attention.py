@@ -21,6 +21,19 @@ PLACES: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "dead_letters": (("jobs",), {"state": "dead"}, "Revive or discard"),
 }
 
+# What makes a sentence of a check's detail; those that are not here are sentences already.
+SENTENCES = {
+    "ticks": "Ticks are ",
+    "schedules": "A schedule cannot fire: ",
+    "sweeps": "Sweeps fail: ",
+    "overdue_rows": "Rows are overdue: ",
+    "overdue_jobs": "Jobs are overdue: ",
+    "breakers": "A circuit breaker is open: ",
+    "quarantine": "Rows are in quarantine: ",
+    "dead_letters": "Jobs ",
+}
+ON_THE_PAGE = ("quarantine", "dead_letters")  # what helps is a button there; the others need advice
+
 
 @dataclass(frozen=True, slots=True)
 class Concern:
@@ -40,6 +53,7 @@ async def concerns(visit: Visit) -> list[Concern]:
 
 def _concern(visit: Visit, finding: Finding) -> Concern:
     path, query, label = PLACES.get(finding.check, (("fleet",), {}, "Look"))
-    text = f"{finding.problem[:1].upper()}{finding.problem[1:]}"
+    text = SENTENCES.get(finding.check, "") + finding.problem
+    advice = "" if finding.check in ON_THE_PAGE else finding.advice
     level = "bad" if finding.severity == "error" else "warn"
-    return Concern(level, text, f"{finding.advice[:1].upper()}{finding.advice[1:]}", visit.url(*path, **query), label)
+    return Concern(level, f"{text[:1].upper()}{text[1:]}", advice, visit.url(*path, **query), label)
