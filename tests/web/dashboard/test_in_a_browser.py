@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 RULES = (Path(__file__).parent / "rules.js").read_text()
 PATIENCE = 20_000  # milliseconds: the machine may be busy
+expect.set_options(timeout=PATIENCE)
 PAGES = (
     "",
     "/jobs?state=dead",
@@ -102,7 +103,7 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(page: Page, address
 
 def test_a_page_follows_what_happens_and_rests_while_nobody_sees_it(page: Page, address: str, url: str) -> None:
     page.goto(f"{address}/jobs?kind=sync_inventory&state=queued")
-    expect(page.locator("#live")).to_have_attribute("data-is", "live", timeout=PATIENCE)
+    expect(page.locator("#live")).to_have_attribute("data-is", "live")
     insert = (
         "insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)"
         " values ('sync_inventory', 'default', 'default', now(), now(), '{}', 3) returning id"
@@ -153,7 +154,7 @@ def test_everything_that_matches_is_discarded_with_progress(page: Page, address:
     page.goto(f"{address}/jobs?state=dead&kind=send_receipt")
     page.locator("summary", has_text="Discard all").click()
     page.get_by_role("button", name="Discard everything that matches").click()
-    expect(page.locator(".run-line", has_text="Discard").locator(".state")).to_have_text("●done", timeout=PATIENCE)
+    expect(page.locator(".run-line", has_text="Discard").locator(".state")).to_have_text("●done")
     assert execute(url, matching) == [(0,)]
     assert execute(url, "select count(*) from trueup.history where state = 'dead' and kind <> 'send_receipt'") == others
 
