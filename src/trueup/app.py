@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from trueup.declared import ScheduleOptions
     from trueup.dsn import Secret
     from trueup.embedded.embedded import EmbeddedPostgres
-    from trueup.operate.checks import Report
+    from trueup.operate.checks import Finding, Report
     from trueup.operate.jobs import Operations
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
@@ -545,6 +545,12 @@ class App:
         except DatabaseUnavailable as error:
             return away(error)
         return await check(store, self.settings.check_limits)
+
+    async def examine(self) -> tuple[Finding, ...]:
+        """What `trueup doctor` finds about the database, this machine and the tables of this App's reconcilers."""
+        from trueup.operate.doctor import examine
+
+        return await examine(await self.open(), self.settings, self._reconcilers.all())
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

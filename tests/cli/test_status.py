@@ -132,3 +132,13 @@ def test_a_check_of_a_database_that_is_away_or_empty_says_so(bare_cli: Cli, empt
 
 def test_a_check_is_not_watched(cli: Cli) -> None:
     assert cli("status", "--check", "--watch").code == 2
+
+
+def test_the_doctor_says_what_to_do_and_exits_with_1_on_errors(cli: Cli, database_url: str) -> None:
+    assert (cli("doctor").code, cli("doctor").out) == (0, "ok: nothing found\n")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("drop index trueup.jobs_stopping")
+    found = cli("doctor", "--json")
+    assert (found.code, found.json["ok"]) == (1, False)
+    assert [(each["check"], each["severity"]) for each in found.json["findings"]] == [("index", "error")]
+    assert "error: index: the index trueup.jobs_stopping is missing" in cli("doctor").out

@@ -15,6 +15,7 @@ from trueup.cli.audit import audit
 from trueup.cli.config import config
 from trueup.cli.dashboard import dashboard
 from trueup.cli.demo import demo
+from trueup.cli.doctor import doctor
 from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
 from trueup.cli.migrate import migrate
 from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember
@@ -37,6 +38,7 @@ app.add_typer(schedules.group, name="schedules")
 app.add_typer(reconcilers.group, name="reconcilers")
 app.command()(audit)
 app.command()(recovery)
+app.command()(doctor)
 app.command()(migrate)
 app.add_typer(postgres.group, name="postgres")
 app.command()(config)

@@ -47,6 +47,7 @@ from trueup.events.jobs import (
 from trueup.events.leases import LeaseAcquired, LeaseGrantedOpenly, LeaseLost, LeaseNotReleased
 from trueup.events.reconcilers import (
     IndexMissing,
+    NaiveTimestamp,
     ReconcilerDeclared,
     ReconcilerPaused,
     ReconcilerResumed,
@@ -136,6 +137,7 @@ __all__ = [
     "MigrationApplied",
     "MigrationWaits",
     "ModuleDeclared",
+    "NaiveTimestamp",
     "NotificationIgnored",
     "ReconcilerDeclared",
     "ReconcilerPaused",

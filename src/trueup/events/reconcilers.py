@@ -89,6 +89,17 @@ class IndexMissing(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NaiveTimestamp(Event):
+    """A reconciler decides by a column without a time zone, whose values are taken as UTC; `ddl` gives it one."""
+
+    name = "reconciler.naive_timestamp"
+    reconciler: str
+    table: str
+    column: str
+    ddl: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScanCompleted(Event):
     """A scan came to its end."""
 

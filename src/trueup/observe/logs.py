@@ -104,6 +104,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.ReconcilerPaused: Entry(WARNING, "reconciler paused"),
         events.ReconcilerResumed: Entry(INFO, "reconciler resumed"),
         events.IndexMissing: Entry(WARNING, "index missing"),
+        events.NaiveTimestamp: Entry(WARNING, "column without time zone is taken as UTC"),
         events.ScanCompleted: Entry(INFO, "scan completed"),
         events.ScanItemFailed: Entry(WARNING, "scan item failed"),
         events.DowntimeFound: Entry(WARNING, "no worker was alive"),

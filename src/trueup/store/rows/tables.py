@@ -251,6 +251,20 @@ def _check_types(found: Found, who: str, due_at: str | None) -> None:
         )
 
 
+def naive_timestamps(found: Found, due_at: str | None) -> list[tuple[str, str]]:
+    """Columns without a time zone that say when a row is due or stale, each with the statement that gives it one."""
+    used = dict.fromkeys(name for name in (found.spec.changed_at, due_at) if name is not None)
+    columns = [found.columns[name] for name in used if found.columns[name].category == "timestamp"]
+    return [
+        (
+            column.name,
+            f"ALTER TABLE {found.quoted} ALTER COLUMN {column.quoted} TYPE timestamptz "
+            f"USING {column.quoted} AT TIME ZONE 'UTC' (or the zone that its values were written in)",
+        )
+        for column in columns
+    ]
+
+
 def _check_key(found: Found, who: str) -> None:
     key = found.spec.key
     shown = _shown_key(key)

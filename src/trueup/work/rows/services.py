@@ -11,7 +11,7 @@ from uuid import UUID
 
 from trueup.config import Settings
 from trueup.errors import ConfigError
-from trueup.events import Events, IndexMissing, ReconcilerDeclared
+from trueup.events import Events, IndexMissing, NaiveTimestamp, ReconcilerDeclared
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.outcome import To
 from trueup.reconcile.purge import Purge
@@ -96,6 +96,12 @@ class RowServices:
         await self._guard(member, found, who)
         self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
 
+    async def inspect(self, declared: Reconciler | Purge) -> None:
+        """Look at its table and say what is wrong with it, as `gather` does, and store nothing."""
+        found = await self._look(declared)
+        member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
+        await self._guard(member, found, f"reconciler {declared.name!r}")
+
     async def _look(self, declared: Reconciler | Purge) -> Found:
         """At its table, as it is now; raises ConfigError when that cannot be worked on."""
         who = f"reconciler {declared.name!r}"
@@ -158,11 +164,13 @@ class RowServices:
         else:
             query, params = member.purges.statement()
             selection = member.purge.selection
+        name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
+        for column, ddl in tables.naive_timestamps(found, selection.due_at):
+            self._events.emit(NaiveTimestamp(name, str(found.spec), column, ddl))
         rows = await unserved(self._claiming, query, params, found, timeout=self._timeout, who=who)
         if rows is not None:
             order = [*([selection.order.column] if selection.order.column is not None else []), *found.spec.key]
             ddl = index_ddl(found, state=bool(selection.states), order=order)
-            name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
             self._events.emit(IndexMissing(name, str(found.spec), rows, ddl))
         made = member.rows.made if isinstance(member, Sweeper) else member.purges.made
         await try_every(self._claiming, made.every(), found, timeout=self._timeout, who=who)

@@ -1,0 +1,40 @@
+"""`trueup doctor`: what about the database, this machine and your tables would give trouble later."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.checks import say_findings
+from trueup.cli.errors import WRONG
+from trueup.cli.options import with_session
+from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.app import App
+    from trueup.operate.checks import Finding
+
+
+@with_session
+def doctor(session: Session) -> None:
+    """Examine the database, this machine, and the tables of your reconcilers; say what to do about each finding.
+
+    Looks at poolers, clocks, old transactions, replication slots, autovacuum, indexes, just-in-time compilation, time zone data, the schema, columns without a time zone, privileges, Redis, and connections. Nothing is changed. Exits with 1 when there is an error; warnings alone exit with 0.
+    """
+    findings = session.run(_examined)
+    failed = any(each.severity == "error" for each in findings)
+    if session.json:
+        output.write_json({"ok": not failed, "findings": [dataclasses.asdict(each) for each in findings]})
+    else:
+        say_findings(findings)
+        if not findings:
+            output.say("ok: nothing found")
+    if failed:
+        raise typer.Exit(WRONG)
+
+
+async def _examined(app: App) -> tuple[Finding, ...]:
+    return await app.examine()

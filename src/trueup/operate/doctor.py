@@ -1,0 +1,297 @@
+"""`trueup doctor`: is the database set up as trueup needs it? Facts are read by `store/doctor.py`, and judged here.
+
+Errors keep something from working, or from being right; warnings will cost time or room. Each finding says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from trueup.config import Settings, redis_urls
+from trueup.dsn import mask
+from trueup.errors import ConfigError
+from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
+from trueup.operate.checks import ADVICE, Finding
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.schedules.zones import tz_version, zone
+from trueup.store import doctor as facts
+from trueup.store.health import Health
+from trueup.store.store import Store
+from trueup.texts import describe
+from trueup.work.rows.services import RowServices
+
+MAX_SKEW = 2.0  # seconds: log lines of two machines can be put in order
+REDIS_WITHIN = 3.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From when on something is worth a finding."""
+
+    idle_for: timedelta = timedelta(minutes=5)  # in an open transaction
+    open_for: timedelta = timedelta(hours=1)  # a transaction that does something
+    wal_kept: float = 1 << 30  # bytes, by a replication slot
+    dead_rows: float = 50_000  # of one table, when they are more than twice the living ones
+    connections: float = 0.8  # of those there are
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine's clock and time zone data."""
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    offset: Callable[[str, datetime], float] = lambda name, moment: _offset(name, moment)
+
+
+async def examine(
+    store: Store,
+    settings: Settings,
+    declared: Sequence[Reconciler | Purge] = (),
+    limits: Limits = Limits(),  # noqa: B008 - it is frozen
+    machine: Machine = Machine(),  # noqa: B008
+) -> tuple[Finding, ...]:
+    """Everything that is worth a look. Raises what psycopg raises when the database cannot be asked."""
+    doctor = facts.Doctor(store.pool, store.statements, store.clock)
+    sent = machine.now()
+    server, pooled = await doctor.server()
+    skew = _skew(sent, server.now, machine.now())
+    found = [*_server(server, limits), *_clock(skew), *(_pooler(settings) if pooled else ())]
+    found += _sessions(await doctor.transactions(limits.idle_for.total_seconds(), limits.open_for.total_seconds()))
+    found += _slots(await doctor.slots(limits.wal_kept))
+    refusal = await Health(store.pool, store.statements, store.clock).refusal()
+    if refusal is not None:
+        found.append(Finding("schema", "error", refusal, ADVICE["migrations"]))
+    else:
+        found += _privileges(server, tables := await doctor.tables(), store.statements.schema)
+        found += _vacuum(tables, limits, store.statements.schema)
+        found += _indexes(*await doctor.unusable_indexes(), store.statements.schema)
+        zones = {each["spec"].get("tz") for each in await store.views.schedules()} - {None, "UTC"}
+        found += _zones(await doctor.offsets(sorted(zones)), machine)
+        found += await _users_tables(store, settings, declared)
+    found += await _redis(settings)
+    return tuple(found)
+
+
+def _skew(sent: datetime, there: datetime, received: datetime) -> float:
+    """Seconds that this machine is ahead, as far as the time on the way leaves no doubt; negative when it is behind."""
+    if there < sent:
+        return (sent - there).total_seconds()
+    return -(there - received).total_seconds() if there > received else 0.0
+
+
+def _clock(skew: float) -> Iterator[Finding]:
+    if abs(skew) > MAX_SKEW:
+        which = "ahead of" if skew > 0 else "behind"
+        yield Finding(
+            "clock",
+            "warning",
+            f"this machine's clock is {abs(skew):.0f} s {which} the database server's",
+            "run an NTP client (chrony, systemd-timesyncd) on both; only the server's clock decides, but log lines, "
+            "signatures of webhooks and TLS go by this one",
+        )
+
+
+def _server(server: facts.Server, limits: Limits) -> Iterator[Finding]:
+    if server.standby:
+        yield Finding(
+            "standby",
+            "error",
+            "this server is a standby and cannot be written to",
+            "connect to the primary: name several hosts and target_session_attrs=read-write in the URL",
+        )
+    if server.compiles:
+        yield Finding(
+            "jit",
+            "warning",
+            "just-in-time compilation is on: short statements may take 200 ms longer",
+            f"alter role {server.role} set jit = off; trueup's own claims switch it off themselves, yours do not",
+        )
+    if not server.vacuums:
+        yield Finding(
+            "autovacuum",
+            "error",
+            "autovacuum or track_counts is off: dead rows pile up and claims get slower from hour to hour",
+            "alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf()",
+        )
+    if server.connections > limits.connections * server.places:
+        yield Finding(
+            "connections",
+            "warning",
+            f"{server.connections} of {server.places} connections are taken",
+            "raise max_connections, lower pool_size, or put a pooler in between; a worker needs six to ten",
+        )
+
+
+def _pooler(settings: Settings) -> Iterator[Finding]:
+    if settings.prepare == "true":
+        yield Finding(
+            "pooler",
+            "error",
+            "connections go through a pooler, and prepare=true: a statement's name may be another client's statement",
+            "set TRUEUP_PREPARE=auto",
+        )
+    if settings.listen and settings.notify:
+        yield Finding(
+            "pooler",
+            "warning",
+            "connections go through a pooler: in transaction mode notifications do not arrive, and workers poll instead",
+            "give workers a URL straight to PostgreSQL, or set TRUEUP_LISTEN=false to do without on purpose",
+        )
+
+
+def _sessions(transactions: Sequence[facts.OpenTransaction]) -> Iterator[Finding]:
+    for each in transactions:
+        who = f"{each.name or 'a session'} of role {each.role}"
+        ended = (
+            f"rollback prepared '{each.who}'"
+            if each.state == "prepared"
+            else f"select pg_terminate_backend({each.who})"
+        )
+        yield Finding(
+            "old_transaction",
+            "warning",
+            f"{who} has had a transaction open for {each.seconds:.0f} s ({each.state}): no dead row is removed meanwhile",
+            f"end it: {ended}; set idle_in_transaction_session_timeout for that role",
+        )
+
+
+def _slots(slots: Sequence[facts.Slot]) -> Iterator[Finding]:
+    for each in slots:
+        state = "is active and lags" if each.active else "is not used"
+        yield Finding(
+            "replication_slot",
+            "warning",
+            f"replication slot {each.name} {state}: it keeps {each.bytes / (1 << 20):,.0f} MiB of WAL on disk",
+            f"bring its reader back, or drop it: select pg_drop_replication_slot('{each.name}')",
+        )
+
+
+def _privileges(server: facts.Server, tables: Sequence[facts.OurTable], schema: str) -> Iterator[Finding]:
+    lacking = [each for each in tables if each.missing]
+    if lacking:
+        shown = ", ".join(f"{each.name} ({', '.join(each.missing)})" for each in lacking[:5])
+        yield Finding(
+            "privileges",
+            "error",
+            f"role {server.role} lacks privileges on {len(lacking)} tables: {shown}",
+            f"grant select, insert, update, delete on all tables in schema {schema} to {server.role}; "
+            f"grant usage on all sequences in schema {schema} to {server.role}",
+        )
+    elif not server.owner:
+        yield Finding(
+            "ownership",
+            "warning",
+            f"role {server.role} does not own schema {schema}, so it cannot make the days of the history",
+            "let workers connect as the role that ran `trueup migrate`, or as a member of it",
+        )
+
+
+def _vacuum(tables: Sequence[facts.OurTable], limits: Limits, schema: str) -> Iterator[Finding]:
+    for each in tables:
+        if each.unvacuumed:
+            yield Finding(
+                "autovacuum",
+                "error",
+                f"autovacuum is off for {schema}.{each.name}",
+                f"alter table {schema}.{each.name} reset (autovacuum_enabled)",
+            )
+        elif each.dead > limits.dead_rows and each.dead > 2 * each.live:
+            yield Finding(
+                "autovacuum",
+                "warning",
+                f"{schema}.{each.name} has {each.dead:,.0f} dead rows and {each.live:,.0f} living ones",
+                f"look for an old transaction; then: vacuum {schema}.{each.name}; raise autovacuum_max_workers if it comes back",
+            )
+
+
+def _indexes(missing: Sequence[str], invalid: Sequence[str], schema: str) -> Iterator[Finding]:
+    for name in missing:
+        yield Finding(
+            "index",
+            "error",
+            f"the index {schema}.{name} is missing",
+            "create it as docs/reference/sql.md shows it, with CONCURRENTLY while workers run",
+        )
+    for name in invalid:
+        yield Finding(
+            "index",
+            "error",
+            f"the index {schema}.{name} is not valid: it is written to and never read",
+            f"reindex index concurrently {schema}.{name}",
+        )
+
+
+def _zones(offsets: Sequence[tuple[str, datetime, float]], machine: Machine) -> Iterator[Finding]:
+    differing: dict[str, datetime] = {}
+    for name, moment, seconds in offsets:
+        if name not in differing and machine.offset(name, moment) != seconds:
+            differing[name] = moment
+    for name, moment in differing.items():
+        yield Finding(
+            "time_zones",
+            "warning",
+            f"the server's time zone data and the tzdata package ({tz_version()}) differ about {name} from {moment:%Y-%m} on",
+            "install the newest tzdata package wherever a worker runs, by which schedules go, and update the server's",
+        )
+
+
+def _offset(name: str, moment: datetime) -> float:
+    offset = moment.astimezone(zone(name)).utcoffset()
+    return 0.0 if offset is None else offset.total_seconds()
+
+
+async def _users_tables(store: Store, settings: Settings, declared: Sequence[Reconciler | Purge]) -> list[Finding]:
+    """What a worker would say about the tables of these reconcilers when it starts."""
+    found: list[Finding] = []
+    events = Events()
+    events.subscribe(lambda event: found.extend(_said(event)), IndexMissing, NaiveTimestamp)
+    services = RowServices(store, settings, events, declared, uuid4)
+    try:
+        for each in declared:
+            try:
+                await services.inspect(each)
+            except ConfigError as error:
+                found.append(Finding("table", "error", str(error), "a worker with this reconciler would not start"))
+    finally:
+        await services.close()
+        for line in services.lines:
+            await line.close()
+    return found
+
+
+def _said(event: Event) -> Iterator[Finding]:
+    match event:
+        case NaiveTimestamp(reconciler, table, column, ddl):
+            problem = f"reconciler {reconciler!r}: {table}.{column} has no time zone, and its values are taken as UTC"
+            yield Finding("naive_timestamp", "warning", problem, ddl)
+        case IndexMissing(reconciler, table, rows, ddl):
+            problem = f"reconciler {reconciler!r} reads {rows:,} rows of {table} one by one for each claim"
+            yield Finding("index", "warning", problem, ddl)
+
+
+async def _redis(settings: Settings) -> list[Finding]:
+    if settings.redis_url is None:
+        return []
+    found = []
+    for url in redis_urls(settings.redis_url):
+        try:
+            async with asyncio.timeout(REDIS_WITHIN):
+                await asyncio.to_thread(_ping, url)
+        except Exception as error:  # of the network, or of Redis
+            why = describe(error) or "no answer"
+            advice = "start it, or correct redis_url; leases with backend='redis' are refused meanwhile"
+            found.append(Finding("redis", "error", f"Redis at {mask(url)} cannot be reached: {why}", advice))
+    return found
+
+
+def _ping(url: str) -> Any:
+    import redis  # only where it is configured: it needs a package few install
+
+    with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
+        return client.ping()

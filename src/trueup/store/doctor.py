@@ -1,0 +1,99 @@
+"""What the doctor looks at: the server, this session, and our tables and indexes. Nothing here writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from trueup.clock import Clock
+from trueup.store.db.load import Statements
+from trueup.store.db.migrate import DIRECTORY
+from trueup.store.db.own_connection import Rows
+from trueup.store.jobs import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    pid: int  # of the session, as the server says; a pooler tells its clients another one
+    now: datetime
+    standby: bool
+    compiles: bool  # just in time
+    vacuums: bool
+    places: int  # connections for those who are not superusers
+    connections: int
+    owner: bool  # of the schema, or a member of its owner
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    who: str
+    name: str
+    role: str
+    state: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    name: str
+    active: bool
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class OurTable:
+    name: str
+    unvacuumed: bool
+    dead: float
+    live: float
+    missing: tuple[str, ...]  # privileges
+
+
+class Doctor:
+    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
+        self._database = database
+        self._statements = statements
+        self._clock = clock
+
+    async def server(self) -> tuple[Server, bool]:
+        """The server, and whether something between it and us speaks for it: a pooler."""
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(self._statements["doctor/server"], {"schema": self._statements.schema})
+            row: Any = await cursor.fetchone()
+            server = Server(*row)
+            return server, server.pid != connection.info.backend_pid
+
+    async def transactions(self, idle: float, busy: float) -> list[OpenTransaction]:
+        """Those that have been idle, or open, for longer than so many seconds."""
+        return [OpenTransaction(*row) for row in await self._rows("sessions", idle=idle, busy=busy)]
+
+    async def slots(self, bytes: float) -> list[Slot]:
+        return [Slot(*row) for row in await self._rows("slots", bytes=bytes)]
+
+    async def tables(self) -> list[OurTable]:
+        rows = await self._rows("tables", schema=self._statements.schema)
+        return [OurTable(row[0], row[1], row[2], row[3], tuple(row[4])) for row in rows]
+
+    async def unusable_indexes(self) -> tuple[list[str], list[str]]:
+        """Those that are missing, and those that are there and not valid."""
+        found: dict[str, bool] = dict(await self._rows("indexes", schema=self._statements.schema))
+        return sorted(_expected() - found.keys()), [name for name, valid in found.items() if not valid]
+
+    async def offsets(self, zones: Collection[str]) -> list[tuple[str, datetime, float]]:
+        """How far the server believes these zones to be from UTC, month by month."""
+        rows = await self._rows("zones", zones=list(zones), now=self._clock.now()) if zones else []
+        return [(zone, moment, seconds) for zone, moment, seconds in rows]
+
+    async def _rows(self, name: str, **params: Any) -> Rows:
+        return await self._database.fetch(self._statements[f"doctor/{name}"], params)
+
+
+def _expected() -> set[str]:
+    """The indexes that the migrations together give."""
+    schema = (DIRECTORY / "schema.sql").read_text("utf-8")
+    made = re.findall(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON", schema, re.MULTILINE)
+    return {*made, *re.findall(r"constraint (\w+) PRIMARY KEY", schema)}

@@ -1,0 +1,273 @@
+"""Each finding of the doctor is provoked once on a real server, and a clean one gives none."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.support.database import TestServer
+from tests.support.memory import in_memory
+from tests.support.pgbouncer import PgBouncer
+from tests.support.ports import number, reserve
+from tests.support.watching import Watched
+from trueup import App
+from trueup.events import NaiveTimestamp
+from trueup.operate.checks import Finding
+from trueup.operate.doctor import Limits, Machine, examine
+
+TABLES = """
+create table payments (id int primary key, state text not null, changed_at timestamp not null default now(), due_at timestamptz);
+create table orders (id int primary key, state text not null, changed_at timestamptz not null default now());
+"""
+
+
+def examined(
+    url: str,
+    declare: Callable[[App], None] = lambda app: None,
+    limits: Limits = Limits(),  # noqa: B008 - it is frozen
+    machine: Machine = Machine(),  # noqa: B008
+    **settings: Any,
+) -> list[Finding]:
+    async def run() -> list[Finding]:
+        app = App(url, **settings)
+        declare(app)
+        try:
+            return list(await examine(await app.open(), app.settings, app._reconcilers.all(), limits, machine))
+        finally:
+            await app.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def url(server: TestServer) -> Iterator[str]:
+    """A database with a schedule in a time zone, that is put right again by each test."""
+    with server.database() as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(TABLES)
+
+        async def declare() -> None:
+            async with App(url) as app:
+
+                @app.cron("0 3 * * *", tz="Europe/Berlin")
+                async def nightly() -> None: ...
+
+                async with app.worker():
+                    pass
+
+        asyncio.run(declare())
+        yield url
+
+
+@contextmanager
+def changed(url: str, change: str, back: str) -> Iterator[None]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in change.split(";"):
+            connection.execute(statement.encode())
+        try:
+            yield
+        finally:
+            for statement in back.split(";"):
+                connection.execute(statement.encode())
+
+
+@contextmanager
+def idle_in_transaction(url: str) -> Iterator[None]:
+    with psycopg.connect(url, application_name="report.py") as connection:
+        connection.execute("select 1")
+        yield
+        connection.rollback()
+
+
+def reconciles(table: str, **options: Any) -> Callable[[App], None]:
+    def declare(app: App) -> None:
+        rows = app.table(table, key="id", state="state", changed_at="changed_at")
+
+        @rows.reconcile("open", name="settle", stale_for="1h", **options)
+        async def settle(row: Any) -> None: ...
+
+    return declare
+
+
+def test_a_clean_server_with_a_reconciler_gives_no_finding(url: str) -> None:
+    assert examined(url, reconciles("orders")) == []
+
+
+HOUR = timedelta(hours=1)
+
+
+def ahead() -> datetime:
+    return datetime.now(UTC) + HOUR
+
+
+def behind() -> datetime:
+    return datetime.now(UTC) - HOUR
+
+
+INVALID = "update pg_index set indisvalid = {} where indexrelid = 'trueup.jobs_unique'::regclass"
+SLOT = "select pg_create_physical_replication_slot('doctor', true); create table moved as select generate_series(1, 1000) as n"
+CHANGED = {
+    "a missing index": (
+        (
+            "drop index trueup.jobs_stopping",
+            "create index jobs_stopping on trueup.jobs (holder) where cancel_requested_at is not null",
+        ),
+        Limits(),
+        ("index", "error", "trueup.jobs_stopping is missing", "CONCURRENTLY"),
+    ),
+    "an invalid index": (
+        (INVALID.format("false"), INVALID.format("true")),
+        Limits(),
+        ("index", "error", "trueup.jobs_unique is not valid", "reindex index concurrently trueup.jobs_unique"),
+    ),
+    "autovacuum off for a table": (
+        (
+            "alter table trueup.jobs set (autovacuum_enabled = off)",
+            "alter table trueup.jobs reset (autovacuum_enabled)",
+        ),
+        Limits(),
+        ("autovacuum", "error", "off for trueup.jobs", "alter table trueup.jobs reset (autovacuum_enabled)"),
+    ),
+    "dead rows": (
+        (
+            "insert into trueup.rates select n::text, now() from generate_series(1, 50) as n; delete from trueup.rates; select pg_stat_force_next_flush()",
+            "vacuum trueup.rates",
+        ),
+        dataclasses.replace(Limits(), dead_rows=10),
+        ("autovacuum", "warning", "trueup.rates has 50 dead rows and 0 living ones", "vacuum trueup.rates"),
+    ),
+    "a replication slot that keeps WAL": (
+        (SLOT, "drop table moved; select pg_drop_replication_slot('doctor')"),
+        dataclasses.replace(Limits(), wal_kept=0.0),
+        ("replication_slot", "warning", "replication slot doctor is not used", "pg_drop_replication_slot('doctor')"),
+    ),
+    "a migration that is missing": (
+        (
+            "update trueup.migrations set number = 9016 where number = 16",
+            "update trueup.migrations set number = 16 where number = 9016",
+        ),
+        Limits(),
+        ("schema", "error", "lacks 0016_pre_health", "trueup migrate"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "limits", "expected"), CHANGED.values(), ids=CHANGED)
+def test_what_is_wrong_in_the_database_is_named_with_what_to_do(
+    url: str, change: tuple[str, str], limits: Limits, expected: tuple[str, str, str, str]
+) -> None:
+    with changed(url, *change):
+        (finding,) = [
+            each
+            for each in examined(url, limits=limits)
+            if "replication slot" not in each.problem or "doctor" in each.problem
+        ]
+    assert_says(finding, *expected)
+
+
+def assert_says(finding: Finding, check: str, severity: str, problem: str, advice: str) -> None:
+    assert (finding.check, finding.severity) == (check, severity)
+    assert problem in finding.problem
+    assert advice in finding.advice
+
+
+def test_a_session_that_sits_in_a_transaction_is_named_with_how_to_end_it(url: str) -> None:
+    with idle_in_transaction(url):
+        (finding,) = examined(url, limits=dataclasses.replace(Limits(), idle_for=timedelta()))
+    assert_says(finding, "old_transaction", "warning", "report.py of role postgres", "pg_terminate_backend(")
+    assert "idle in transaction" in finding.problem
+
+
+@pytest.mark.parametrize(("now", "says"), [(ahead, "ahead of"), (behind, "behind")])
+def test_a_clock_that_is_wrong_by_an_hour_is_noticed(url: str, now: Callable[[], datetime], says: str) -> None:
+    (finding,) = examined(url, machine=Machine(now=now))
+    assert_says(finding, "clock", "warning", f"clock is 3600 s {says} the database server's", "NTP")
+
+
+def test_time_zone_data_that_differ_are_noticed(url: str) -> None:
+    """As if the package had Berlin at UTC+1 all year."""
+    (finding,) = examined(url, machine=Machine(offset=lambda name, moment: 3600.0))
+    assert_says(finding, "time_zones", "warning", "differ about Europe/Berlin", "tzdata")
+
+
+def test_columns_without_a_time_zone_are_named_with_the_fix(url: str) -> None:
+    (finding,) = examined(url, reconciles("payments"))
+    assert_says(finding, "naive_timestamp", "warning", "payments.changed_at has no time zone", "TYPE timestamptz USING")
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_starts_warns_of_columns_without_a_time_zone(url: str) -> None:
+    app = App(url)
+    events = Watched(app)
+    reconciles("payments", run_at_start=False)(app)
+    async with app.worker():
+        (event,) = await events.seen(NaiveTimestamp)
+    await app.close()
+    assert (event.reconciler, event.table, event.column) == ("settle", "payments", "changed_at")
+    with psycopg.connect(url) as connection:
+        connection.execute(event.ddl.partition(" (or")[0].encode())
+        connection.rollback()
+
+
+def test_a_table_that_a_worker_would_refuse_is_an_error(url: str) -> None:
+    (finding,) = examined(url, reconciles("nothing"))
+    assert_says(finding, "table", "error", "no such table", "would not start")
+
+
+def test_a_large_table_without_the_index_of_a_reconciler_is_named_with_the_statement(url: str) -> None:
+    fill = "insert into orders select n, 'open', now() from generate_series(1, 30000) as n; analyze orders"
+    with changed(url, fill, "truncate orders"):
+        (finding,) = examined(url, reconciles("orders"))
+    assert_says(
+        finding, "index", "warning", "reads 30,000 rows of orders", "CREATE INDEX CONCURRENTLY ON public.orders"
+    )
+
+
+def test_privileges_that_are_missing_are_an_error_and_not_being_the_owner_a_warning(url: str) -> None:
+    role = "create role examined login; grant usage on schema trueup to examined; grant select on all tables in schema trueup to examined"
+    as_role = url.replace("postgres@", "examined@")
+    with changed(url, role, "drop owned by examined; drop role examined"):
+        (finding,) = examined(as_role)
+        assert_says(finding, "privileges", "error", "(insert, update, delete)", "grant select, insert, update, delete")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("grant select, insert, update, delete on all tables in schema trueup to examined")
+        (finding,) = examined(as_role)
+        assert_says(finding, "ownership", "warning", "does not own schema trueup", "trueup migrate")
+
+
+def test_few_connections_left_are_noticed(url: str) -> None:
+    (finding,) = examined(url, limits=dataclasses.replace(Limits(), connections=0.0))
+    assert_says(finding, "connections", "warning", "connections are taken", "max_connections")
+
+
+def test_a_redis_that_is_away_is_an_error(url: str) -> None:
+    with reserve() as nobody:
+        (finding,) = examined(url, redis_url=f"redis://:geheim@127.0.0.1:{number(nobody)}/0")
+    assert_says(finding, "redis", "error", "cannot be reached", "redis_url")
+    assert "geheim" not in finding.problem
+
+
+@pytest.mark.slow
+def test_a_pooler_and_a_server_without_autovacuum_are_noticed() -> None:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory())))
+        server = stack.enter_context(TestServer(directory, autovacuum="off"))
+        url = stack.enter_context(server.database())
+        (finding,) = examined(url)
+        assert_says(
+            finding, "autovacuum", "error", "autovacuum or track_counts is off", "alter system set autovacuum = on"
+        )
+        pooled = stack.enter_context(PgBouncer(url)).url(conninfo_to_dict(url)["dbname"])
+        severities = {each.severity for each in examined(pooled, prepare="true") if each.check == "pooler"}
+        assert severities == {"error", "warning"}
+        assert not [each for each in examined(pooled, listen=False) if each.check == "pooler"]
