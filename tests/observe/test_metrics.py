@@ -39,11 +39,12 @@ from trueup.events import (
     WorkerStarted,
 )
 from trueup.observe import metrics
+from trueup.observe.fleet import GAUGES, Fleet, snapshot
 from trueup.observe.metrics import COUNTED, METRICS, Metrics, attach_metrics, serve_metrics
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
-BOUNDED = {"kind", "queue", "state", "refused_by", "reconciler", "outcome", "scan", "part", "service"}
+BOUNDED = {"kind", "queue", "state", "refused_by", "reconciler", "outcome", "scan", "part", "service", "check"}
 
 
 class Counting:
@@ -77,13 +78,13 @@ def all_classes() -> list[type[Event]]:
 def test_the_reference_page_lists_every_metric_as_it_is() -> None:
     lines = (
         f"| `{each.name}` | {each.type} | {', '.join(f'`{label}`' for label in each.labels)} | {each.meaning} |"
-        for each in METRICS
+        for each in (*METRICS, *GAUGES)
     )
     listed = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
     assert listed == list(lines)
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", [*METRICS, *GAUGES], ids=lambda metric: metric.name)
 def test_names_follow_the_conventions_of_prometheus(metric: metrics.Metric) -> None:
     assert re.fullmatch(r"trueup_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
@@ -330,3 +331,54 @@ def test_queues_that_are_made_up_at_run_time_do_not_become_series_without_end(co
     assert len(series) <= 2 * 2 * metrics.MAX_QUEUES
     assert counting.value("trueup_jobs_enqueued_total", kind="send", queue="tenant-7") == 1
     assert counting.value("trueup_jobs_enqueued_total", kind="send", queue=metrics.OTHER_QUEUES) == 900
+
+
+def queue(name: str, kind: str = "send", **counts: Any) -> dict[str, Any]:
+    return {"queue": name, "kind": kind, "queued": 3, "due": 2, "running": 1, "oldest_due_s": 7.5, **counts}
+
+
+def test_a_gauge_is_gone_with_what_it_was_about() -> None:
+    registry, fleet, watching = CollectorRegistry(), Fleet(), object()
+    registry.register(fleet)  # type: ignore[arg-type]
+    job = {"kind": "send", "queue": "mail"}
+    assert registry.get_sample_value("trueup_jobs_due", job) is None
+    fleet.show(watching, snapshot([queue("mail"), queue("retired")], [("ticks", False, 400.0)]))
+    assert registry.get_sample_value("trueup_jobs_due", job) == 2
+    assert registry.get_sample_value("trueup_jobs_oldest_due_age_seconds", job) == 7.5
+    assert registry.get_sample_value("trueup_check_ok", {"check": "ticks"}) == 0
+    assert registry.get_sample_value("trueup_check_value", {"check": "ticks"}) == 400
+    fleet.show(watching, snapshot([queue("mail", due=0, oldest_due_s=None)], []))
+    assert registry.get_sample_value("trueup_jobs_oldest_due_age_seconds", job) == 0
+    assert b"retired" not in b"".join(line for line in generate_latest(registry).splitlines() if b"{" in line)
+    fleet.hide(watching)
+    assert generate_latest(registry) == b"", "another worker watches now"
+
+
+def test_queues_of_tenants_are_added_up_in_gauges_too() -> None:
+    shown = snapshot([queue(f"tenant-{number:04}", oldest_due_s=float(number)) for number in range(1000)], [])
+    assert len(shown["trueup_jobs_due"]) == metrics.MAX_QUEUES + 1
+    assert shown["trueup_jobs_due"]["send", metrics.OTHER_QUEUES] == 2 * 900
+    assert shown["trueup_jobs_oldest_due_age_seconds"]["send", metrics.OTHER_QUEUES] == 999
+
+
+@pytest.mark.asyncio
+async def test_one_worker_of_the_fleet_shows_what_waits(database_url: str, port: int) -> None:
+    app = App(database_url, metrics_port=port)
+
+    @app.job(name="test_gauges_job")
+    async def noop() -> None: ...
+
+    await noop.using(delay="1h").enqueue()
+    async with app.worker() as first, app.worker() as second:
+        (one,), (other,) = first._beside, second._beside
+        await one.run_once()
+        await other.run_once()
+        text = scraped(port)
+        assert text.count('trueup_jobs_queued{kind="test_gauges_job",queue="default"} 1.0') == 1
+        assert 'trueup_check_ok{check="workers"} 1.0' in text
+        ((held,),) = await app.store.pool.fetch(
+            b"select count(*) from trueup.leases where name = 'watch:gauges' and holder is not null"
+        )
+        assert held == 1
+    assert REGISTRY.get_sample_value("trueup_check_ok", {"check": "workers"}) is None
+    await app.close()

@@ -16,6 +16,7 @@ from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.dsn import Secret
 from trueup.events import Events, ServiceFailed
+from trueup.observe.fleet import Fleet, fleet_of, snapshot
 from trueup.operate.checks import Report, check
 from trueup.store.health import Lead
 from trueup.store.store import Store
@@ -23,6 +24,7 @@ from trueup.texts import describe, type_name
 from trueup.work.service import Service, jittered
 
 LOOK_EVERY = 15.0  # seconds
+MAX_SHARE = 20  # counting takes a twentieth of the time at most
 LEASE_LOOKS = 3  # the lease lasts for so many looks: one may be late without another worker taking over
 
 Post = Callable[[Mapping[str, Any], str], Awaitable[object]]
@@ -70,6 +72,8 @@ class Watch(Service):
     async def stop(self) -> None:
         """Another worker may watch at once."""
         await super().stop()
+        for part in self._parts:
+            part.followed()
         await self._lead.leave()
 
 
@@ -88,6 +92,30 @@ class Ping:
             await self._post({"ok": True, "checks": len(report.measured)}, f"ping {uuid4()}")
 
     def followed(self) -> None:
+        self._due = 0.0
+
+
+class Gauges:
+    """What waits, for Prometheus. Counting reads all queued jobs, so it is done less often when there are very many."""
+
+    def __init__(self, store: Store, fleet: Fleet) -> None:
+        self.purpose = "gauges"
+        self._store = store
+        self._fleet = fleet
+        self._due = 0.0
+
+    async def saw(self, report: Report) -> None:
+        started = elapsed()
+        if started < self._due:
+            return
+        queues = await self._store.views.queues()
+        failed = {each.check for each in report.findings}
+        checks = [(each.name, each.name not in failed, each.value) for each in report.measured]
+        self._fleet.show(self, snapshot(queues, checks))
+        self._due = elapsed() + MAX_SHARE * (elapsed() - started)
+
+    def followed(self) -> None:
+        self._fleet.hide(self)
         self._due = 0.0
 
 
@@ -117,7 +145,19 @@ def watching(store: Store, settings: Settings, events: Events, post_to: Callable
     parts: list[Part] = []
     if settings.ping_url is not None:
         parts.append(Ping(post_to(settings.ping_url), settings.ping_every, events))
+    gauges = _gauges(store) if settings.metrics_port is not None or settings.health_port is not None else None
+    if gauges is not None:
+        parts.append(gauges)
     if not parts:
         return []
     every = min(settings.ping_every, timedelta(seconds=LOOK_EVERY))
     return [Watch(store, events, parts, settings.check_limits, every)]
+
+
+def _gauges(store: Store) -> Gauges | None:
+    """None where prometheus-client is not installed."""
+    try:
+        from prometheus_client import REGISTRY
+    except ImportError:
+        return None
+    return Gauges(store, fleet_of(REGISTRY))

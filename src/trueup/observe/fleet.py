@@ -1,0 +1,96 @@
+"""What waits in the database, as gauges. One worker of the fleet reads it every few seconds and shows it; the others show nothing.
+
+A snapshot replaces the one before as a whole, so a series whose queue, kind or check is gone disappears with the next look, and
+a scrape never sees half of one. Nothing here asks the database: `operate.watch` does, and only in the worker that watches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from trueup.observe.metrics import JOB, MAX_QUEUES, OTHER_QUEUES, Metric
+
+try:
+    from prometheus_client.core import GaugeMetricFamily
+except ImportError:
+    GaugeMetricFamily = None  # type: ignore[assignment,misc]
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+CHECK = ("check",)
+GAUGES = (
+    Metric("trueup_jobs_queued", JOB, "Jobs that wait, due or not."),
+    Metric("trueup_jobs_due", JOB, "Of them, those that could run now: the backlog."),
+    Metric("trueup_jobs_running", JOB, "Jobs that workers have in hand."),
+    Metric("trueup_jobs_oldest_due_age_seconds", JOB, "How long the oldest due job has waited; 0 when none is due."),
+    Metric("trueup_check_ok", CHECK, "1 while the check of `trueup status --check` passes, else 0."),
+    Metric(
+        "trueup_check_value", CHECK, "What the check measures: seconds (workers, ticks, kinds, overdue_…) or a count."
+    ),
+)
+AGES = ("trueup_jobs_oldest_due_age_seconds",)
+
+Series = dict[tuple[str, ...], float]
+Snapshot = Mapping[str, Series]
+
+
+def snapshot(queues: Sequence[Mapping[str, Any]], checks: Sequence[tuple[str, bool, float]]) -> Snapshot:
+    """From `views.queues()` and the checks. Queues beyond the first hundred are added up as one."""
+    named = set(sorted({str(each["queue"]) for each in queues})[:MAX_QUEUES])
+    shown: dict[str, Series] = {metric.name: {} for metric in GAUGES}
+    for each in queues:
+        labels = (str(each["kind"]), each["queue"] if each["queue"] in named else OTHER_QUEUES)
+        for name, value in (
+            ("trueup_jobs_queued", each["queued"]),
+            ("trueup_jobs_due", each["due"]),
+            ("trueup_jobs_running", each["running"]),
+            ("trueup_jobs_oldest_due_age_seconds", each["oldest_due_s"] or 0.0),
+        ):
+            before = shown[name].get(labels, 0.0)
+            shown[name][labels] = max(before, float(value)) if name in AGES else before + float(value)
+    for check, ok, value in checks:
+        shown["trueup_check_ok"][check,] = float(ok)
+        shown["trueup_check_value"][check,] = value
+    return shown
+
+
+class Fleet:
+    """The gauges of one registry, with a snapshot per App that watches."""
+
+    def __init__(self) -> None:
+        self._shown: dict[object, Snapshot] = {}
+
+    def show(self, source: object, shown: Snapshot) -> None:
+        self._shown = {**self._shown, source: shown}
+
+    def hide(self, source: object) -> None:
+        self._shown = {each: shown for each, shown in self._shown.items() if each is not source}
+
+    def collect(self) -> Iterator[Any]:
+        snapshots = list(self._shown.values())
+        for metric in GAUGES if snapshots else ():
+            together: Series = {}
+            for shown in snapshots:
+                together |= shown[metric.name]
+            family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+            for labels, value in together.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+_lock = threading.Lock()
+_fleets: WeakKeyDictionary[CollectorRegistry, Fleet] = WeakKeyDictionary()
+
+
+def fleet_of(registry: CollectorRegistry) -> Fleet:
+    """The gauges of this registry: made once, shared by all Apps that count into it."""
+    with _lock:
+        found = _fleets.get(registry)
+        if found is None:
+            found = _fleets[registry] = Fleet()
+            registry.register(found)
+        return found
