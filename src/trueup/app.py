@@ -284,6 +284,7 @@ class App:
             prepare=self.settings.prepare,
             retire_after=self.settings.retire_after,
             notify=self.settings.notify,
+            pool_timeout=self.settings.pool_timeout,
         )
         if self._embedded is not None:
             store.migrate()  # nobody else looks after a server that is ours
@@ -556,29 +557,46 @@ class App:
 
     async def put(self, draft: Draft, tx: Any) -> Handle[Any]:
         store = self._store or await self.open()
-        with _missing_schema_explained(self.settings.schema):
+        with self._explained(tx):
             stored = await store.enqueue.one(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]:
-        with _missing_schema_explained(self.settings.schema):
+        with self._explained(tx):
             stored = self.store.enqueue.one_sync(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
     async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
         store = self._store or await self.open()
-        with _missing_schema_explained(self.settings.schema):
+        with self._explained(tx):
             stored = await store.enqueue.many(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
 
     def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
-        with _missing_schema_explained(self.settings.schema):
+        with self._explained(tx):
             stored = self.store.enqueue.many_sync(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
+
+    @contextmanager
+    def _explained(self, tx: Any) -> Iterator[None]:
+        """Errors of the driver as trueup's own where these say more; in the caller's transaction, others stay as they are."""
+        try:
+            yield
+        except Exception as error:  # of psycopg, or of the driver that tx= came from
+            if getattr(error, "sqlstate", None) in MISSING:
+                reason = str(error).splitlines()[0]
+                raise SchemaMismatch(
+                    f"the database has no trueup schema {self.settings.schema!r} yet ({reason}); run `trueup migrate`"
+                ) from None
+            if tx is None:
+                from trueup.store.store import unavailable_if_away
+
+                unavailable_if_away(self.store.url, error)
+            raise
 
     def _enqueued(self, draft: Draft, created: int, kept: int, tx: Any) -> None:
         """Say so: in a transaction of ours once it is committed, in one of the caller's now, because nobody tells us its end."""
@@ -622,19 +640,6 @@ class App:
         from trueup.operate.results import known
 
         return known(job_id, self.jobs.get_sync(job_id))
-
-
-@contextmanager
-def _missing_schema_explained(schema: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # of psycopg, or of the driver that tx= came from
-        if getattr(error, "sqlstate", None) not in MISSING:
-            raise
-        reason = str(error).splitlines()[0]
-        raise SchemaMismatch(
-            f"the database has no trueup schema {schema!r} yet ({reason}); run `trueup migrate`"
-        ) from None
 
 
 def _even(name: str, rate: str | Rate) -> Rate:

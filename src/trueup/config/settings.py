@@ -95,6 +95,11 @@ class Settings:
     keep_sweeps: timedelta = setting("3d", duration("1s", "36500d"), "how long the record of sweeps is kept")
     reconcile: bool = setting("true", BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
     pool_size: int = setting("10", whole(1, 1000), "the most pooled connections of a process")
+    pool_timeout: timedelta = setting(
+        "30s",
+        duration("100ms", "1h"),
+        "how long enqueueing and reading wait for a connection before DatabaseUnavailable",
+    )
     connect_timeout: timedelta = setting("5s", duration("1s", "5m"), "how long a connection may take to be made")
     start_within: timedelta = setting(
         "15s", duration("0s", "1h"), "how long a worker that starts waits for a database that is restarting"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -24,10 +24,15 @@ class Failure:
     type: str
     message: str
     traceback: str
+    # For events, in this process: the exception, and the frames from the handler on. Apart from it, because a handler's frames
+    # often hold the exception, and each failure would be a cycle.
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+    frames: TracebackType | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, error: BaseException, attempt: int) -> Failure:
-        return cls(attempt, type_name(error), describe(error), _traceback(error))
+        frames = from_the_handler(error.__traceback__)
+        return cls(attempt, type_name(error), describe(error), traceback_text(error, frames), error, frames)
 
     def to_json(self) -> str:
         # The process's own clock: shown to people, decides nothing.
@@ -37,8 +42,8 @@ class Failure:
         return orjson.dumps(record).decode()
 
 
-def _traceback(error: BaseException) -> str:
-    frames = _from_the_handler(error.__traceback__)
+def traceback_text(error: BaseException, frames: TracebackType | None) -> str:
+    """The traceback as text that can be stored and shown: bounded, and with its secrets masked."""
     if frames is None:
         return ""
     try:
@@ -50,7 +55,7 @@ def _traceback(error: BaseException) -> str:
         return clean("".join(traceback.format_tb(frames, limit=-30)), MAX_TRACEBACK)
 
 
-def _from_the_handler(frames: TracebackType | None) -> TracebackType | None:
+def from_the_handler(frames: TracebackType | None) -> TracebackType | None:
     """Without the frames of the worker that called the handler: they are the same for every failure."""
     inner = frames
     while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith("trueup.work."):

@@ -52,6 +52,18 @@ def configure_logging(settings: Settings, stream: TextIO | None = None, *, logge
     logger.propagate = False
     if logger_name == LOGGER:
         _configure_driver(settings, stream or sys.stderr)
+        _configure_others(settings, stream or sys.stderr)
+
+
+def _configure_others(settings: Settings, stream: TextIO) -> None:
+    """Where our lines are JSON, so are those of other libraries and of Python's warnings, unless the application handles them."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, LinesHandler)]:
+        root.removeHandler(handler)
+    lines = LinesHandler(settings.log_format, stream)
+    if not root.handlers and isinstance(lines.formatter, JsonLines):
+        root.addHandler(lines)
+        logging.captureWarnings(True)
 
 
 def _configure_driver(settings: Settings, stream: TextIO) -> None:
@@ -153,7 +165,7 @@ def _hidden(name: str, value: Any) -> Any:
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    parts = [record.exc_text or formatter.formatException(record.exc_info)] if record.exc_info else []
     parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []
     return clean("\n".join(parts), MAX_FACT) if parts else ""
 

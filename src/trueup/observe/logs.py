@@ -8,6 +8,9 @@ event's own name is `event_name`, because structlog keeps the message under `eve
 Formatters that know nothing of fields show the message alone, so that has the facts, too: `job buried: job_id=19 kind=send …`.
 trueup's own lines have them as fields, beside the constant text.
 
+A record of a failure has the exception as `exc_info`, with the handler's traceback: formatters show it below the message, and
+error trackers such as Sentry group by it.
+
 The library only ever writes to its own logger. An application that does not configure logging sees warnings and errors on
 standard error, by `logging`'s handler of last resort: a worker that fails is never silent.
 """
@@ -23,6 +26,7 @@ from typing import Any, NamedTuple
 
 from trueup import events
 from trueup.events import Event, Events
+from trueup.jobs.failure import traceback_text
 from trueup.observe.printable import printable
 from trueup.texts import clean_fact
 
@@ -177,7 +181,13 @@ class Logs:
         logger = self._child(type(event))
         if logger.isEnabledFor(level):
             extra = facts(event)
-            logger.log(level, Message.of(message, extra), extra=extra)
+            record = logger.makeRecord(
+                logger.name, level, __file__, 0, Message.of(message, extra), (), event.exc_info, "write", extra
+            )
+            if event.exc_info is not None:
+                # What formatters show, unless they make their own of `exc_info`: bounded, and with secrets masked.
+                record.exc_text = traceback_text(event.exc_info[1], event.exc_info[2]) or None
+            logger.handle(record)
 
 
 def attach_logs(events: Events, logger: logging.Logger | None = None) -> Logs:

@@ -20,6 +20,7 @@ from trueup.store.db.listen import NotifyConnection
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import WAIT, Migrator, Step
 from trueup.store.db.own_connection import OwnConnection
+from trueup.store.db.pool import WAIT as POOL_WAIT
 from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 from trueup.store.db.transactions import Transactions
@@ -51,6 +52,7 @@ class Store:
         prepare: str = "auto",
         retire_after: timedelta = timedelta(hours=1),
         notify: bool = True,
+        pool_timeout: timedelta = POOL_WAIT,
     ) -> None:
         self.url = url
         self.events = events
@@ -60,8 +62,8 @@ class Store:
         self.statement_timeout = statement_timeout
         self.prepare = prepare
         self.statements = Statements(schema, notify=notify)
-        self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare)
-        self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare)
+        self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout)
+        self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout)
         self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare)
         self.jobs = Jobs(self.pool, self.statements, clock, aging)
         self.workers = Workers(self.pool, self.statements, clock)
@@ -165,6 +167,12 @@ class Store:
     def check_schema(self) -> None:
         with self.connect_sync("check") as connection:
             Migrator(connection, self.statements.schema).check()
+
+
+def unavailable_if_away(url: str, error: Exception) -> None:
+    """Raises DatabaseUnavailable for an error of psycopg that means the database is away; whether it did the work is then unknown."""
+    if isinstance(error, psycopg.Error) and is_away(error):
+        raise unavailable(url, error) from error
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:

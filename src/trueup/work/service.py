@@ -89,7 +89,8 @@ class Service:
         now = elapsed()
         if self._failures & (self._failures - 1) == 0 or now >= self._said_at + SAY_EVERY:
             self._said_at = now
-            self.events.emit(ServiceFailed(self.name, type_name(error), describe(error), self._failures))
+            failed = ServiceFailed(self.name, type_name(error), describe(error), self._failures)
+            self.events.emit(failed.because(error))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -403,7 +403,7 @@ class Worker:
             if is_away(error):
                 raise
             # The catch-all serves, and the pruner tries again: what is wrong with old rows must not keep new ones waiting.
-            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)))
+            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)).because(error))
 
     async def register(self) -> None:
         """Declare everything, and register as a new holder; last, because the lease runs from there on."""
@@ -490,7 +490,7 @@ class Worker:
                 await self.register()
             except Exception as error:
                 if not isinstance(error, RETRYABLE):  # what the lines have not reported themselves
-                    self.events.emit(ServiceFailed("rebirth", type_name(error), describe(error)))
+                    self.events.emit(ServiceFailed("rebirth", type_name(error), describe(error)).because(error))
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:

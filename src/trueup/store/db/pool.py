@@ -9,6 +9,7 @@ waiting is done in slices.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -38,8 +39,10 @@ from trueup.store.db.message import Conversation, Part, Rows
 from trueup.store.db.own_connection import Answered, conversation, fetch, fetch_steered, repeat
 from trueup.texts import describe
 
-WAIT = 30.0  # seconds until somebody who waits for a connection is told that there is none
+WAIT = timedelta(seconds=30)  # until somebody who waits for a connection is told that there is none
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
+SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
+NAMES = frozenset({"trueup", "trueup-sync"})
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
 
 
@@ -55,8 +58,10 @@ class Pool:
         prepare: str = "auto",
         context: Any = None,
         part: str = "pool",
+        wait: timedelta = WAIT,
     ) -> None:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
+        self._wait = wait.total_seconds()
         self._settings["context"] = context
         self._configure = prepare_if_possible if prepare == "auto" else make_readable
         self._size = size
@@ -102,7 +107,7 @@ class Pool:
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         pool = self._pool
         assert pool is not None
-        connection = await _take(pool, elapsed() if since is None else since)
+        connection = await _take(pool, elapsed() if since is None else since, self._wait)
         try:
             yield connection
         finally:
@@ -110,7 +115,7 @@ class Pool:
 
     def overdue(self, since: float) -> bool:
         """Whether somebody who has waited since then would be refused at the next look."""
-        return elapsed() + SLICE > since + WAIT
+        return elapsed() + SLICE > since + self._wait
 
     @asynccontextmanager
     async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -196,9 +201,17 @@ class SyncPool:
     """The same for code without an event loop."""
 
     def __init__(
-        self, url: str, size: int, connect_timeout: timedelta, *, prepare: str = "auto", part: str = "pool"
+        self,
+        url: str,
+        size: int,
+        connect_timeout: timedelta,
+        *,
+        prepare: str = "auto",
+        part: str = "pool",
+        wait: timedelta = WAIT,
     ) -> None:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
+        self._wait = wait.total_seconds()
         self._configure = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
@@ -219,7 +232,7 @@ class SyncPool:
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         pool = self._open()
-        connection = _take_sync(pool)
+        connection = _take_sync(pool, self._wait)
         try:
             yield connection
         finally:
@@ -252,15 +265,15 @@ class SyncPool:
             yield connection
 
 
-async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]], since: float) -> AsyncConnection[Any]:
+async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]], since: float, wait: float) -> AsyncConnection[Any]:
     """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
-    deadline = since + WAIT
+    deadline = since + wait
     while True:
         try:
-            connection = await pool.getconn(timeout=SLICE)
+            connection = await pool.getconn(timeout=min(SLICE, wait))
         except PoolTimeout as error:
-            if elapsed() > deadline:
-                raise _no_connection(error) from None
+            if elapsed() >= deadline:
+                raise _no_connection(error, wait) from None
             continue
         if not went_away(connection):
             return connection
@@ -268,14 +281,14 @@ async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]], since: float) -
         await pool.putconn(connection)
 
 
-def _take_sync(pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
-    deadline = elapsed() + WAIT
+def _take_sync(pool: ConnectionPool[Connection[Any]], wait: float) -> Connection[Any]:
+    deadline = elapsed() + wait
     while True:
         try:
-            connection = pool.getconn(timeout=SLICE)
+            connection = pool.getconn(timeout=min(SLICE, wait))
         except PoolTimeout as error:
-            if elapsed() > deadline:
-                raise _no_connection(error) from None
+            if elapsed() >= deadline:
+                raise _no_connection(error, wait) from None
             continue
         if not went_away(connection):
             return connection
@@ -283,8 +296,31 @@ def _take_sync(pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
         pool.putconn(connection)
 
 
-def _no_connection(error: PoolTimeout) -> DatabaseUnavailable:
-    return DatabaseUnavailable(f"no connection within {WAIT:g} s: {describe(error)}")
+def _no_connection(error: PoolTimeout, wait: float) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"no connection to PostgreSQL within {wait:g} s (pool_timeout): it cannot be reached, or all pool_size connections "
+        f"are in use: {describe(error)}"
+    )
+
+
+class _Rarely(logging.Filter):
+    """Of what psycopg's pool says about each try of our pools to connect, one record of a kind a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not isinstance(record.args, tuple) or not NAMES.intersection(map(str, record.args)):
+            return True  # of a pool of the application's own
+        now, said = elapsed(), self._said.get(str(record.msg))
+        if said is not None and now - said < SAY_EVERY:
+            return False
+        self._said[str(record.msg)] = now
+        return True
+
+
+logging.getLogger("psycopg.pool").addFilter(_Rarely())
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:

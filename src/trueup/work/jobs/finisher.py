@@ -314,7 +314,7 @@ class Finisher(Service):
                         delay.total_seconds() * 1000,
                         failure.type,
                         failure.message,
-                    )
+                    ).because(failure.error, failure.frames)
                 ]
             case SnoozeFor(delay):
                 self._on_delay(delay)
@@ -355,12 +355,13 @@ def _lost(ended: Ended, refused_by: str) -> JobClaimLost:
 def _buried(job: ClaimedJob, bury: Bury) -> JobBuried:
     known = bury.failure or Exhausting.of(job)
     type_, message = (known.type, known.message) if known is not None else ("", "")
-    return JobBuried(job.id, job.kind, job.queue, job.attempt, bury.reason, type_, message)
+    event = JobBuried(job.id, job.kind, job.queue, job.attempt, bury.reason, type_, message)
+    return event if bury.failure is None else event.because(bury.failure.error, bury.failure.frames)
 
 
 def _deferred(job: ClaimedJob, delay: timedelta, exhausting: Exhausting, failures: tuple[Failure, ...]) -> JobDeferred:
     last = failures[-1] if failures and exhausting.tries else None
-    return JobDeferred(
+    event = JobDeferred(
         job.id,
         job.kind,
         job.queue,
@@ -370,10 +371,11 @@ def _deferred(job: ClaimedJob, delay: timedelta, exhausting: Exhausting, failure
         last.type if last else "",
         last.message if last else "",
     )
+    return event.because(last.error, last.frames) if last else event
 
 
 def _bare(failure: Failure) -> Failure:
-    return Failure(failure.attempt, failure.type, "", "")
+    return replace(failure, message="", traceback="")
 
 
 def _plainer(move: Move) -> Move | None:

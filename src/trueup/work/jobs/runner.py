@@ -26,7 +26,7 @@ from trueup.jobs.context import Context
 from trueup.jobs.decide import Bury, Move, decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.exhausted import Exhausting
-from trueup.jobs.failure import describe, type_name
+from trueup.jobs.failure import describe, from_the_handler, type_name
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Over, Raised, Returned, Stopped, Undone
 from trueup.jobs.payload import encode_result
@@ -254,7 +254,9 @@ class Runner:
 
     def _done_already(self, job: ClaimedJob, outcome: Outcome) -> None:
         if isinstance(outcome, Raised):
-            self._events.emit(JobFailedAfterDone(job.id, job.kind, type_name(outcome.error), describe(outcome.error)))
+            error = outcome.error
+            failed = JobFailedAfterDone(job.id, job.kind, type_name(error), describe(error))
+            self._events.emit(failed.because(error, from_the_handler(error.__traceback__)))
 
 
 def tick_of(job: ClaimedJob) -> Tick:

@@ -273,7 +273,7 @@ class RowFinisher(Service):
         else:
             self._forget(group)
             self._lost(settling, "database")
-            self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
+            self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
     async def _changed_since(self, made: RowStatements, group: list[Settling]) -> bool:
         """Whether the table has changed since these statements were made: no row is to blame, and they are to be sent anew."""
@@ -372,10 +372,12 @@ class RowFinisher(Service):
                 count = "retry"
                 most = self._rows.reconciler.retry.max_attempts
                 ms = delay.total_seconds() * 1000
-                emit(RowRetried(name, row.key, row.attempt, most, ms, failure.type, failure.message))
+                event = RowRetried(name, row.key, row.attempt, most, ms, failure.type, failure.message)
+                emit(event.because(failure.error, failure.frames))
             case SetAside(reason, failure):
                 count = "quarantined"
-                emit(RowQuarantined(name, row.key, row.attempt, reason, failure.type, failure.message))
+                aside = RowQuarantined(name, row.key, row.attempt, reason, failure.type, failure.message)
+                emit(aside.because(failure.error, failure.frames))
             case GiveBack():
                 count = "unchanged"
                 if settling.counts_as is None:

@@ -246,7 +246,7 @@ class RowHand:
             self._settler.written(Settling(held, verdict, _duration(held)))
         if error is not None:
             service = f"handler of {held.row.reconciler}, after its outcome was written"
-            self._events.emit(ServiceFailed(service, type_name(error), describe(error)))
+            self._events.emit(ServiceFailed(service, type_name(error), describe(error)).because(error))
 
     def _settle(self, held: Held, verdict: Verdict, *, counts_as: Count | None = None) -> None:
         self._leave(held)

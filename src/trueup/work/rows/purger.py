@@ -100,7 +100,7 @@ class Purger(Service):
             await self._log.failed(self.purge.name, f"{type_name(error)}: {said}")
         finally:
             again = self.purge.every.total_seconds()
-            self.events.emit(SweepFailed(self.purge.name, type_name(error), said, again))
+            self.events.emit(SweepFailed(self.purge.name, type_name(error), said, again).because(error))
 
     async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
         """Until no row is left for it, its time is up, or a person pauses it."""

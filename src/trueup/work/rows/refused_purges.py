@@ -97,11 +97,13 @@ class RefusedPurges:
         self._counts.claimed += 1
         if delay is None:
             self._counts.quarantined += 1
-            self._events.emit(RowQuarantined(name, row.key, attempt, reason, failure.type, failure.message))
+            quarantined = RowQuarantined(name, row.key, attempt, reason, failure.type, failure.message)
+            self._events.emit(quarantined.because(error))
         else:
             self._counts.retry += 1
             ms, most = delay.total_seconds() * 1000, retry.max_attempts
-            self._events.emit(RowRetried(name, row.key, failure.attempt, most, ms, failure.type, failure.message))
+            retried = RowRetried(name, row.key, failure.attempt, most, ms, failure.type, failure.message)
+            self._events.emit(retried.because(error))
 
     def _give_up_for_now(self) -> bool:
         """Whether so much has been refused without anything going that the whole table seems to be concerned."""

@@ -77,7 +77,7 @@ class RowRenewer:
                 try:
                     self.renew_once()
                 except Exception as error:  # without this thread every lease would be lost, one after the other
-                    self._events.emit(ServiceFailed("rows renew", type_name(error), describe(error)))
+                    self._events.emit(ServiceFailed("rows renew", type_name(error), describe(error)).because(error))
         finally:
             self._drop()
 

@@ -173,7 +173,7 @@ class Sweeper(Service):
         try:
             await self._log.failed(self.reconciler.name, f"{type_name(error)}: {said}")
         finally:
-            self.events.emit(SweepFailed(self.reconciler.name, type_name(error), said, again))
+            self.events.emit(SweepFailed(self.reconciler.name, type_name(error), said, again).because(error))
         return again
 
     async def _pause(self, gate: Gate | None, begun: float) -> float:

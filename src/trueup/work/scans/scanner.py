@@ -140,7 +140,7 @@ class Scanner(Service):
             await self._insist(this, lambda: self._scans.save(name, point, 0, lease.fence))
             return Scanned("stopped", point.items, point.failed)
         error, failures = this.error, _failures(began, point)
-        self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)))
+        self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
         said = f"{type_name(error)}: {describe(error)}"
         await self._insist(this, lambda: self._scans.fail(name, point, failures, said, every, lease.fence))
         return Scanned("failed", point.items, point.failed, error)

@@ -19,7 +19,7 @@ from typing import Any
 
 from trueup.clock import elapsed
 from trueup.events import Events, ScanItemFailed
-from trueup.jobs.failure import clean, describe, type_name
+from trueup.jobs.failure import clean, describe, from_the_handler, type_name
 from trueup.reconcile.progress import Group, Point, Progress
 from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import RETRYABLE
@@ -191,7 +191,8 @@ class Pass:
         return False
 
     def _failed(self, item: Any, error: BaseException) -> None:
-        self._events.emit(ScanItemFailed(self._scan.name, _shown(item), type_name(error), describe(error)))
+        failed = ScanItemFailed(self._scan.name, _shown(item), type_name(error), describe(error))
+        self._events.emit(failed.because(error, from_the_handler(error.__traceback__)))
 
 
 def _shown(item: Any) -> str:

@@ -1,0 +1,353 @@
+"""A failure, from the handler to the log, to Sentry and to structlog: with its exception and the handler's traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+import logging
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sentry_sdk
+import structlog
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
+
+from tests.support.proxy import Proxy
+from trueup import App, DatabaseUnavailable, Retry, Row, To
+from trueup.config import load_settings
+from trueup.events import Event, JobBuried, JobRetried, RowQuarantined, RowRetried, ScanItemFailed
+from trueup.observe.lines import configure_logging
+from trueup.testing.worker import ManualWorker
+
+SECRET = "postgresql://shop:hunter2@db/shop"
+
+
+def breaks(depth: int = 1) -> None:
+    if depth:
+        breaks(depth - 1)
+    raise ValueError(f"cannot reach {SECRET}")
+
+
+async def fail_a_job(app: App, attempts: int) -> None:
+    @app.job(name=f"fails{attempts}", retry=Retry(max_attempts=attempts, first="1s"))
+    async def fails() -> None:
+        breaks()
+
+    await fails.enqueue()
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.run_pending()
+    await worker.end()
+
+
+async def fail_a_sync_job(app: App, attempts: int) -> None:
+    @app.job(name=f"fails_sync{attempts}", retry=Retry(max_attempts=attempts, first="1s"))
+    def fails() -> None:
+        breaks()
+
+    await fails.enqueue()
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.run_pending()
+    await worker.end()
+
+
+async def fail_a_row(app: App, attempts: int) -> None:
+    async with app.transaction() as tx:
+        await tx.execute(
+            "create table papers (id int primary key, state text, changed_at timestamptz default '2020-01-01')"
+        )
+        await tx.execute("insert into papers (id, state) values (1, 'new')")
+    papers = app.table("papers", key="id", state="state", changed_at="changed_at")
+
+    @papers.reconcile("new", every="1h", retry=Retry(max_attempts=attempts, first="1s"))
+    async def fails(row: Row) -> To:
+        breaks()
+        return To("done")
+
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.sweep("fails")
+    await worker.end()
+
+
+async def fail_a_scan(app: App, attempts: int) -> None:
+    @app.scan("numbers", every="1h")
+    async def numbers(cursor: int | None) -> Any:
+        yield 1, 1
+
+    @numbers.each
+    async def each(item: int) -> None:
+        breaks()
+
+    await app.reconcilers.run("numbers")
+
+
+CASES: list[tuple[Any, int, type[Event]]] = [
+    (fail_a_job, 1, JobBuried),
+    (fail_a_job, 2, JobRetried),
+    (fail_a_sync_job, 1, JobBuried),
+    (fail_a_row, 1, RowQuarantined),
+    (fail_a_row, 2, RowRetried),
+    (fail_a_scan, 1, ScanItemFailed),
+]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("fail", "attempts", "event"), CASES, ids=[f"{c[0].__name__}-{c[1]}" for c in CASES])
+async def test_events_and_records_of_failures_have_the_exception_and_the_handlers_frames(
+    still: App, caplog: pytest.LogCaptureFixture, fail: Any, attempts: int, event: type[Event]
+) -> None:
+    frames: list[list[str]] = []
+    seen: list[Event] = []
+
+    def note(happened: Event) -> None:
+        seen.append(happened)
+        frames.append(
+            [frame.name for frame in traceback.extract_tb(getattr(happened.exception, "__traceback__", None))]
+        )
+
+    still.events.subscribe(note, event)
+    await fail(still, attempts)
+    (happened,) = seen
+    assert isinstance(happened.exception, ValueError)
+    assert frames[0][-2:] == ["breaks", "breaks"]
+    assert "exception" not in repr(happened)
+    (record,) = [each for each in caplog.records if each.exc_info]
+    assert record.exc_info is not None
+    assert record.exc_info[1] is happened.exception
+    shown = logging.Formatter("%(message)s").format(record)
+    assert "error_type=ValueError" in shown
+    assert "in breaks" in shown
+    assert "trueup/work" not in shown, "the worker's own frames are the same for every failure"
+    assert "hunter2" not in shown
+
+
+@pytest.mark.asyncio
+async def test_a_failed_job_leaves_no_reference_cycle(
+    still: App, worker: ManualWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        logging.getLogger("trueup"), "propagate", False
+    )  # pytest keeps the records, with their exceptions
+
+    class Uncommon(Exception):
+        pass
+
+    @still.job(retry=Retry(max_attempts=1))
+    async def fails() -> None:
+        kept = Uncommon("boom")  # in the frame that its traceback holds
+        raise kept
+
+    gc.collect()
+    gc.disable()
+    try:
+        await fails.enqueue()
+        await worker.run_pending()
+        assert [each for each in gc.get_objects() if type(each) is Uncommon] == []
+    finally:
+        gc.enable()
+
+
+# -- error trackers and other loggers ---------------------------------------------------------------------------------
+
+
+class Kept(Transport):
+    """What would be sent to Sentry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        if (event := envelope.get_event()) is not None:
+            self.events.append(event)
+
+
+@pytest.fixture
+def sentry() -> Iterator[Kept]:
+    kept = Kept()
+    sentry_sdk.init(dsn="https://key@sentry.invalid/1", transport=kept, default_integrations=True)
+    yield kept
+    sentry_sdk.get_client().close()
+    sentry_sdk.init()
+
+
+@pytest.mark.asyncio
+async def test_sentry_gets_each_dead_job_once_with_its_exception(
+    still: App, worker: ManualWorker, sentry: Kept
+) -> None:
+    @still.job(retry=Retry(max_attempts=2, first="1s"))
+    async def send(to: str) -> None:
+        if to == "ann":
+            raise KeyError(to)
+        raise ValueError(to)
+
+    for to in ("ann", "bob", "cid"):
+        await send.enqueue(to)
+    await worker.run_pending()
+    assert sentry.events == [], "a job that will be retried is no issue yet"
+    still.clock.advance(seconds=5)  # type: ignore[attr-defined]
+    await worker.run_pending()
+    assert sorted(event["exception"]["values"][-1]["type"] for event in sentry.events) == [
+        "KeyError",
+        "ValueError",
+        "ValueError",
+    ]
+    for event in sentry.events:
+        assert event["exception"]["values"][-1]["stacktrace"]["frames"][-1]["function"] == "send"
+        assert event["extra"]["kind"] == "send"
+        assert event["logger"] == "trueup.job"
+
+
+@pytest.mark.asyncio
+async def test_structlog_renders_events_with_fields_and_traceback(still: App) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.ExtraAdder()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    logger = logging.getLogger("trueup")
+    logger.addHandler(handler)
+    try:
+        await fail_a_job(still, 1)
+    finally:
+        logger.removeHandler(handler)
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines() if "job buried" in line]
+    assert (line["kind"], line["error_type"], line["level"]) == ("fails1", "ValueError", "error")
+    assert "in breaks" in line["exception"]
+
+
+JSON_PROGRAM = """
+import logging, sys, warnings
+from trueup.config import load_settings
+from trueup.observe.lines import configure_logging
+configure_logging(load_settings(overrides={"log_format": "json"}))
+logging.getLogger("somebody.elses").warning("two\\nlines")
+logging.getLogger("psycopg.pool").warning("error connecting in %r: %s", "mine", "no")
+logging.getLogger("uvicorn.error").error("down", exc_info=ValueError("x"))
+logging.getLogger("asyncio").error("Task exception was never retrieved")
+warnings.warn("old", DeprecationWarning)
+"""
+
+
+def test_every_line_is_json_whoever_logs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", JSON_PROGRAM], capture_output=True, text=True, timeout=60
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["logger"] for line in lines] == [
+        "somebody.elses",
+        "psycopg.pool",
+        "uvicorn.error",
+        "asyncio",
+        "py.warnings",
+    ]
+
+
+def test_an_application_that_has_configured_logging_keeps_its_root_handlers() -> None:
+    root = logging.getLogger()
+    before, logger = list(root.handlers), logging.getLogger("trueup")
+    state = (list(logger.handlers), logger.level, logger.propagate)
+    driver = logging.getLogger("psycopg")
+    driver_state = (list(driver.handlers), driver.propagate)
+    assert before, "pytest's own"
+    try:
+        configure_logging(load_settings(overrides={"log_format": "json"}), io.StringIO())
+        assert root.handlers == before
+    finally:
+        logger.handlers, logger.propagate = state[0], state[2]
+        logger.setLevel(state[1])
+        driver.handlers, driver.propagate = driver_state
+        warnings.resetwarnings()
+        warnings.simplefilter("error")
+
+
+FASTAPI_PROGRAM = """
+import contextlib, sys
+import fastapi, uvicorn
+from trueup import App, Retry
+shop = App(sys.argv[1])
+@shop.job(retry=Retry(max_attempts=1))
+async def send_mail(to: str) -> None:
+    look_up(to)
+def look_up(to: str) -> None:
+    raise ValueError("bad address")
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    async with shop, shop.worker():
+        job = await send_mail.enqueue("ada")
+        with contextlib.suppress(Exception):
+            await job.result(timeout="30s")
+        server.should_exit = True
+        yield
+server = uvicorn.Server(uvicorn.Config(fastapi.FastAPI(lifespan=lifespan), port=0))
+server.run()
+"""
+
+
+@pytest.mark.slow
+def test_a_failing_job_under_uvicorn_is_on_the_terminal_with_its_traceback(database_url: str) -> None:
+    """FastAPI with an embedded worker, and nothing configured."""
+    done = subprocess.run(
+        [sys.executable, "-c", FASTAPI_PROGRAM, database_url], capture_output=True, text=True, timeout=90
+    )
+    said = done.stderr
+    assert "job buried: job_id=" in said, said
+    assert "kind=send_mail" in said
+    assert "error='bad address'" in said
+    assert "in look_up" in said
+    assert "ValueError: bad address" in said
+
+
+# -- PostgreSQL is away -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["enqueue", "enqueue_many", "enqueue_sync", "enqueue_many_sync"])
+@pytest.mark.parametrize("before", ["never connected", "connected"])
+async def test_enqueueing_while_postgresql_is_away_raises_our_error_in_time(
+    database_url: str, how: str, before: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Proxy.before(database_url) as proxy:
+        app = App(proxy.url(database_url), pool_timeout="500ms", connect_timeout="1s")
+
+        @app.job
+        async def add(a: int) -> None: ...
+
+        call: Callable[[], Any] = {
+            "enqueue": lambda: add.enqueue(1),
+            "enqueue_many": lambda: add.enqueue_many([(1,)]),
+            "enqueue_sync": lambda: asyncio.to_thread(add.enqueue_sync, 1),
+            "enqueue_many_sync": lambda: asyncio.to_thread(add.enqueue_many_sync, [(1,)]),
+        }[how]
+        if before == "connected":
+            await call()
+        proxy.cut()
+        began = asyncio.get_running_loop().time()
+        for _ in range(2):
+            with pytest.raises(DatabaseUnavailable) as raised:
+                await call()
+        assert not isinstance(raised.value, psycopg.Error)
+        assert asyncio.get_running_loop().time() - began < 15, "thirty seconds each without pool_timeout"
+        proxy.heal()
+        await call()
+        await app.close()
+    said = [record.msg for record in caplog.records if record.name == "psycopg.pool"]
+    assert len(said) == len(set(said)), "the pool repeats itself"
