@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         JobPage,
         JobProgress,
         JobSummary,
+        Pause,
         QueueDepth,
         WorkerInfo,
     )
@@ -93,6 +94,7 @@ _HOME = {
     "NotAcquired": "trueup.errors",
     "NotFound": "trueup.errors",
     "Now": "trueup.reconcile.outcome",
+    "Pause": "trueup.jobs.records",
     "QueueDepth": "trueup.jobs.records",
     "Rate": "trueup.durations",
     "RateExceeded": "trueup.errors",
@@ -148,6 +150,7 @@ __all__ = [
     "NotAcquired",
     "NotFound",
     "Now",
+    "Pause",
     "QueueDepth",
     "Rate",
     "RateExceeded",

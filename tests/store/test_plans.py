@@ -208,7 +208,7 @@ async def explain_everything(explainer: Explainer) -> None:
 
 async def explain_lanes(explainer: Explainer, statements: Statements) -> None:
     place = {"lane": "@send", "last_key": "tenant 5", "keys": 500, "total": 50, "now": None, "bytes": 1_000_000}
-    claim = {**place, "holder": HOLDER, "most": 10, "per_key": 5}
+    claim = {**place, "holder": HOLDER, "most": 10, "per_key": 5, "queue": "default", "kind": "limited"}
     for statement in ("lanes/claim", "lanes/turns"):
         await explainer.fetch_steered(statements["session/steer"], statements[statement], claim)
     await Lanes(explainer, statements, DatabaseClock()).waiting({"default": None, "@send": Controls(Limit(total=50))})

@@ -42,7 +42,14 @@ create table across_all partition of across for values with (modulus 1, remainde
 insert into across select n::text, 'open', now() - interval '1 d' from generate_series(1, 5) as n;
 """
 # Neither has operators or functions in it: they cannot be prepared.
-COMMANDS = {"jobs/copy", "migrations/begin", "session/release", "session/roll_back", "session/savepoint"}
+COMMANDS = {
+    "jobs/copy",
+    "migrations/begin",
+    "session/release",
+    "session/roll_back",
+    "session/savepoint",
+    "testing/clear",
+}
 COMPOSED = re.compile(r"\{(day|rest|table|milliseconds|parent|lock|branches)\}")
 OF_NUMBERS = re.compile(r"\((?:bigint|integer|smallint|numeric|double precision|real|oid|,)+\)")
 

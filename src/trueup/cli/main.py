@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trueup.cli import dead, jobs, postgres, reconcilers, schedules
+from trueup.cli import dead, jobs, postgres, queues, reconcilers, schedules
 from trueup.cli.argv import check_text, hide_secrets
 from trueup.cli.audit import audit
 from trueup.cli.config import config
@@ -34,6 +34,7 @@ app.command()(worker)
 app.command()(status)
 app.add_typer(jobs.group, name="jobs")
 app.add_typer(dead.group, name="dead")
+app.add_typer(queues.group, name="queues")
 app.add_typer(schedules.group, name="schedules")
 app.add_typer(reconcilers.group, name="reconcilers")
 app.command()(audit)

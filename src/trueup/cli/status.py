@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trueup.cli import output
-from trueup.cli.ages import span
+from trueup.cli.ages import ago, span
 from trueup.cli.checks import show_checks
 from trueup.cli.errors import WRONG, WrongUsage, say_error
 from trueup.cli.options import with_session
@@ -67,6 +67,7 @@ async def look(app: App) -> dict[str, Any]:
     return {
         "at": datetime.now(UTC),
         "queues": [asdict(each) for each in await app.jobs.queues()],
+        "paused": [asdict(each) for each in await app.jobs.paused()],
         "workers": [asdict(each) for each in await app.workers.list()],
         "ended_last_hour": await views.ended(LATELY),
         "dead": (await app.jobs.count(state="dead")).number,
@@ -90,6 +91,11 @@ def tables(seen: dict[str, Any]) -> list[Table]:
 
 def _attention(seen: dict[str, Any]) -> Table:
     table = Table("To look at", [Column("what", wide=True)])
+    for each in seen["paused"]:
+        name = each["name"] if each["what"] == "queue" else f"--kind {each['name']}"
+        why = f" ({each['reason']})" if each["reason"] else ""
+        since = f"paused since {ago(each['paused_at'])}{why}"
+        table.rows.append((f"{each['what']} {each['name']} is {since}: trueup queues resume {name}",))
     for each in seen["unserved"] if seen["workers"] else ():
         waits = f"{each['kind']} waits in queue {each['queue']} for {span(each['oldest_s'])}"
         table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))

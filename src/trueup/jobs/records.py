@@ -173,6 +173,18 @@ class QueueDepth:
     due: int
     running: int
     oldest_due_s: float | None
+    paused: bool = False  # the queue or the kind is
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A queue or a kind (`what`) that is paused: none of its jobs is claimed."""
+
+    what: str
+    name: str
+    paused_at: datetime
+    paused_by: str | None
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

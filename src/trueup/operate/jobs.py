@@ -13,11 +13,14 @@ from typing import Any, Self, TypedDict, Unpack
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Event, Events, JobsCancelled, JobsDiscarded, JobsRevived
-from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, QueueDepth
+from trueup.jobs.definition import checked_name
+from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.twins import twin
+from trueup.store.pauses import What
 from trueup.store.store import Store
 from trueup.store.views import MAX_ID
+from trueup.texts import MAX_MESSAGE, clean
 
 PAGE = 500  # jobs per statement in commands over many
 MAX_LIST = 10_000  # jobs in one page of a list
@@ -62,10 +65,12 @@ class Operations:
         self._events = events
         self._jobs = store.jobs
         self._views = store.views
+        self._pauses = store.pauses
 
     def blocking(self) -> Self:
         same = copy(self)
         same._jobs, same._views = self._store.blocking_jobs, self._store.blocking_views
+        same._pauses = self._store.blocking_pauses
         return same
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -174,6 +179,31 @@ class Operations:
         self._events.emit(JobsDiscarded(len(discarded), reason))
         return discarded
 
+    # -- pausing ------------------------------------------------------------------------------------------------------
+
+    async def pause(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> bool:
+        """Have no worker claim jobs of this queue, or of this kind, until `resume`. False when it is paused already.
+
+        Claims that begin after this returns respect it. What is running, or was claimed just before, goes on.
+        """
+        what, name = _paused_thing(queue, kind)
+        return await self._pauses.pause(what, name, by, None if reason is None else clean(reason, MAX_MESSAGE))
+
+    async def resume(self, *, queue: str | None = None, kind: str | None = None) -> bool:
+        """End a pause; workers are told at once. False when it is not paused."""
+        return await self._pauses.resume(*_paused_thing(queue, kind))
+
+    async def paused(self) -> tuple[Pause, ...]:
+        """The queues and kinds that are paused, the oldest pause first."""
+        return await self._pauses.list()
+
     # -- acting on all that match -------------------------------------------------------------------------------------
 
     async def cancel_all(
@@ -242,6 +272,9 @@ class Operations:
         return total
 
     get_sync = twin(get)
+    pause_sync = twin(pause)
+    resume_sync = twin(resume)
+    paused_sync = twin(paused)
     list_sync = twin(list)
     count_sync = twin(count)
     queues_sync = twin(queues)
@@ -273,6 +306,14 @@ def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Ma
         matching.get("arguments"),
         matching.get("error_contains"),
         None if older_than is None else parse_duration(older_than).total_seconds(),
+    )
+
+
+def _paused_thing(queue: str | None, kind: str | None) -> tuple[What, str]:
+    if (queue is None) == (kind is None):
+        raise ConfigError("give a queue or a kind to pause or resume: queue=… or kind=…")
+    return (
+        ("kind", checked_name("job name", kind)) if kind is not None else ("queue", checked_name("queue", queue or ""))
     )
 
 

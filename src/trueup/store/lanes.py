@@ -10,7 +10,7 @@ from uuid import UUID
 
 from trueup.clock import Clock
 from trueup.jobs.job import ClaimedJob
-from trueup.jobs.limits import AHEAD, Controls, Grant, grant
+from trueup.jobs.limits import AHEAD, LANE_PREFIX, Controls, Grant, grant
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Call, Conversation, Rows, array
 from trueup.store.jobs import MAX_CLAIM_BYTES, Database
@@ -101,14 +101,23 @@ class Lanes:
         await self._database.fetch(self._statements["session/notify"], params)
 
     async def claim(
-        self, holder: UUID, lane: str, controls: Controls, most: int, max_bytes: int = MAX_CLAIM_BYTES
+        self,
+        holder: UUID,
+        lane: str,
+        controls: Controls,
+        most: int,
+        max_bytes: int = MAX_CLAIM_BYTES,
+        queue: str = "",
     ) -> LaneClaim:
-        """queued -> running within the lane's limits. Empty at once when another worker is claiming through the lane."""
+        """queued -> running within the lane's limits. Empty at once when another worker is claiming through the lane.
+
+        `queue` is that of the lane's jobs: nothing is claimed while it is paused.
+        """
         async with self._database.conversation() as talk:
-            return await self._claim(talk, holder, lane, controls, most, max_bytes)
+            return await self._claim(talk, holder, lane, controls, most, max_bytes, queue)
 
     async def _claim(
-        self, talk: Conversation, holder: UUID, lane: str, controls: Controls, most: int, max_bytes: int
+        self, talk: Conversation, holder: UUID, lane: str, controls: Controls, most: int, max_bytes: int, queue: str
     ) -> LaneClaim:
         now = self._clock.now()
         lock = Call(self._statements["lanes/lock"], {"now": now, "lane": lane})
@@ -128,6 +137,8 @@ class Lanes:
             "now": now,
             "holder": holder,
             "lane": lane,
+            "queue": queue,
+            "kind": lane.removeprefix(LANE_PREFIX),
             "total": controls.limit.total if controls.limit else None,
             "per_key": controls.limit.per_key if controls.limit else None,
             "bytes": max_bytes,

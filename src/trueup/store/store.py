@@ -30,6 +30,7 @@ from trueup.store.history import History
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.leases import Terms
+from trueup.store.pauses import Pauses
 from trueup.store.rates import Rates
 from trueup.store.schedules import Schedules
 from trueup.store.views import Views
@@ -76,6 +77,8 @@ class Store:
         blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
         self.blocking_jobs = Jobs(blocking, self.statements, clock, aging)
         self.blocking_views = Views(blocking, self.statements, clock)
+        self.pauses = Pauses(self.pool, self.statements, clock)
+        self.blocking_pauses = Pauses(blocking, self.statements, clock)
         self.rates = Rates(self.statements, clock, self.pool, self.sync_pool)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 

@@ -38,7 +38,9 @@ class Views:
 
     async def queues(self) -> list[Record]:
         """Per queue and kind: queued, due, running, oldest due age in seconds."""
-        return await self._records("views/queues", ("queue", "kind", "queued", "due", "running", "oldest_due_s"))
+        return await self._records(
+            "views/queues", ("queue", "kind", "queued", "due", "running", "oldest_due_s", "paused")
+        )
 
     async def ended(self, within_s: float) -> list[Record]:
         """Per kind and final state: how many jobs ended within the last seconds."""

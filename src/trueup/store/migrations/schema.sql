@@ -343,6 +343,16 @@ create table {schema}.migrations (
   constraint migrations_step_check CHECK ((step = ANY (ARRAY['only'::text, 'pre'::text, 'post'::text])))
 );
 
+create table {schema}.pauses (
+  what                 text not null,
+  name                 text not null,
+  paused_at            timestamptz not null,
+  paused_by            text,
+  reason               text,
+  constraint pauses_pkey PRIMARY KEY (what, name),
+  constraint pauses_what CHECK ((what = ANY (ARRAY['queue'::text, 'kind'::text])))
+);
+
 create table {schema}.rates (
   name                 text not null,
   next_at              timestamptz not null,

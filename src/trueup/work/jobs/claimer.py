@@ -355,7 +355,7 @@ class Claimer(Service):
             if free <= 0:
                 continue
             sent = elapsed()
-            claim = await self._lanes.claim(registration.holder, lane, job.controls, free, self._bytes())
+            claim = await self._lanes.claim(registration.holder, lane, job.controls, free, self._bytes(), job.queue)
             self._asked(lane, more=claim.more)
             self._note(lane, claim)
             if job.controls.rate is None:

@@ -6,17 +6,19 @@
 -- Sent after session/steer, because with statistics that are missing or old the planner would rather sort a whole backlog than
 -- trust that the limit is small. The limits sit in materialised CTEs, so that no plan can claim more. The worker's row is
 -- share-locked, so that a rescue of this worker and a claim by it cannot miss each other.
+-- Nothing is claimed from a paused queue, and no job of a paused kind.
 -- The last column says whether there may be more.
 with recursive me as materialized (
   select holder from {schema}.workers
    where holder = %(holder)s and rescued_at is null and lease_until > {now}
+     and not exists (select from {schema}.pauses as p where p.what = 'queue' and p.name = %(lane)s)
      for key share
 ), {priorities}, best as materialized (
   select c.priority
     from due,
          lateral (select j.priority, j.rank, j.id from {schema}.jobs as j
                    where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
-                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[])
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running}
                    order by j.run_at, j.id limit %(most)s) as c
    order by c.rank, c.id limit %(most)s
 ), first as materialized (
@@ -24,7 +26,7 @@ with recursive me as materialized (
     from due,
          lateral (select j.ctid as slot, j.rank, j.id, {bytes} as bytes from {schema}.jobs as j
                    where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
-                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[])
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running}
                    order by j.run_at, j.id
                    limit case when due.priorities = 1 then %(most)s
                               else (select count(*) from best where best.priority = due.priority) end
@@ -34,7 +36,7 @@ with recursive me as materialized (
     from due,
          lateral (select j.ctid as slot, j.rank, j.id, {bytes} as bytes from {schema}.jobs as j
                    where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
-                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[])
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running}
                      and j.ctid <> all(array(select slot from first))
                    order by j.run_at, j.id
                    limit case when due.priorities = 1 then 0 else %(most)s - (select count(*) from first) end

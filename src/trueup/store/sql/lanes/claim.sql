@@ -1,10 +1,13 @@
 -- claim: queued -> running, through a lane of its own, best rank first, within the lane's limits.
+-- While its kind or its queue is paused it allows none.
 -- Fence made: (id, holder, term). Limits hold because the lane's row is locked and running jobs are counted after that.
 -- Index: jobs_due walks each priority to the last job that is due, jobs_in_lane counts.
 -- The last column is how many the lane's limits allowed. Without a job there is one row with that alone.
 with recursive me as materialized (
   select holder from {schema}.workers
    where holder = %(holder)s and rescued_at is null and lease_until > {now}
+     and not exists (select from {schema}.pauses as p
+                      where (p.what = 'queue' and p.name = %(queue)s) or (p.what = 'kind' and p.name = %(kind)s))
      for key share
 ), room as materialized (
   select coalesce((select greatest(0, least(%(most)s, %(total)s::int - (

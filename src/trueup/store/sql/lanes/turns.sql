@@ -1,4 +1,5 @@
 -- claim: queued -> running, through a lane of its own, a turn for each key, within the lane's limits.
+-- While its kind or its queue is paused it allows none.
 -- Fence made: (id, holder, term). Limits hold because the lane's row is locked and running jobs are counted after that.
 -- Index: jobs_due_by_key finds the first job of each key and priority, starting after the key whose turn was last, and walks
 -- those that have a due job; jobs_in_lane counts. At most `keys` of them are looked at, one probe for each.
@@ -7,6 +8,8 @@
 with recursive me as materialized (
   select holder from {schema}.workers
    where holder = %(holder)s and rescued_at is null and lease_until > {now}
+     and not exists (select from {schema}.pauses as p
+                      where (p.what = 'queue' and p.name = %(queue)s) or (p.what = 'kind' and p.name = %(kind)s))
      for key share
 ), room as materialized (
   select coalesce((select greatest(0, least(%(most)s, %(total)s::int - (

@@ -1,5 +1,6 @@
 -- In how many seconds something can be claimed from each of these lanes: 0 when a job is due, more when the first becomes due or
--- the rate allows a start only then, null when the lane is at its limit. Lanes without queued jobs are left out.
+-- the rate allows a start only then, null when the lane is at its limit. Lanes without queued jobs are left out, and those of
+-- paused queues and kinds.
 -- Index: jobs_due finds the first job of each lane and priority that has any, jobs_in_lane counts.
 with recursive firsts as (
   (select lane, priority, run_at from {schema}.jobs where state = 'queued' order by lane, priority, run_at, id limit 1)
@@ -11,6 +12,7 @@ with recursive firsts as (
                    order by j.lane, j.priority, j.run_at, j.id limit 1) as next
 ), wanted as (
   select * from unnest(%(lanes)s::text[], %(totals)s::int[], %(spacings)s::float8[]) as w(lane, total, spacing)
+   where lane <> all(array(select case p.what when 'queue' then p.name else '@'::text || p.name end from {schema}.pauses as p))
 ), soonest as (
   select lane, total, spacing, min(run_at) as run_at from firsts join wanted using (lane) group by lane, total, spacing
 ), rated as (
