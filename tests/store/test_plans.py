@@ -283,6 +283,7 @@ NOT_EXPLAINED = {
     "rows/probe",  # composed: with the plans of rows
     "jobs/enqueue",
     "jobs/enqueue_one",
+    "health/checks",  # a call of a function, whose plan is not part of the statement's
 }
 
 
