@@ -40,7 +40,7 @@ class Supervisor:
         self._events = events
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # another one after each change: children end at different moments
         self._signals = 0
         self._code = 0
 
@@ -67,17 +67,17 @@ class Supervisor:
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             started = time.monotonic()
-            self._changed.clear()
+            changed = self._changed
             child = await self._start(place)
             code = await child.wait()
             del self._children[place]
             if self._stopping.is_set():
                 self._code = self._code or (code and WRONG)
-            elif self._changed.is_set():
+            elif changed.is_set():
                 pause = FIRST_PAUSE
             elif self._reload:
                 self._events.emit(WorkerProcessEnded(child.pid, code, None))
-                await self._either(self._changed.wait())
+                await self._either(changed.wait())
             elif code == USAGE:
                 self._code = USAGE
                 self._stop()
@@ -131,6 +131,7 @@ class Supervisor:
 
     async def _restart(self) -> None:
         self._changed.set()
+        self._changed = asyncio.Event()
         children = list(self._children.values())
         for child in children:
             self._send(child, signal.SIGTERM)
