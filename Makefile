@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev flakes lint format types docs package release reference bench chaos lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev flakes lint format types docs package release reference bench chaos mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ release: setup lint types docs ## fold changes/ into the changelog, then make pa
 	@$(BIN)/python -m tools.release fold
 	@$(BIN)/python -m tools.release package
 	@echo "Commit this as $$($(BIN)/python -m tools.release version), then push the tag v$$($(BIN)/python -m tools.release version)."
+
+mutants: setup ## make small mistakes on purpose, one at a time, and see that the tests notice (MUTANTS="id id")
+	@nice -n 15 $(BIN)/python -m tools.mutants $(MUTANTS)
 
 reference: setup ## regenerate schema.sql, the reference pages and the diagrams
 	@$(BIN)/python -m tools.schema

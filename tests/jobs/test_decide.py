@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.claimed import claimed
 from trueup.backoff import Retry
 from trueup.errors import InvalidArguments, LostClaim
-from trueup.jobs.decide import Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor, decide
+from trueup.jobs.decide import MIN_SNOOZE, Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor, decide
 from trueup.jobs.failure import Failure
 from trueup.jobs.outcome import (
     Discard,
@@ -43,6 +43,7 @@ def move(outcome: Outcome, attempt: int = 1, retry: Retry = RETRY) -> Move:
         (Interrupted(), Release("default", "")),
         (Misplaced("@send", "acme"), Release("@send", "acme")),
         (Raised(Snooze("5m")), SnoozeFor(timedelta(minutes=5))),
+        (Raised(Snooze(timedelta())), SnoozeFor(MIN_SNOOZE)),
         (Raised(Discard("no such address")), Drop("no such address")),
         (Raised(LostClaim("passed")), Nothing(lost=True)),
     ],

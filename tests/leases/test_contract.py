@@ -10,8 +10,10 @@ import pytest
 
 from tests.leases.keepers import Keeper
 from tests.support.waiting import wait_until
+from trueup import App
 from trueup.errors import LostLease
 from trueup.leases.backend import LeaseBackend
+from trueup.testing.clock import ManualClock
 
 LONG = timedelta(seconds=60)
 SHORT = timedelta(seconds=1)
@@ -63,6 +65,18 @@ def test_the_fence_refuses_a_lease_that_was_given_back(keeper: Keeper) -> None:
         keeper.app.store.terms.fence_sync(backend.fence_name(NAME), holder, term, tx)
 
 
+def test_the_fence_refuses_an_older_term_of_the_same_holder(keeper: Keeper) -> None:
+    backend, holder = keeper.make(), uuid4()
+    older = taken(backend, holder)
+    backend.release(NAME, holder, older)
+    newer = taken(backend, holder)
+    fence = keeper.app.store.terms.fence_sync
+    with psycopg.connect(keeper.database_url) as tx:
+        fence(backend.fence_name(NAME), holder, newer, tx)
+        with pytest.raises(LostLease):
+            fence(backend.fence_name(NAME), holder, older, tx)
+
+
 def test_only_holder_and_term_together_renew_and_release(keeper: Keeper) -> None:
     mine, other = keeper.make(), keeper.make()
     holder = uuid4()
@@ -72,6 +86,21 @@ def test_only_holder_and_term_together_renew_and_release(keeper: Keeper) -> None
         other.release(NAME, *wrong)
     assert mine.renew(NAME, holder, term, LONG)
     assert keeper.make().acquire(NAME, uuid4(), LONG) is None
+
+
+def test_a_lease_that_has_passed_is_not_renewed_though_nobody_took_it(database_url: str) -> None:
+    clock = ManualClock()
+    app = App(database_url, clock=clock)
+    backend, holder = app._lease_backend("postgres", None), uuid4()
+    try:
+        term = taken(backend, holder)
+        clock.advance(seconds=LONG.total_seconds() - 1)
+        assert backend.renew(NAME, holder, term, LONG)
+        clock.advance(seconds=LONG.total_seconds())
+        assert not backend.renew(NAME, holder, term, LONG)
+    finally:
+        backend.close()
+        app.close_sync()
 
 
 def test_a_holder_that_died_is_followed_by_a_later_term_and_cannot_come_back(keeper: Keeper) -> None:

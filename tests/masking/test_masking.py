@@ -31,6 +31,7 @@ HIDDEN = {
     "login without a scheme, to an address": f"(ann:{S}@10.0.0.1:5432)",
     "login without a scheme, IPv6": f"ann:{S}@[::1]:5432",
     "login with an @ in it": f"ann:{S}@{S}@db.example",
+    "URL with an @ in its password": f"postgresql://ann:{S}@{S}@db.example/shop",
     "libpq": f"host=db user=ann password={S} dbname=shop",
     "libpq with a quoted value": rf"host=db password='{S} \' {S}' dbname=shop",
     "libpq sslpassword": f"sslkey=/k sslpassword={S} host=db",

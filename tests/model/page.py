@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/explanation/model.md`: `python -m tests.model.page`. With `--deep`, more faults and claims are explored."""
+"""Writes the tables of `docs/explanation/model.md`: `python -m tests.model.page`. With `--deep`, two faults are explored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _row(cells: tuple[str, ...]) -> str:
 def deep() -> None:
     for old in (False, True):
         began = time.monotonic()
-        found, broken = JobProtocol(old=old, max_attempts=2, max_faults=2, max_term=3).check()
+        found, broken = JobProtocol(old=old, max_attempts=2, max_faults=2).check()
         took = time.monotonic() - began
         print(f"jobs, old release: {old}: {found.states:,} states, {found.transitions:,} steps, {took:.0f} s")
         print(broken or "no promise is broken")

@@ -42,10 +42,9 @@ def test_the_guard_stands_where_the_model_says(guard: Guard) -> None:
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_every_claim_checks_and_locks_the_holder_in_the_same_way(claim: str) -> None:
-    assert (
-        "me as materialized ( select holder from {schema}.workers "
-        "where holder = %(holder)s and rescued_at is null and lease_until > {now} for key share )"
-    ) in source(STATEMENTS / f"{claim}.sql")
+    me = source(STATEMENTS / f"{claim}.sql").partition("me as materialized (")[2].partition(" ), ")[0]
+    assert "where holder = %(holder)s and rescued_at is null and lease_until > {now}" in me
+    assert me.endswith(" for key share")
 
 
 @pytest.mark.parametrize("claim", ["jobs/claim", "lanes/_taken"])

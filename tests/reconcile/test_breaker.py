@@ -16,6 +16,12 @@ def test_it_opens_at_so_many_failures_of_one_kind_in_a_row() -> None:
     assert [b.failed(key, "ConnectionError") for key in "abc"] == [False, False, True]
 
 
+def test_one_row_alone_opens_nothing_however_often_it_fails() -> None:
+    b = breaker()
+    assert not any(b.failed("a", "X") for _ in range(10))
+    assert b.failed("b", "X"), "two different rows fail: it is not their own fault"
+
+
 def test_another_kind_begins_a_streak_of_its_own() -> None:
     b = breaker()
     assert [b.failed(*each) for each in (("a", "X"), ("b", "X"), ("c", "Y"), ("d", "Y"))] == [False] * 4

@@ -93,6 +93,13 @@ def test_a_tick_is_missed_when_it_is_late_by_more_than_its_grace() -> None:
     assert fired(plan(FIVE_MINUTES, LAST_FIRED, due + timedelta(seconds=10, microseconds=1), policy)) == []
 
 
+def test_a_missed_tick_is_made_up_for_until_catch_up_is_over() -> None:
+    due, policy = utc("2026-11-14T03:05"), Policy("all", catch_up=HOUR)
+    assert fired(plan(FIVE_MINUTES, LAST_FIRED, due + HOUR, policy))[0] == "2026-11-14T03:05"
+    late = plan(FIVE_MINUTES, LAST_FIRED, due + HOUR + timedelta(microseconds=1), policy)
+    assert fired(late)[0] == "2026-11-14T03:10"
+
+
 def test_a_tick_is_due_at_its_very_moment_and_not_before() -> None:
     due = utc("2026-11-14T03:05")
     assert fired(plan(FIVE_MINUTES, LAST_FIRED, due, Policy())) == ["2026-11-14T03:05"]

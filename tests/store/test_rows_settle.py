@@ -694,7 +694,10 @@ async def test_a_lease_that_has_passed_or_is_somebody_elses_is_not_renewed(
     assert renew(desk, rows, row) == {}
     (new,) = await again(rows, row.holder)
     assert set(renew(desk, rows, new)) == {"1"}
+    clock.advance(seconds=5)
+    before = await desk.known()
     assert renew(desk, rows, row) == {}
+    assert await desk.known() == before, "nor does it make the newer claim last longer"
 
 
 async def test_a_lease_in_the_users_own_columns_is_not_renewed_over_somebody_elses(desk: RowsDesk) -> None:

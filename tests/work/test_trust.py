@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from trueup.events import JobClaimLost
 from trueup.leases.trust import Trust
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
+from trueup.work import renewer
 
 
 def test_a_renewal_that_comes_before_anybody_saw_the_deadline_pass_counts() -> None:
@@ -83,3 +86,23 @@ async def test_nothing_is_written_after_the_lease_is_no_longer_trusted(
     assert row is not None
     assert row["state"] == "running"
     assert [event.refused_by for event in events.of(JobClaimLost)] == ["local"]
+
+
+@pytest.mark.asyncio
+async def test_a_renewal_counts_from_before_it_was_sent(
+    still: App, worker: ManualWorker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is slow: by then a part of the lease has passed already."""
+    answered = renewer.fetch_limited_sync
+
+    def slowly(*given: Any) -> Any:
+        rows = answered(*given)
+        clock.advance(seconds=LEASE / 2)
+        return rows
+
+    monkeypatch.setattr(renewer, "fetch_limited_sync", slowly)
+    await asyncio.to_thread(worker.worker.renewer.renew_once)
+    worker.worker.renewer._drop()
+    assert worker.worker.trusted
+    clock.advance(seconds=LEASE / 2)
+    assert not worker.worker.trusted, "the lease ends now; the process must have given up before"
