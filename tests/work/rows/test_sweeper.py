@@ -496,8 +496,9 @@ async def test_rows_that_were_begun_by_a_process_that_died_are_taken_one_at_a_ti
     assert attempts == [1] * 5
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["suspects beside the others", "suspects first"])
 async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_another_run(
-    field: Field, clock: ManualClock
+    field: Field, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     called: list[int] = []
 
@@ -514,7 +515,15 @@ async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_ano
         assert len(batch.rows) == 1
         assert not batch.rows[0].spent
     clock.advance(seconds=31)
-    assert (await field.sweep()).changed == 1
+    others = sweeper._batches
+
+    async def once_suspects_are_through(*given: Any) -> None:
+        if first:
+            await sweeper.hand.until(lambda: sweeper._suspects is None)
+        await others(*given)
+
+    monkeypatch.setattr(sweeper, "_batches", once_suspects_are_through)
+    assert (await field.sweep()).changed == 1, "what became of suspects counts, whenever they were through"
     assert called == []
     assert ((await field.thing())["state"], (await field.thing())["note"]) == ("dead", "1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,6 +45,7 @@ class Sweep:
     counts: Counts = field(default_factory=Counts)
     started: float = field(default_factory=elapsed)
     claiming: bool = True
+    suspects: set[asyncio.Task[Counts]] = field(default_factory=set)  # taken one at a time, beside it
 
     @property
     def settled(self) -> bool:

@@ -217,9 +217,9 @@ class Sweeper(Service):
         except Exception:  # the database is away, say: what is in hand is seen through all the same
             await self._see_through(sweep)
             raise
-        suspects = await self._see_through(sweep)
-        if suspects is not None:
-            sweep.counts.include(suspects)
+        await self._see_through(sweep)
+        for suspects in sweep.suspects:
+            sweep.counts.include(suspects.result())
         return sweep.counts
 
     async def _sweep(self, sweep: Sweep, gate: Gate, *, hasty: bool = False) -> None:
@@ -236,7 +236,7 @@ class Sweeper(Service):
         try:
             walk = Walk(gate.now, gate.now, fresh=sweep.whole, again=gate.is_due)
             if gate.is_due:
-                await self._take_suspects(gate.now)
+                await self._take_suspects(sweep, gate.now)
             if sweep.whole and not await self._probe(walk, gate, hasty=hasty):
                 walk.fresh = False
             await self._batches(sweep, walk)
@@ -280,17 +280,15 @@ class Sweeper(Service):
                 raise
             await self.rows.forget()
 
-    async def _see_through(self, sweep: Sweep) -> Counts | None:
-        """Until nothing is in hand, and all that is to be said about it is written. What became of suspects."""
-        suspects = self._suspects
-        if suspects is not None:
-            await asyncio.wait({suspects})
+    async def _see_through(self, sweep: Sweep) -> None:
+        """Until nothing is in hand, suspects included, and all that is to be said about it is written."""
+        if sweep.suspects:
+            await asyncio.wait(sweep.suspects)
         await self.hand.until(lambda: self.hand.idle)
         self.finisher.hurry()
         await self.hand.until(lambda: self.hand.idle and not self._sweeps)
         if self._aside:
             await asyncio.wait(set(self._aside))
-        return suspects.result() if suspects is not None else None
 
     def _conclude_if_over(self, sweep: Sweep) -> None:
         if not sweep.over or sweep not in self._sweeps:
@@ -316,11 +314,12 @@ class Sweeper(Service):
     def _enough(self) -> bool:
         return self._stop.is_set() or self._cut_short or self.hand.stuck
 
-    async def _take_suspects(self, now: datetime) -> None:
+    async def _take_suspects(self, sweep: Sweep, now: datetime) -> None:
         """Rows that may have brought a process down: one at a time, in one place, beside all others."""
         if self._suspects is None:
             self._suspects = self._beside(self._one_by_one(now))
             self._suspects.add_done_callback(self._no_suspects)
+        sweep.suspects.add(self._suspects)
         if self._breaker.probing:  # then there is one place altogether
             await asyncio.wait({self._suspects})
 
@@ -371,7 +370,7 @@ class Sweeper(Service):
                 refresh = self._looked + every
                 walk.cut_off, walk.again, walk.due_position = gate.now, gate.is_due, None
                 if gate.is_due:
-                    await self._take_suspects(gate.now)
+                    await self._take_suspects(sweep, gate.now)
             wait = (await self._next(sweep, walk)).batch.ask_again_after
             if wait is not None and not await wait_for_rate(wait, self._stop, self.rows.clock):
                 return
