@@ -140,7 +140,7 @@ async def test_a_lost_connection_is_told_to_all_that_were_on_it_and_the_next_cal
             counted = Counted(store)
             shared = Coalescing(store.pool, counted)
             calls = await gathered(shared, counted, [numbered(number) for number in range(10)])
-            monkeypatch.setattr(pool, "WAIT", 0.0)  # nobody waits for the server to come back
+            monkeypatch.setattr(store.pool, "_wait", 0.0)  # nobody waits for the server to come back
             proxy.cut()
             counted.gate.set()
             answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -153,10 +153,9 @@ async def test_a_lost_connection_is_told_to_all_that_were_on_it_and_the_next_cal
 async def test_without_a_server_everybody_waits_as_long_as_a_caller_alone_would(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "WAIT", 1.0)
     monkeypatch.setattr(pool, "SLICE", 0.3)
     with Proxy.before(database_url) as proxy:
-        async with App(proxy.url(database_url)) as app:
+        async with App(proxy.url(database_url), pool_timeout="1s") as app:
             store = await app.open()
             await store.enqueue.one(draft())
             proxy.cut()
