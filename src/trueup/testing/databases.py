@@ -48,11 +48,21 @@ class Databases:
             self._execute("drop database {} with (force)", name)
 
     def _named(self, database: str) -> str:
-        return make_conninfo(self._url, dbname=database)
+        return on_server(self._url, database)
 
     def _execute(self, statement: str, *names: str) -> None:
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def on_server(url: str, database: str) -> str:
+    """The URL of another database on the same server. It stays a URL, which SQLAlchemy and asyncpg read, too."""
+    if "://" not in url:  # host=… port=…, which only libpq reads
+        return make_conninfo(url, dbname=database)
+    place, _, query = url.partition("?")
+    scheme, _, rest = place.partition("://")
+    options = "&".join(option for option in query.split("&") if option and not option.startswith("dbname="))
+    return f"{scheme}://{rest.partition('/')[0]}/{database}{'?' if options else ''}{options}"
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from trueup.app import App
 from trueup.dsn import Secret
 from trueup.jobs.definition import Job
 from trueup.jobs.records import JobDetails
+from trueup.reconcile.counts import Counts
 from trueup.schedules.spec import Spec
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -82,6 +83,10 @@ class Harness:
         worker = await self.worker()
         await worker.plan()
         return await worker.run_pending()
+
+    async def sweep(self, reconciler: str) -> Counts:
+        """Run one whole sweep of a reconciler, move or deletion. Returns what happened to its rows: `.changed`, `.retry`, …"""
+        return await (await self.worker()).sweep(reconciler)
 
     async def advance(self, **duration: float) -> int:
         """Let time pass: `await jobs.advance(hours=3)`. Every tick on the way fires at its own moment. Returns the number of runs.
@@ -227,6 +232,9 @@ class SyncHarness:
 
     def drain(self) -> int:
         return self.run(self._harness.drain())
+
+    def sweep(self, reconciler: str) -> Counts:
+        return self.run(self._harness.sweep(reconciler))
 
     def advance(self, **duration: float) -> int:
         return self.run(self._harness.advance(**duration))

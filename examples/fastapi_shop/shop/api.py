@@ -1,0 +1,37 @@
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, HTTPException
+from pydantic import BaseModel, StringConstraints
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from shop.database import Order, connected, get_session
+from shop.jobs import app, charge
+from trueup.integrations.fastapi import InSession, in_session, lifespan
+
+api = FastAPI(lifespan=lifespan(app, inside=connected))
+
+Session = Annotated[AsyncSession, Depends(get_session)]
+Jobs = Annotated[InSession, Depends(in_session(get_session))]
+
+
+class Wanted(BaseModel):
+    email: Annotated[str, StringConstraints(pattern="@")]
+
+
+@api.post("/orders", status_code=201)
+async def place(wanted: Wanted, session: Session, jobs: Jobs) -> dict[str, int]:
+    order = Order(email=wanted.email)
+    session.add(order)
+    await session.flush()
+    job = await jobs.enqueue(charge, order.id)  # stored with the order, or not at all
+    if order.email.endswith("@example.invalid"):
+        raise HTTPException(422, "no mail can be sent to this address")  # after everything was written
+    return {"order": order.id, "job": job.id}
+
+
+@api.get("/orders/{order_id}")
+async def show(order_id: int, session: Session) -> dict[str, str | None]:
+    order = await session.get(Order, order_id)
+    if order is None:
+        raise HTTPException(404)
+    return {"state": order.state, "tracking_number": order.tracking_number}

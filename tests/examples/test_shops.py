@@ -1,0 +1,70 @@
+"""The examples as real processes: their own tests, then an order from the request, or the command, to the parcel."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from tests.support.database import TestServer
+from tests.support.ports import number, reserve
+from tests.support.programs import WITHIN, answers, ask, environment, run, running
+from tests.support.waiting import wait_until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TRUEUP = ("-m", "trueup.cli")
+SERVERS = {
+    "fastapi_shop": ("-m", "uvicorn", "shop.api:api", "--port"),
+    "flask_shop": ("-m", "flask", "--app", "shop.web:web", "run", "--port"),
+}
+
+
+@pytest.fixture
+def variables(database_url: str) -> dict[str, str]:
+    return environment(DATABASE_URL=database_url, PYTHONDONTWRITEBYTECODE="1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("example", "count"), [("fastapi_shop", 4), ("flask_shop", 3), ("script", 3)])
+def test_its_own_tests_pass(example: str, count: int, server: TestServer) -> None:
+    installed = any(each.name == "trueup" for each in entry_points(group="pytest11"))
+    plugin = () if installed else ("-p", "trueup.testing.plugin")
+    variables = environment(TRUEUP_TEST_DATABASE_URL=server.cluster.url(), PYTHONDONTWRITEBYTECODE="1")
+    pytest_ = ("-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *plugin)
+    assert f"{count} passed" in run(EXAMPLES / example, variables, *pytest_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", SERVERS)
+def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconciler(
+    example: str, variables: dict[str, str], tmp_path: Path
+) -> None:
+    shop = EXAMPLES / example
+    run(shop, variables, "-m", "shop.database")
+    with reserve() as port, ExitStack() as processes:
+        orders = f"http://127.0.0.1:{number(port)}/orders"
+        serve = (*SERVERS[example], str(number(port)))
+        processes.enter_context(running(shop, variables, tmp_path / "server.log", *serve))
+        processes.enter_context(running(shop, variables, tmp_path / "worker.log", *TRUEUP, "worker"))
+        wait_until(lambda: answers(f"{orders}/1"), "the server answers", timeout=WITHIN, pause=0.1)
+        order = ask(orders, {"email": "ada@example.com"})["order"]
+        shipped = {"state": "shipped", "tracking_number": f"AT-{order:08}"}
+        wait_until(lambda: ask(f"{orders}/{order}") == shipped, "the order is shipped", timeout=WITHIN, pause=0.1)
+
+
+@pytest.mark.slow
+def test_an_order_placed_by_a_script_is_charged_by_a_worker_and_shipped_by_a_reconciler(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    script = EXAMPLES / "script"
+    run(script, variables, "orders.py", "setup")
+    with running(script, variables, tmp_path / "worker.log", *TRUEUP, "worker"):
+        order = int(run(script, variables, "orders.py", "place", "ada@example.com"))
+        wait_until(
+            lambda: run(script, variables, "orders.py", "show", str(order)) == f"shipped AT-{order:08}\n",
+            "the order is shipped",
+            timeout=WITHIN,
+            pause=0.1,
+        )
