@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from trueup.embedded.embedded import EmbeddedPostgres
     from trueup.operate.checks import Finding, Report
     from trueup.operate.jobs import Operations
+    from trueup.operate.posting import Post
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
     from trueup.operate.schedules import ScheduleOperations
-    from trueup.operate.watch import Post
     from trueup.operate.workers import WorkerOperations
     from trueup.store.schedules import Entry
     from trueup.store.store import Store

@@ -87,6 +87,8 @@ PROVOKED = {
     "rows in quarantine": (ROW.format(state="quarantined", age="0 s", count=2), "quarantine", "2 of settle"),
     "dead letters": (DEAD.format(age="10 min", count=3), "dead_letters", "3 send"),
 }
+PAUSE = "insert into trueup.pauses values ('{what}', '{name}', now(), 'ada', 'the provider is down'); "
+OVERDUE = JOB.format(kind="send", queue="default", priority=0, age="2 h")
 # What resembles a problem and is none.
 HARMLESS = {
     "a tick that is a little late": SCHEDULE.format(age="1 min"),
@@ -94,6 +96,16 @@ HARMLESS = {
     "an unknown kind that has only just come": JOB.format(kind="gone", queue="default", priority=0, age="5 s"),
     "an unknown kind that is due tomorrow": JOB.format(kind="gone", queue="default", priority=0, age="-1 d"),
     "a known kind that waits a little": JOB.format(kind="send", queue="default", priority=0, age="2 min"),
+    "overdue jobs of a paused queue": PAUSE.format(what="queue", name="default") + OVERDUE,
+    "overdue jobs of a paused kind": PAUSE.format(what="kind", name="send") + OVERDUE,
+    "a paused kind nobody knows": PAUSE.format(what="kind", name="gone")
+    + JOB.format(kind="gone", queue="default", priority=0, age="2 min"),
+    "a paused queue nobody serves": PAUSE.format(what="queue", name="other")
+    + JOB.format(kind="send", queue="other", priority=0, age="2 min"),
+    "overdue jobs in the lane of a paused kind": PAUSE.format(what="kind", name="send")
+    + OVERDUE.replace("'default', 0", "'@send', 0"),
+    "overdue jobs of a paused queue in the lane of their kind": PAUSE.format(what="queue", name="default")
+    + OVERDUE.replace("'default', 0", "'@send', 0"),
     "a reconciler that a person paused": "update trueup.reconcilers set state = 'paused', last_error = 'old'",
     "the error of a reconciler that is gone from the code": (
         "insert into trueup.reconcilers (name, place, declared, declared_at, last_error) values ('gone', 't', '{}', now(), 'x')"
@@ -178,6 +190,17 @@ def test_what_is_wrong_is_found(fleet: psycopg.Connection[Any], statement: str, 
 def test_what_is_harmless_is_not_reported(fleet: psycopg.Connection[Any], statement: str) -> None:
     fleet.execute(statement.encode())
     assert judge(checked(fleet), {}) == ()
+
+
+@pytest.mark.parametrize(("what", "name"), [("queue", "other"), ("kind", "gone")])
+def test_a_pause_hides_only_what_is_paused(fleet: psycopg.Connection[Any], what: str, name: str) -> None:
+    """Also when far more paused jobs than a check reads are at the head of the same lane."""
+    ahead = JOB.format(kind="gone", queue="other" if what == "queue" else "default", priority=0, age="3 h")
+    fleet.execute(f"{PAUSE.format(what=what, name=name)}{ahead} from generate_series(1, 500)".encode())
+    assert judge(checked(fleet), {}) == ()
+    fleet.execute(OVERDUE.encode())
+    (finding,) = judge(checked(fleet), {})
+    assert (finding.check, finding.problem) == ("overdue_jobs", "send waits in queue default for 02:00:00")
 
 
 @pytest.mark.asyncio

@@ -139,6 +139,12 @@ class Settings:
         "a URL that is sent a POST while all checks pass, by one worker of the fleet: a dead man's switch",
     )
     ping_every: timedelta = setting("1m", duration("1s", "1d"), "how often it is sent one")
+    alert_url: Secret | None = setting(
+        None,
+        HTTP_URL,
+        "a URL, such as a Slack webhook, that is sent a POST when a check keeps failing and when it passes again",
+    )
+    alert_after: timedelta = setting("2m", duration("0s", "7d"), "how long a check must fail before that")
     outgoing_allow: tuple[str, ...] | None = setting(
         None, NAMES, "networks, addresses and hosts that pings and alerts may go to although they are not public"
     )

@@ -83,6 +83,8 @@ from trueup.events.schedules import (
 )
 from trueup.events.streams import DuplicateWindowShort
 from trueup.events.workers import (
+    AlertRaised,
+    AlertResolved,
     DowntimeFound,
     LoopBlocked,
     ModuleDeclared,
@@ -98,6 +100,8 @@ from trueup.events.workers import (
 )
 
 __all__ = [
+    "AlertRaised",
+    "AlertResolved",
     "DatabaseLost",
     "DatabaseRestored",
     "DowntimeFound",

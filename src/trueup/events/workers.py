@@ -128,6 +128,29 @@ class DowntimeFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AlertRaised(Event):
+    """A check has failed for `alert_after`. Emitted once, by the worker of the fleet that watches; needs `alert_url`."""
+
+    name = "alert.raised"
+    check: str
+    severity: str
+    problem: str
+    advice: str
+    lasted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlertResolved(Event):
+    """A check for which an alert was raised passes again. `problem` is what was wrong."""
+
+    name = "alert.resolved"
+    check: str
+    severity: str
+    problem: str
+    lasted_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
     """One pass of a loop raised; the loop goes on. `times` in a row: reported at 1, 2, 4, 8 …, and once a minute."""
 

@@ -112,6 +112,8 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.ScanCompleted: Entry(INFO, "scan completed"),
         events.ScanItemFailed: Entry(WARNING, "scan item failed"),
         events.DowntimeFound: Entry(WARNING, "no worker was alive"),
+        events.AlertRaised: Entry(ERROR, "alert raised"),
+        events.AlertResolved: Entry(INFO, "alert resolved"),
         events.ServiceFailed: Entry(ERROR, "service failed"),
         events.HistoryDayCreated: Entry(DEBUG, "history day created"),
         events.HistoryDayDropped: Entry(INFO, "history day dropped"),

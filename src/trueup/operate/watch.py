@@ -7,36 +7,38 @@ While the database is away there is nothing to look at, and nothing is sent: the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.dsn import Secret
-from trueup.events import Events, ServiceFailed
+from trueup.events import Events
 from trueup.observe.fleet import Fleet, fleet_of, snapshot
+from trueup.operate.alerts import Alerts
 from trueup.operate.checks import Report, check
+from trueup.operate.posting import Post, Reported
 from trueup.store.health import Lead
 from trueup.store.store import Store
-from trueup.texts import describe, type_name
 from trueup.work.service import Service, jittered
 
 LOOK_EVERY = 15.0  # seconds
 MAX_SHARE = 20  # counting takes a twentieth of the time at most
-LEASE_LOOKS = 3  # the lease lasts for so many looks: one may be late without another worker taking over
-
-Post = Callable[[Mapping[str, Any], str], Awaitable[object]]
-"""Posts a document with an idempotency key; raises when it was not taken."""
+LEASE_LOOKS = 3  # the lease lasts for this many looks: one may be late without another worker taking over
+MIN_LEASE = 15.0  # seconds; longer than a POST may take, or two workers would send the same
 
 
 class Part(Protocol):
-    """Acts on reports. `purpose` is part of the lease's name: workers with other purposes watch beside this one."""
+    """Acts on reports. `purpose` is part of the lease's name: workers with other purposes watch beside this one.
+
+    `lead` is that lease, to fence what a part writes.
+    """
 
     purpose: str
 
-    async def saw(self, report: Report) -> None: ...
+    async def saw(self, report: Report, lead: Lead) -> None: ...
     def followed(self) -> None: ...
 
 
@@ -57,7 +59,9 @@ class Watch(Service):
         self._limits = limits
         self._every = every.total_seconds()
         name = "watch:" + "+".join(sorted(part.purpose for part in parts))
-        self._lead = Lead(store.pool, store.statements, store.clock, name, uuid4(), LEASE_LOOKS * self._every)
+        self._lead = Lead(
+            store.pool, store.statements, store.clock, name, uuid4(), max(LEASE_LOOKS * self._every, MIN_LEASE)
+        )
 
     async def run_once(self) -> float:
         if not await self._lead.take():
@@ -66,7 +70,7 @@ class Watch(Service):
             return jittered(self._every)
         report = await check(self._store, self._limits)
         for part in self._parts:
-            await part.saw(report)
+            await part.saw(report, self._lead)
         return self._every
 
     async def stop(self) -> None:
@@ -86,7 +90,7 @@ class Ping:
         self._every = every.total_seconds()
         self._due = 0.0
 
-    async def saw(self, report: Report) -> None:
+    async def saw(self, report: Report, lead: Lead) -> None:
         if report.ok and elapsed() >= self._due:
             self._due = elapsed() + self._every
             await self._post({"ok": True, "checks": len(report.measured)}, f"ping {uuid4()}")
@@ -104,7 +108,7 @@ class Gauges:
         self._fleet = fleet
         self._due = 0.0
 
-    async def saw(self, report: Report) -> None:
+    async def saw(self, report: Report, lead: Lead) -> None:
         started = elapsed()
         if started < self._due:
             return
@@ -119,39 +123,26 @@ class Gauges:
         self._due = 0.0
 
 
-class Reported:
-    """Posts, and says once when that begins to fail. True when it was taken."""
-
-    def __init__(self, post: Post, events: Events, name: str) -> None:
-        self._post = post
-        self._events = events
-        self._name = name
-        self._failures = 0
-
-    async def __call__(self, document: Mapping[str, Any], key: str) -> bool:
-        try:
-            await self._post(document, key)
-        except Exception as error:  # whatever is wrong over there: the worker works on
-            self._failures += 1
-            if self._failures & (self._failures - 1) == 0:  # the first, the second, the fourth …
-                self._events.emit(ServiceFailed(self._name, type_name(error), describe(error), self._failures))
-            return False
-        self._failures = 0
-        return True
-
-
 def watching(store: Store, settings: Settings, events: Events, post_to: Callable[[Secret], Post]) -> list[Watch]:
-    """What watches over the fleet by these settings; nothing when there is nothing to watch for."""
+    """What watches over the fleet by these settings; nothing when there is nothing to watch for.
+
+    Alerts have a lease of their own, so that workers with and without a port or a ping never alert beside each other.
+    """
+    watches = []
+    if settings.alert_url is not None:
+        alerts = Alerts(store, post_to(settings.alert_url), settings.alert_after, events, settings.service)
+        often = max(min(settings.alert_after.total_seconds(), LOOK_EVERY), 1.0)
+        watches.append(Watch(store, events, [alerts], settings.check_limits, timedelta(seconds=often)))
     parts: list[Part] = []
     if settings.ping_url is not None:
         parts.append(Ping(post_to(settings.ping_url), settings.ping_every, events))
     gauges = _gauges(store) if settings.metrics_port is not None or settings.health_port is not None else None
     if gauges is not None:
         parts.append(gauges)
-    if not parts:
-        return []
-    every = min(settings.ping_every, timedelta(seconds=LOOK_EVERY))
-    return [Watch(store, events, parts, settings.check_limits, every)]
+    if parts:
+        every = min(settings.ping_every, timedelta(seconds=LOOK_EVERY))
+        watches.append(Watch(store, events, parts, settings.check_limits, every))
+    return watches
 
 
 def _gauges(store: Store) -> Gauges | None:

@@ -67,6 +67,11 @@ class Lead:
         self._term = int(rows[0][0]) if rows else None
         return self._term is not None
 
+    @property
+    def fence(self) -> dict[str, object]:
+        """What a statement compares with the lease's row; nothing matches once it was given back or refused."""
+        return {"lease": self._of["name"], "holder": self._of["holder"], "term": self._term}
+
     async def leave(self) -> None:
         """Give it back if it is ours. A database that is away lets it pass by itself."""
         term, self._term = self._term, None

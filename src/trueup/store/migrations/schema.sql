@@ -59,12 +59,18 @@ begin
       from places as p,
            lateral (select j.lane, j.priority from {schema}.jobs as j
                      where j.state = 'queued' and (j.lane, j.priority) > (p.lane, p.priority) order by j.lane, j.priority limit 1) as next
+  ), paused as materialized (
+    select array(select p.name from {schema}.pauses as p where p.what = 'queue') as queues,
+           array(select p.name from {schema}.pauses as p where p.what = 'kind') as kinds,
+           array(select case p.what when 'queue' then p.name else '@' || p.name end from {schema}.pauses as p) as lanes
   ), heads as materialized (
     select head.kind, head.queue, min(head.run_at) as oldest
-      from (select * from places limit 1000) as p,
+      from paused, (select * from places limit 1000) as p,
            lateral (select j.kind, j.queue, j.run_at from {schema}.jobs as j
                      where j.state = 'queued' and j.lane = p.lane and j.priority = p.priority and j.run_at <= moment
+                       and j.queue <> all(paused.queues) and j.kind <> all(paused.kinds)
                      order by j.run_at, j.id limit 100) as head
+     where p.lane <> all(paused.lanes)
      group by head.kind, head.queue
   ), unknown as materialized (
     select h.kind, h.queue, h.oldest from heads as h
@@ -195,6 +201,16 @@ end $function$;
 create sequence {schema}.lease_terms;
 
 create sequence {schema}.row_terms;
+
+create table {schema}.alerts (
+  name                 text not null,
+  state                text not null,
+  since                timestamptz not null,
+  severity             text not null,
+  problem              text not null,
+  constraint alerts_pkey PRIMARY KEY (name),
+  constraint alerts_state CHECK ((state = ANY (ARRAY['noticed'::text, 'raised'::text, 'sent'::text, 'resolved'::text])))
+);
 
 create table {schema}.declarations (
   digest               text not null,

@@ -1,0 +1,127 @@
+"""Alerts: a check that keeps failing is logged and posted once, and once more when it passes again.
+
+How far each alert has come is in the database (`store/alerts.py`), fenced by the lease of the worker that watches: a worker that
+takes over goes on from there. A message counts as sent when the webhook took it. If a worker dies between the two, the next one
+sends the message again, with the same idempotency key.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from trueup.durations import format_duration
+from trueup.events import AlertRaised, AlertResolved, Events
+from trueup.operate.checks import Finding, Report
+from trueup.operate.posting import Post, Reported
+from trueup.store.alerts import Alert, AlertStates, State
+from trueup.store.health import Lead
+from trueup.store.store import Store
+from trueup.texts import clean
+
+MAX_PROBLEM = 1_000  # characters
+SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # or a text could mention a whole channel
+
+
+class Step(Enum):
+    """What happens to one alert next."""
+
+    NOTICE = "notice"  # from now on it counts for how long the check fails
+    FORGET = "forget"  # the check passes again before it has failed for long enough
+    RAISE = "raise"  # log it
+    SEND_RAISED = "send raised"
+    RESOLVE = "resolve"  # log it
+    SEND_RESOLVED = "send resolved"  # after that, the alert is forgotten
+
+
+SENDING = (Step.SEND_RAISED, Step.SEND_RESOLVED)
+
+
+def next_step(alert: Alert | None, failing: bool, after: timedelta) -> Step | None:
+    """What to do about a check, from how far its alert has come and whether the check fails now; None: nothing."""
+    if alert is None:
+        return Step.NOTICE if failing else None
+    if alert.state == "resolved":  # also if the check fails again by now: that will be another alert
+        return Step.SEND_RESOLVED
+    if not failing:
+        return Step.FORGET if alert.state == "noticed" else Step.RESOLVE
+    if alert.state == "noticed":
+        return Step.RAISE if alert.lasted_s >= after.total_seconds() else None
+    return Step.SEND_RAISED if alert.state == "raised" else None
+
+
+class Alerts:
+    """The part of a watch that alerts. All workers with an alert_url share its lease."""
+
+    def __init__(self, store: Store, post: Post, after: timedelta, events: Events, service: str | None = None) -> None:
+        self.purpose = "alerts"
+        self._states = AlertStates(store.pool, store.statements, store.clock)
+        self._post = Reported(post, events, "alerts")
+        self._after = after
+        self._events = events
+        self._service = service or "trueup"
+
+    async def saw(self, report: Report, lead: Lead) -> None:
+        if not report.measured:  # the database could not be asked, so it is not known what fails
+            return
+        findings = {each.check: each for each in report.findings}
+        alerts = await self._states.list()
+        posting = True  # until the webhook refuses one: the others are noticed and logged, and sent at the next look
+        for check in sorted({*findings, *alerts}):
+            alert, finding = alerts.get(check), findings.get(check)
+            while (step := next_step(alert, finding is not None, self._after)) and (posting or step not in SENDING):
+                if await self._take(step, alert, finding, lead):
+                    alert = (await self._states.list()).get(check)
+                elif step in SENDING:
+                    posting = False
+                else:
+                    return  # the lease is lost: another worker goes on
+
+    def followed(self) -> None:
+        """Nothing is kept in this process."""
+
+    async def _take(self, step: Step, alert: Alert | None, finding: Finding | None, lead: Lead) -> bool:
+        """Whether the step was taken: not when the lease is lost, or the webhook refuses."""
+        if alert is None:
+            assert finding is not None
+            problem = clean(finding.problem, MAX_PROBLEM)
+            return await self._states.write(lead, finding.check, "noticed", finding.severity, problem)
+        if step in SENDING and not await self._post(*message(self._service, step, alert, finding)):
+            return False
+        if step in (Step.FORGET, Step.SEND_RESOLVED):
+            return await self._states.forget(lead, alert.check)
+        problem = alert.problem if finding is None else clean(finding.problem, MAX_PROBLEM)
+        if not await self._states.write(lead, alert.check, _AFTER[step], alert.severity, problem):
+            return False
+        if step is Step.RAISE and finding is not None:
+            self._events.emit(
+                AlertRaised(alert.check, alert.severity, problem, finding.advice, round(alert.lasted_s, 3))
+            )
+        elif step is Step.RESOLVE:
+            self._events.emit(AlertResolved(alert.check, alert.severity, problem, round(alert.lasted_s, 3)))
+        return True
+
+
+_AFTER: dict[Step, State] = {Step.RAISE: "raised", Step.SEND_RAISED: "sent", Step.RESOLVE: "resolved"}
+
+
+def message(service: str, step: Step, alert: Alert, finding: Finding | None) -> tuple[dict[str, Any], str]:
+    """The document for the webhook and its idempotency key. `text` is what Slack and its likes show."""
+    lasted = format_duration(timedelta(seconds=round(alert.lasted_s)))
+    facts: dict[str, Any] = {
+        "event": AlertRaised.name if step is Step.SEND_RAISED else AlertResolved.name,
+        "service": service,
+        "check": alert.check,
+        "severity": alert.severity,
+        "problem": alert.problem,
+        "since": alert.since.isoformat(),
+        "lasted_s": round(alert.lasted_s, 3),
+    }
+    if step is Step.SEND_RAISED and finding is not None:
+        text = f"{service}: {alert.severity}: {alert.check}: {alert.problem} (for {lasted})\n{finding.advice}"
+        facts |= {"advice": finding.advice, "value": finding.value, "allowed": finding.allowed}
+    else:
+        text = f"{service}: resolved: {alert.check} passes again after {lasted}; it was: {alert.problem}"
+    key = f"{facts['event']} {alert.check} {facts['since']}"
+    return {"text": text.translate(SLACK_ESCAPES), "alert": facts}, key
