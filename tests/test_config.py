@@ -361,6 +361,7 @@ def test_what_is_described_can_be_set_again(project: Path) -> None:
         "TRUEUP_METRICS_PORT": "9100",
         "TRUEUP_HEALTH_PORT": "9101",
         "TRUEUP_PING_URL": "https://pings.internal/…",
+        "TRUEUP_ALERT_URL": "https://hooks.internal/…",
         "TRUEUP_OUTGOING_ALLOW": "10.0.0.0/8,hooks.internal",
         "TRUEUP_CHECK_LIMITS": "overdue_jobs=6h,dead_letters=100,quarantine=off",
         "TRUEUP_RELEASE": "1",
