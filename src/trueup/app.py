@@ -37,6 +37,7 @@ from trueup.jobs.registry import Registry
 from trueup.leases.backend import Backend, LeaseBackend
 from trueup.leases.length import MIN_LEASE
 from trueup.observe.logs import attach_logs
+from trueup.options import wrong
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.purge import Purge
@@ -102,7 +103,7 @@ class App:
         self.events = Events()
         self.logs = attach_logs(self.events)  # `logs.refresh()` after logging was configured anew
         self.registry = Registry()
-        self.clock: Clock = clock or DatabaseClock()
+        self.clock: Clock = DatabaseClock() if clock is None else _clock(clock)
         self.payload_limit = self.settings.payload_limit
         self._embedded: EmbeddedPostgres | None = None
         self._store: Store | None = None
@@ -640,6 +641,12 @@ class App:
         from trueup.operate.results import known
 
         return known(job_id, self.jobs.get_sync(job_id))
+
+
+def _clock(clock: Clock) -> Clock:
+    if isinstance(clock, type) or not all(callable(getattr(clock, name, None)) for name in ("now", "elapsed")):
+        raise wrong("clock", clock, "an object with now() and elapsed()")
+    return clock
 
 
 def _even(name: str, rate: str | Rate) -> Rate:

@@ -12,8 +12,9 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from trueup.clock import deadline, elapsed
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, Final
+from trueup.options import wrong
 
 R = TypeVar("R")
 _random = random.Random()  # noqa: S311 - jitter
@@ -64,17 +65,21 @@ class Retry:
             raise ConfigError(
                 f"Retry(max_attempts={self.max_attempts!r}): a whole number from 1 to {MAX_ATTEMPTS} is needed"
             )
-        if not self.factor >= 1:
-            raise ConfigError(f"Retry(factor={self.factor!r}): at least 1 is needed, or delays would shrink")
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not self.factor >= 1:
+            raise ConfigError(
+                f"Retry(factor={self.factor!r}): a number of at least 1 is needed, or delays would shrink"
+            )
+        if self.jitter is not None and not isinstance(self.jitter, bool):
+            raise wrong("Retry: jitter", self.jitter, "True or False")
         if self.jitter is None:
             object.__setattr__(self, "jitter", all(map(_is_default, (self.first, self.factor, self.cap))))
-        object.__setattr__(self, "_first", parse_duration(self.first))
-        object.__setattr__(self, "_cap", parse_duration(self.cap))
+        object.__setattr__(self, "_first", duration_of("Retry: first", self.first))
+        object.__setattr__(self, "_cap", duration_of("Retry: cap", self.cap))
         for name in ("retry_on", "give_up_on"):
             kinds = getattr(self, name)
             kinds = kinds if isinstance(kinds, tuple) else (kinds,)
             if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-                raise ConfigError(f"Retry({name}={kinds!r}): exception classes are needed")
+                raise ConfigError(f"Retry({name}={kinds!r}): an exception class, or a tuple of them, is needed")
             object.__setattr__(self, name, kinds)
 
     def with_defaults(self, defaults: Retry) -> Retry:
@@ -141,6 +146,15 @@ class Retry:
 
     def worth_retrying(self, error: BaseException) -> bool:
         return isinstance(error, self.retry_on) and not isinstance(error, self.give_up_on)
+
+
+def retry_policy(option: str, given: object, defaults: Retry) -> Retry:
+    """The policy that an option is given, with these defaults. Raises ConfigError for anything but a Retry or None."""
+    if given is None:
+        return defaults
+    if not isinstance(given, Retry):
+        raise wrong(option, given, "a Retry, such as Retry(max_attempts=5),")
+    return given.with_defaults(defaults)
 
 
 def _is_default(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trueup.backoff import SHORT_RETRY, Retry
+from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import Job
@@ -68,7 +68,7 @@ class Declared:
             spec,
             policy,
             lease,
-            {**given, "retry": (given.get("retry") or SHORT_RETRY).with_defaults(SHORT_RETRY), "limit": limit},
+            {**given, "retry": retry_policy("schedule: retry", given.get("retry"), SHORT_RETRY), "limit": limit},
         )
 
     def entry(self, job: Job[Any, Any]) -> Entry:

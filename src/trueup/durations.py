@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from trueup.errors import ConfigError
+from trueup.options import naming, shown
 
 Duration: TypeAlias = timedelta | str
 
@@ -50,12 +51,12 @@ def parse_duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return _in_range(value, format_duration(value))
     if isinstance(value, int | float) or (isinstance(value, str) and _BARE_NUMBER.fullmatch(value)):
-        raise ConfigError(f"{_shown(value)} has no unit; {_DURATION_EXAMPLE}")
+        raise ConfigError(f"{shown(value)} has no unit; {_DURATION_EXAMPLE}")
     match = (_DURATION.fullmatch(value) or _ISO.fullmatch(value)) if isinstance(value, str) and value else None
     if match is None:
         if isinstance(value, str) and _ISO_CALENDAR.fullmatch(value):
-            raise ConfigError(f"{_shown(value)} has years or months, whose length varies; give weeks, days or hours")
-        raise ConfigError(f"{_shown(value)} is not a duration; {_DURATION_EXAMPLE}")
+            raise ConfigError(f"{shown(value)} has years or months, whose length varies; give weeks, days or hours")
+        raise ConfigError(f"{shown(value)} is not a duration; {_DURATION_EXAMPLE}")
     try:
         parts = [
             unit * float(number.replace(",", "."))
@@ -67,10 +68,10 @@ def parse_duration(value: object) -> timedelta:
         raise ConfigError(_too_long(match[0])) from None
 
 
-def _shown(value: object) -> str:
-    # Whole or not at all: a URL written here by mistake cannot be masked any more once its end is cut off.
-    text = repr(value)
-    return text if len(text) <= 80 else f"a {type(value).__name__} of {len(text)} characters"
+def duration_of(option: str, value: object) -> timedelta:
+    """The duration that an option is given; an error names the option, too."""
+    with naming(option):
+        return parse_duration(value)
 
 
 def _in_range(duration: timedelta, written: str) -> timedelta:
@@ -82,7 +83,7 @@ def _in_range(duration: timedelta, written: str) -> timedelta:
 
 
 def _too_long(written: str) -> str:
-    return f"{_shown(written)} is more than 100 years; {_DURATION_EXAMPLE}"
+    return f"{shown(written)} is more than 100 years; {_DURATION_EXAMPLE}"
 
 
 def format_duration(duration: timedelta) -> str:
@@ -114,8 +115,13 @@ class Rate:
     burst: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("count", "burst"):
+            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), int):
+                raise ConfigError(f"Rate({name}={shown(getattr(self, name))}): a whole number is needed")
+        if not isinstance(self.per, timedelta):
+            raise ConfigError(f"Rate(per={shown(self.per)}): a timedelta is needed, or {_RATE_EXAMPLE}")
         if self.count < 1 or self.per <= timedelta():
-            raise ConfigError(f"the rate {self} lets nothing through; {_RATE_EXAMPLE}")
+            raise ConfigError(f"the rate {self} lets nothing through (count={self.count}); {_RATE_EXAMPLE}")
         if self.count > self.per // timedelta.resolution:
             raise ConfigError(f"the rate {self} is faster than one per microsecond; {_RATE_EXAMPLE}")
         if not 1 <= self.burst <= self.count:
@@ -128,12 +134,12 @@ class Rate:
             return value
         match = _RATE.fullmatch(value) if isinstance(value, str) else None
         if match is None:
-            raise ConfigError(f"{_shown(value)} is not a rate; {_RATE_EXAMPLE}")
+            raise ConfigError(f"{shown(value)} is not a rate; {_RATE_EXAMPLE}")
         count, per = match.groups()
         try:
             return cls(int(count), _UNITS[per] if per in _UNITS else parse_duration(per))
         except ConfigError as error:
-            raise ConfigError(f"{_shown(value)} is not a rate: {error}") from None
+            raise ConfigError(f"{shown(value)} is not a rate: {error}") from None
 
     @property
     def spacing(self) -> timedelta:

@@ -60,7 +60,7 @@ def test_the_generator_takes_the_cursor() -> None:
     [
         ({"every": "0s"}, "every='0s' is too short"),
         ({"every": "999ms"}, "too short"),
-        ({"every": 60}, "scan 'numbers': every: 60 has no unit"),
+        ({"every": 60}, "scan 'numbers': every=: 60 has no unit"),
         ({"timeout": "0s"}, "timeout='0s' is too short"),
         ({"concurrency": 0}, "concurrency=0"),
         ({"concurrency": True}, "concurrency=True"),

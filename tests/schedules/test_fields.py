@@ -75,9 +75,9 @@ from trueup.schedules.expression import Expression
         ("9" * 900 + " * * * *", "is not valid"),
         ("*/" + "9" * 900 + " * * * *", "is not valid"),
         ("0-" + "9" * 900 + " * * * *", "is not valid"),
-        (None, "a cron expression is a text"),
-        (5, "a cron expression is a text"),
-        (b"* * * * *", "a cron expression is a text"),
+        (None, "a text such as"),
+        (5, "a text such as"),
+        (b"* * * * *", "a text such as"),
     ],
 )
 def test_a_bad_expression_is_refused_naming_the_field_and_the_value(expr: Any, why: str) -> None:

@@ -235,8 +235,8 @@ def test_a_policy_is_declared_in_words() -> None:
     ("declared", "why"),
     [
         ({"missed": "some"}, "missed='some'"),
-        ({"grace": "-1s"}, "grace: "),
-        ({"catch_up": 60}, "catch_up: 60 has no unit"),
+        ({"grace": "-1s"}, "grace=: "),
+        ({"catch_up": 60}, "catch_up=: 60 has no unit"),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(declared: dict[str, Any], why: str) -> None:

@@ -151,7 +151,7 @@ def _show_http_url(secret: Secret) -> str:
 
 def _read_names(value: object) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Iterable) else []
-    names = tuple(str(item).strip() for item in items)
+    names = tuple(item.strip() if isinstance(item, str) else "" for item in items)
     if not names or not all(re.fullmatch(r"[A-Za-z0-9._:/*-]{1,253}", name) for name in names):
         raise _wrong(
             value, 'networks, addresses or hosts with commas between; write it like "10.0.0.0/8,hooks.internal"'

@@ -10,13 +10,14 @@ from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from trueup.backoff import JOB_RETRY, Retry
-from trueup.durations import Duration, Rate, parse_duration
+from trueup.backoff import JOB_RETRY, Retry, retry_policy
+from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
+from trueup.options import shown, wrong
 from trueup.texts import fault_in_text
 
 P = ParamSpec("P")
@@ -85,11 +86,11 @@ class Job(Generic[P, R]):
         from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
         from trueup.jobs.returned import Returned
 
-        self.kind = checked_name("job name", name or function.__name__)
+        self.kind = checked_name("job name", _function_name(function) if name is None else name)
         self.queue = checked_name("queue", queue)
         self.function = function
         self.is_async = iscoroutinefunction(function)
-        self.retry = JOB_RETRY if retry is None else retry.with_defaults(JOB_RETRY)
+        self.retry = retry_policy(f"job {self.kind!r}: retry", retry, JOB_RETRY)
         self.timeout = None if timeout is None else _positive(f"job {self.kind!r}: timeout", timeout)
         self.arguments = Arguments(self.kind, function, local_names)
         self.returned = Returned(self.kind, self.arguments.returns)
@@ -112,7 +113,8 @@ class Job(Generic[P, R]):
         self.exhausted_is_async = iscoroutinefunction(exhausted)
         self._enqueuer = enqueuer
         self._defaults = _checked(
-            self, Options(priority=priority, unique=unique, unique_for=_optional(unique_for), on_conflict=on_conflict)
+            self,
+            Options(priority=priority, unique=unique, unique_for=self._unique_for(unique_for), on_conflict=on_conflict),
         )
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", self.kind)
@@ -147,18 +149,21 @@ class Job(Generic[P, R]):
         the key stays taken that long, also after its job has finished.
         """
         given: dict[str, Any] = {
-            "delay": None if delay is None else parse_duration(delay),
+            "delay": None if delay is None else duration_of(f"job {self.kind!r}: delay", delay),
             "run_at": run_at,
             "priority": priority,
             "queue": queue,
             "unique": unique,
-            "unique_for": _optional(unique_for),
+            "unique_for": self._unique_for(unique_for),
             "on_conflict": on_conflict,
             "max_attempts": max_attempts,
             "tx": tx,
         }
         options = replace(self._defaults, **{name: value for name, value in given.items() if value is not None})
         return Request(self, _checked(self, options))
+
+    def _unique_for(self, duration: Duration | None) -> timedelta | None:
+        return None if duration is None else _positive(f"job {self.kind!r}: unique_for", duration)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Store a run. Raises InvalidArguments when they do not fit the function, before anything is sent."""
@@ -296,7 +301,13 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
         raise ConfigError(
             f"{who}: priority={options.priority!r}: a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY} is needed"
         )
+    if options.unique is not None and not (
+        callable(options.unique) or (isinstance(options.unique, str) and options.unique)
+    ):
+        raise wrong(f"{who}: unique", options.unique, "a text, or a function of the arguments that returns one,")
     if options.run_at is not None:
+        if not isinstance(options.run_at, datetime):
+            raise wrong(f"{who}: run_at", options.run_at, "an aware datetime")
         if options.run_at.tzinfo is None:
             raise ConfigError(f"{who}: run_at={options.run_at.isoformat()} has no time zone; give an aware datetime")
         if not MIN_RUN_AT <= options.run_at <= MAX_RUN_AT:
@@ -314,12 +325,19 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
     return options
 
 
-def _optional(duration: Duration | None) -> timedelta | None:
-    return None if duration is None else _positive("unique_for", duration)
+def _function_name(function: Any) -> str:
+    if not callable(function):
+        raise ConfigError(
+            f"@app.job decorates a function, not {shown(function)}; give options by name: @app.job(name=…)"
+        )
+    name: str | None = getattr(function, "__name__", None)
+    if name is None:
+        raise ConfigError(f"@app.job: the function {shown(function)} has no name of its own; give name=")
+    return name
 
 
 def _positive(what: str, duration: Duration) -> timedelta:
-    parsed = parse_duration(duration)
+    parsed = duration_of(what, duration)
     if parsed <= timedelta():
         raise ConfigError(f"{what}: must be longer than nothing")
     return parsed

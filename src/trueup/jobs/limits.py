@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from trueup.durations import Rate
 from trueup.errors import ConfigError
+from trueup.options import naming, wrong
 
 LANE_PREFIX = "@"
 AHEAD = timedelta(milliseconds=250)  # starts are given out this far ahead, so that a steady rate needs few claims
@@ -50,15 +51,18 @@ class Controls:
         fair_by: str | None,
         parameters: Sequence[str],
     ) -> Controls:
-        if isinstance(limit, int):
-            limit = Limit(total=limit)
+        with naming(f"job {kind!r}: limit"):
+            limit = Limit(total=limit) if isinstance(limit, int) else limit
+        if limit is not None and not isinstance(limit, Limit):
+            raise wrong(f"job {kind!r}: limit", limit, "a whole number from 1 or a Limit")
         if fair_by is not None and fair_by not in parameters:
             raise ConfigError(
                 f"job {kind!r}: fair_by={fair_by!r} is not one of its arguments ({', '.join(parameters) or 'it has none'})"
             )
         if limit is not None and limit.per_key is not None and fair_by is None:
             raise ConfigError(f"job {kind!r}: Limit(per_key=…) needs fair_by= to say what the key is")
-        return cls(limit, None if rate is None else Rate.parse(rate), fair_by)
+        with naming(f"job {kind!r}: rate"):
+            return cls(limit, None if rate is None else Rate.parse(rate), fair_by)
 
     @property
     def any(self) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import checked_name
+from trueup.options import naming, wrong
 from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.models import describe_model
 from trueup.reconcile.outcome import Now, Outcome, State, Stay, To, state_text, translated
@@ -95,8 +96,12 @@ class Table:
         local_names = sys._getframe(1).f_locals
 
         def declare(function: F) -> F:
-            name = checked_name("reconciler", options.get("name") or getattr(function, "__name__", "") or "reconciler")
+            name = _name(options, getattr(function, "__name__", "") or "reconciler")
             who = f"reconciler {name!r}"
+            if order_by is not None and not isinstance(order_by, str):
+                raise wrong(f"{who}: order_by", order_by, "a column, such as 'created_at' or 'created_at desc',")
+            with naming(f"{who}: {'claimed_as' if working_state is None else 'working_state'}"):
+                working = self._claimed_as(claimed_as)
             selection = Selection.of(
                 who,
                 self.spec,
@@ -104,7 +109,7 @@ class Table:
                 stale_for=stale_for,
                 due_at=self._column(due_at),
                 order_by=self._order(order_by),
-                claimed_as=self._claimed_as(claimed_as),
+                claimed_as=working,
             )
             handler = RowHandler(function, who, local_names)
             handler.translate = self._translate
@@ -138,7 +143,11 @@ class Table:
         **options: Unpack[PurgeOptions],
     ) -> None:
         """Move rows in these states that are stale, or due, on to another, and `set` these columns; otherwise as delete."""
-        self._purge("move", states, self._state(to), set or {}, stale_for, due_at, options)
+        if set is not None and not isinstance(set, Mapping):
+            raise wrong("move: set", set, "a mapping from columns to values")
+        with naming("move: to"):
+            state = self._state(to)
+        self._purge("move", states, state, set or {}, stale_for, due_at, options)
 
     def _purge(
         self,
@@ -151,7 +160,7 @@ class Table:
         options: PurgeOptions,
     ) -> None:
         words = [verb, self.spec.name, *(state_text(state) for state in states)]
-        name = checked_name("reconciler", options.get("name") or _plain("-".join(words)))
+        name = _name(options, _plain("-".join(words)))
         who = f"reconciler {name!r}"
         if stale_for is None and due_at is None:
             raise ConfigError(f"{who}: give stale_for= or due_at=; rows are not to be touched the moment they come")
@@ -240,6 +249,11 @@ def table(
         model.where(where),
     )
     return Table(register, replace(spec, model=model))
+
+
+def _name(options: ReconcileOptions | PurgeOptions, default: str) -> str:
+    given = options.get("name")
+    return checked_name("reconciler name", default if given is None else given)
 
 
 def _plain(words: str) -> str:

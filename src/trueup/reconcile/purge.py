@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypedDict
 
-from trueup.backoff import SHORT_RETRY, Retry
+from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration, Rate, format_duration
 from trueup.errors import ConfigError
-from trueup.reconcile.reconciler import interval, lane, positive, slower, whole
+from trueup.options import flag
+from trueup.reconcile.reconciler import interval, lane, positive, rate_of, whole
 from trueup.reconcile.selection import Selection
 
 MAX_BATCH = 100_000
@@ -75,12 +76,12 @@ class Purge:
             columns=columns,
             every=every,
             batch=whole(who, "batch", options.get("batch", 1_000), MAX_BATCH),
-            rate=slower(options.get("rate")),
+            rate=rate_of(who, "rate", options.get("rate")),
             max_fraction=fraction,
-            run_at_start=options.get("run_at_start", False),
+            run_at_start=flag(f"{who}: run_at_start", options.get("run_at_start", False)),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
             on_demand=on_demand,
-            retry=(options.get("retry") or SHORT_RETRY).with_defaults(SHORT_RETRY),
+            retry=retry_policy(f"{who}: retry", options.get("retry"), SHORT_RETRY),
         )
 
     @property

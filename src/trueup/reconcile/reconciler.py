@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, get_args
 
-from trueup.backoff import SHORT_RETRY, Retry
-from trueup.durations import Duration, Rate, format_duration, parse_duration
+from trueup.backoff import SHORT_RETRY, Retry, retry_policy
+from trueup.durations import Duration, Rate, duration_of, format_duration
 from trueup.errors import ConfigError
+from trueup.options import flag, naming
 from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
@@ -132,12 +133,12 @@ class Reconciler:
             concurrency=whole(who, "concurrency", options.get("concurrency", 10), MAX_CONCURRENCY),
             claim=claim,  # type: ignore[arg-type]
             lease_for=lease_for,
-            retry=(options.get("retry") or SHORT_RETRY).with_defaults(SHORT_RETRY),
+            retry=retry_policy(f"{who}: retry", options.get("retry"), SHORT_RETRY),
             failed=failed,
             exhausted=exhausted,
-            rate=slower(options.get("rate"), _canary(who, options.get("canary"))),
-            revisit=every if revisit is None else parse_duration(revisit),
-            run_at_start=options.get("run_at_start", False),
+            rate=slower(rate_of(who, "rate", options.get("rate")), _canary(who, options.get("canary"))),
+            revisit=every if revisit is None else duration_of(f"{who}: revisit", revisit),
+            run_at_start=flag(f"{who}: run_at_start", options.get("run_at_start", False)),
             deadline=None if deadline is None else positive(who, "deadline", deadline),
             timeout=positive(who, "timeout", options.get("timeout", "5m")),
             pause_after=_optional_whole(who, "pause_after", options.get("pause_after")),
@@ -176,7 +177,7 @@ class Reconciler:
 def _pause_by(who: str, by: object, handler: RowHandler) -> PauseBy | None:
     if by is None or callable(by):
         return by
-    if not isinstance(by, str):
+    if not isinstance(by, str) or not by:
         raise ConfigError(f"{who}: pause_by={by!r}: a column, or a function of the row that gives a key, is needed")
     columns = handler.shape.columns
     if columns is not None and by not in columns:
@@ -184,28 +185,30 @@ def _pause_by(who: str, by: object, handler: RowHandler) -> PauseBy | None:
     return by
 
 
-def _canary(who: str, rate: str | Rate | None) -> str | Rate | None:
+def _canary(who: str, rate: str | Rate | None) -> Rate | None:
     if rate is not None:
         said = f"{who}: canary= is nothing but a second rate and will go; give rate= the slower of both"
         warnings.warn(said, DeprecationWarning, stacklevel=5)
-    return rate
+    return rate_of(who, "canary", rate)
 
 
 def lane(name: str) -> str:
     return f"rows:{name}"
 
 
-def slower(*rates: str | Rate | None) -> Rate | None:
+def rate_of(who: str, option: str, rate: str | Rate | None) -> Rate | None:
+    with naming(f"{who}: {option}"):
+        return None if rate is None else Rate.parse(rate)
+
+
+def slower(*rates: Rate | None) -> Rate | None:
     """The slowest of those that are given."""
-    parsed = [Rate.parse(rate) for rate in rates if rate is not None]
-    return max(parsed, key=lambda rate: rate.spacing, default=None)
+    given = [rate for rate in rates if rate is not None]
+    return max(given, key=lambda rate: rate.spacing, default=None)
 
 
 def positive(who: str, option: str, value: Duration) -> timedelta:
-    try:
-        duration = parse_duration(value)
-    except ConfigError as error:
-        raise ConfigError(f"{who}: {option}=: {error}") from None
+    duration = duration_of(f"{who}: {option}", value)
     if not duration:
         raise ConfigError(f"{who}: {option}=: must be longer than nothing")
     return duration

@@ -8,9 +8,10 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar, cast
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.definition import checked_name
+from trueup.options import flag
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,7 +39,7 @@ class Scan(Generic[T]):
         timeout: Duration = "5m",
         run_at_start: bool = True,
     ) -> None:
-        self.name = checked_name("scan", name)
+        self.name = checked_name("scan name", name)
         if len(name) > 190:
             raise ConfigError(f"scan {name!r}: up to 190 characters are allowed; its lease has a name too")
         self.every = self._long_enough("every", every, MIN_INTERVAL)
@@ -48,7 +49,7 @@ class Scan(Generic[T]):
                 f"scan {name!r}: concurrency={concurrency!r}: a whole number from 1 to {MAX_CONCURRENCY:,} is needed"
             )
         self.concurrency = concurrency
-        self.run_at_start = run_at_start
+        self.run_at_start = flag(f"scan {name!r}: run_at_start", run_at_start)
         if not inspect.isasyncgenfunction(source):
             raise ConfigError(
                 f"scan {name!r}: an async generator function is needed (`async def` with `yield item, next_cursor`), not {source!r:.80}"
@@ -118,10 +119,7 @@ class Scan(Generic[T]):
         return checked(encoded, cursor, root, MAX_CURSOR)
 
     def _long_enough(self, what: str, value: Duration, least: timedelta) -> timedelta:
-        try:
-            duration = parse_duration(value)
-        except ConfigError as error:
-            raise ConfigError(f"scan {self.name!r}: {what}: {error}") from None
+        duration = duration_of(f"scan {self.name!r}: {what}", value)
         if duration < least:
             raise ConfigError(f"scan {self.name!r}: {what}={value!r} is too short")
         return duration

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from trueup.durations import Duration, format_duration, parse_duration
+from trueup.durations import Duration, duration_of, format_duration
 from trueup.errors import ConfigError
 from trueup.reconcile.outcome import State, To, state_text
 from trueup.reconcile.table import TableSpec, checked_identifier
@@ -81,7 +81,7 @@ class Selection:
             raise ConfigError(f"{who}: claimed_as= needs a table declared with state=")
         if working in texts:
             raise ConfigError(f"{who}: claimed_as={working!r} is one of the states it looks at; it must be another one")
-        stale = None if stale_for is None else parse_duration(stale_for)
+        stale = None if stale_for is None else duration_of(f"{who}: stale_for", stale_for)
         if order_by is not None:
             order = Order.parse(who, order_by)
         elif due_at is not None or stale is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from trueup.errors import ConfigError
@@ -50,7 +50,7 @@ class TableSpec:
         named = [(part, column) for part, column in optional.items() if column is not None]
         named += [("key", column) for column in keys] + [("lease_columns", column) for column in lease or ()]
         for part, column in named:
-            checked_identifier(f"table {shown!r}: column", column)
+            checked_identifier(f"table {shown!r}: {part} column", column)
             if column in parts:
                 raise ConfigError(f"table {shown!r}: column {column!r} is named twice: {parts[column]}= and {part}=")
             parts[column] = part
@@ -85,7 +85,7 @@ def _place(name: str | tuple[str | None, str]) -> tuple[str | None, str]:
 
 def _names(what: str, given: object) -> tuple[str, ...]:
     # The order of a set differs from process to process, and with it would the key of a row.
-    if isinstance(given, str | Set) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Set | Mapping) or not isinstance(given, Iterable):
         raise ConfigError(f"{what}={given!r}: names of columns are needed, in order")
     return tuple(given)
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from cronsim import CronSim, CronSimError
 
 from trueup.errors import ConfigError
+from trueup.options import shown
 
 MAX_LENGTH = 1_000  # characters; every field written out as a list needs fewer
 
@@ -44,7 +45,7 @@ _ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim wants a moment to star
 def clean(written: str) -> str:
     """The expression with single blanks. Raises ConfigError for a text that cannot be one."""
     if not isinstance(written, str):
-        raise ConfigError(f'a cron expression is a text such as "30 2 * * *", not {type(written).__name__}')
+        raise ConfigError(f'cron expression {shown(written)}: a text such as "30 2 * * *" is needed')
     if len(written) > MAX_LENGTH:
         raise ConfigError(f"a cron expression of {len(written)} characters is too long; the most is {MAX_LENGTH}")
     # Before anything is made upper case: there are letters outside ASCII whose upper case is a plain S or I.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from trueup.durations import Duration, format_duration, parse_duration
+from trueup.durations import Duration, duration_of, format_duration
 from trueup.errors import ConfigError
+from trueup.options import wrong
 from trueup.schedules.when import When, in_utc
 
 MIN_INTERVAL = timedelta(seconds=1)  # as cron: each tick is a row and a job
@@ -26,11 +27,13 @@ class Every(When):
     anchor: datetime
 
     def __init__(self, interval: Duration, anchor: datetime | None = None) -> None:
-        parsed = parse_duration(interval)
+        parsed = duration_of("interval", interval)
         if parsed < MIN_INTERVAL:
             raise ConfigError(
                 f"every {format_duration(parsed)} is too often; the least is {format_duration(MIN_INTERVAL)}"
             )
+        if anchor is not None and not isinstance(anchor, datetime):
+            raise wrong("anchor", anchor, "an aware datetime")
         object.__setattr__(self, "interval", parsed)
         object.__setattr__(self, "anchor", EPOCH if anchor is None else in_utc(anchor, "anchor"))
 

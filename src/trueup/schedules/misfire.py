@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, TypeAlias, get_args
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.schedules.offsets import MICROSECOND
 from trueup.schedules.when import When, in_utc
@@ -52,14 +52,7 @@ class Policy:
         """The policy as it is declared. Raises ConfigError naming the part that cannot be."""
         if missed not in get_args(Missed):
             raise ConfigError(f'missed={missed!r}: it is "latest", "all" or "skip"')
-        return cls(missed, _duration("catch_up", catch_up), _duration("grace", grace))
-
-
-def _duration(name: str, written: Duration) -> timedelta:
-    try:
-        return parse_duration(written)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from None
+        return cls(missed, duration_of("catch_up", catch_up), duration_of("grace", grace))
 
 
 @dataclass(frozen=True, slots=True)

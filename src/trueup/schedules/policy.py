@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
-from trueup.durations import Duration, format_duration, parse_duration
+from trueup.durations import Duration, duration_of, format_duration, parse_duration
 from trueup.errors import ConfigError
 from trueup.schedules import misfire, overlap
 from trueup.schedules.misfire import Missed
@@ -56,11 +56,11 @@ class SchedulePolicy:
         """From what people write: durations as text or timedelta."""
         return cls(
             missed,
-            parse_duration(catch_up),
-            parse_duration(grace),
+            duration_of("catch_up", catch_up),
+            duration_of("grace", grace),
             overlap,
             most_queued,
-            parse_duration(jitter),
+            duration_of("jitter", jitter),
             pause_after,
         )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args, get_type_hints
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
 from trueup.events import Events, RunHandledElsewhere, RunPostponed
 from trueup.jobs.definition import checked_name
@@ -150,7 +150,7 @@ def asks_for_lease(function: Callable[..., Any]) -> bool:
 
 
 def _long_enough(option: str, duration: Duration) -> timedelta:
-    length = parse_duration(duration)
+    length = duration_of(option, duration)
     if length < MIN_LEASE:
         raise ConfigError(f"{option}={duration!r} is too short; a second is the least")
     return length

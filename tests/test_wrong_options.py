@@ -1,0 +1,252 @@
+"""Every option of every declaration, given a value of the wrong type: one ConfigError that names the option and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, get_type_hints
+
+import pytest
+
+from trueup import App, Limit, Rate, Retry
+from trueup.config.settings import SETTINGS
+from trueup.declared import ScheduleOptions
+from trueup.errors import ConfigError
+from trueup.reconcile.purge import PurgeOptions
+from trueup.reconcile.reconciler import ReconcileOptions
+
+
+class Thing:
+    def __repr__(self) -> str:
+        return "<a thing>"
+
+
+WRONG: dict[str, Any] = {
+    "number": 7,
+    "negative": -7,
+    "float": 1.5,
+    "bool": True,
+    "text": "no such! thing",
+    "empty": "",
+    "bytes": b"x",
+    "list": ["x"],
+    "nothing": [],
+    "mapping": {"x": 1},
+    "object": Thing(),
+    "callable": Thing,
+}
+NUMBERS = {"number", "negative"}
+TEXTS = {"text", "empty"}
+NAME = set[str]()
+DURATION = set[str]()
+WHOLE = {"number"}
+BOOL = {"bool"}
+FUNCTION = {"callable"}
+COLUMN = {"text"}  # any text may be the name of a column
+
+# The labels of those values that the option takes.
+JOB = {
+    "name": NAME,
+    "queue": NAME,
+    "retry": NAME,
+    "timeout": DURATION,
+    "priority": NUMBERS,
+    "limit": WHOLE,
+    "rate": NAME,
+    "fair_by": NAME,
+    "unique": {"text", "callable"},
+    "unique_for": DURATION,
+    "on_conflict": NAME,
+    "executor": FUNCTION,
+    "exhausted": FUNCTION,
+}
+SCHEDULE = {
+    "missed": NAME,
+    "catch_up": DURATION,
+    "grace": DURATION,
+    "overlap": NAME,
+    "most_queued": WHOLE,
+    "jitter": DURATION,
+    "pause_after": WHOLE,
+    "name": NAME,
+    "queue": NAME,
+    "retry": NAME,
+    "timeout": DURATION,
+    "priority": NUMBERS,
+    "exhausted": FUNCTION,
+    "lease": NAME,
+    "lease_ttl": DURATION,
+    "lease_step": DURATION,
+    "lease_key": {*NUMBERS},
+}
+SELECTION = {"stale_for": DURATION, "due_at": COLUMN}
+PURGE = {
+    "name": NAME,
+    "every": DURATION,
+    "batch": WHOLE,
+    "rate": NAME,
+    "max_fraction": NAME,
+    "run_at_start": BOOL,
+    "deadline": DURATION,
+    "retry": NAME,
+}
+RECONCILE = {
+    "name": NAME,
+    "every": DURATION,
+    "batch": WHOLE,
+    "concurrency": WHOLE,
+    "claim": NAME,
+    "lease_for": DURATION,
+    "retry": NAME,
+    "failed": FUNCTION,
+    "exhausted": FUNCTION,
+    "rate": NAME,
+    "canary": NAME,
+    "revisit": DURATION,
+    "run_at_start": BOOL,
+    "deadline": DURATION,
+    "timeout": DURATION,
+    "pause_after": WHOLE,
+    "pause_for": DURATION,
+    "pause_by": {"text", "callable"},
+    "pause_on": NAME,
+    "mode": NAME,
+}
+STATE = {*NUMBERS, *TEXTS}
+SCAN = {"name": NAME, "every": DURATION, "concurrency": WHOLE, "timeout": DURATION, "run_at_start": BOOL}
+TABLE = {
+    "key": {"text", "list"},
+    "state": COLUMN,
+    "changed_at": COLUMN,
+    "version": COLUMN,
+    "lease_columns": NAME,
+    "where": {"text"},
+}
+RETRY = {
+    "max_attempts": WHOLE,
+    "first": DURATION,
+    "factor": {"number", "float"},
+    "cap": DURATION,
+    "jitter": BOOL,
+    "retry_on": NAME,
+    "give_up_on": NAME,
+}
+
+
+def job(options: dict[str, Any]) -> None:
+    @App().job(**({"unique": "key"} if "unique_for" in options else {}), **options)
+    def declared(x: int = 1) -> None: ...
+
+
+def cron(options: dict[str, Any]) -> None:
+    lease = {"lease": "advisory"} if any(name.startswith("lease_") for name in options) else {}
+
+    @App().cron(**{"expr": "0 3 * * *", **lease, **options})
+    def declared() -> None: ...
+
+
+def every(options: dict[str, Any]) -> None:
+    lease = {"lease": "advisory"} if any(name.startswith("lease_") for name in options) else {}
+
+    @App().every(**{"interval": "1h", **lease, **options})
+    def declared() -> None: ...
+
+
+def table() -> Any:
+    return App().table("orders", key="id", state="state", changed_at="changed_at")
+
+
+def reconcile(options: dict[str, Any]) -> None:
+    states = [options.pop("states")] if "states" in options else ["paid"]
+
+    @table().reconcile(*states, **options)
+    def declared(row: Any) -> None: ...
+
+
+def move(options: dict[str, Any]) -> None:
+    states = [options.pop("states")] if "states" in options else ["paid"]
+    given = {} if "due_at" in options else {"stale_for": "1h"}
+    table().move(*states, **{"to": "old", **given, **options})
+
+
+def delete(options: dict[str, Any]) -> None:
+    given = {} if "due_at" in options else {"stale_for": "1h"}
+    table().delete("paid", **{**given, **options})
+
+
+def scan(options: dict[str, Any]) -> None:
+    @App().scan(**{"name": "files", "every": "1m", **options})
+    async def declared(cursor: Any) -> Any:
+        yield 1, 2
+
+
+def described(options: dict[str, Any]) -> None:
+    App().table(**{"table": "orders", "key": "id", **options})
+
+
+NAMED = {"states": "state", "tz": "time zone"}  # as errors call them
+
+Declare = Callable[[dict[str, Any]], None]
+DECLARATIONS: dict[str, tuple[Declare, dict[str, set[str]]]] = {
+    "job": (job, JOB),
+    "cron": (cron, {"expr": NAME, "tz": NAME, "dst": NAME, **SCHEDULE}),
+    "every": (every, {"interval": DURATION, "anchor": NAME, **SCHEDULE}),
+    "reconcile": (
+        reconcile,
+        {"states": STATE, **SELECTION, "order_by": COLUMN, "claimed_as": STATE, "working_state": STATE, **RECONCILE},
+    ),
+    "move": (move, {"states": STATE, "to": STATE, "set": {"mapping"}, **SELECTION, **PURGE}),
+    "delete": (delete, {**SELECTION, **PURGE}),
+    "scan": (scan, SCAN),
+    "table": (described, {"table": {"text"}, **TABLE}),
+    "Retry": (lambda options: void(Retry(**options)), RETRY),
+    "Rate": (
+        lambda options: void(Rate(**{"count": 1, "per": timedelta(seconds=1), **options})),
+        {"count": WHOLE, "per": DURATION, "burst": NAME},
+    ),
+    "Limit": (lambda options: void(Limit(**{"total": 1, **options})), {"total": WHOLE, "per_key": WHOLE}),
+    "App": (lambda options: void(App(**options)), {"clock": NAME}),
+}
+
+
+def void(value: object) -> None: ...
+
+
+EACH = [(declaration, option) for declaration, (_, options) in DECLARATIONS.items() for option in options]
+
+
+@pytest.mark.parametrize(("declaration", "option"), EACH)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_value_of_the_wrong_type_is_refused_when_it_is_declared(declaration: str, option: str) -> None:
+    declare, options = DECLARATIONS[declaration]
+    accepted, refused = dict[str, Any](), dict[str, str]()
+    for label, value in WRONG.items():
+        try:
+            declare({option: value})
+        except ConfigError as error:
+            refused[label] = str(error)
+        else:
+            accepted[label] = value
+    for label, said in refused.items():
+        assert NAMED.get(option, option) in said
+        assert repr(WRONG[label]) in said
+    assert accepted.keys() == options[option], f"accepted: {accepted}, refused: {refused}"
+
+
+def test_every_option_is_tried() -> None:
+    assert set(get_type_hints(ScheduleOptions)) == set(SCHEDULE)
+    assert set(get_type_hints(ReconcileOptions)) == set(RECONCILE)
+    assert set(get_type_hints(PurgeOptions)) == set(PURGE)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("label", ["object", "callable", "bytes"])
+def test_a_setting_of_the_wrong_type_is_refused(name: str, label: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        App(**{name: WRONG[label]})
+
+
+@pytest.mark.parametrize("label", [label for label in WRONG if label != "callable"])
+def test_a_decorator_without_its_parentheses_or_on_no_function_says_so(label: str) -> None:
+    with pytest.raises(ConfigError, match=r"@app\.job .*function"):
+        App().job(WRONG[label])
