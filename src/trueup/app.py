@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from trueup.operate.posting import Post
     from trueup.operate.reconcilers import ReconcileOperations
     from trueup.operate.recovery import Backlog, Recovery
+    from trueup.operate.rules import Registered
     from trueup.operate.schedules import ScheduleOperations
     from trueup.operate.workers import WorkerOperations
     from trueup.store.schedules import Entry
@@ -503,6 +504,15 @@ class App:
         self.discover()
         declared, scans = self._reconcilers, self._scans
         return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=self.declares_work)
+
+    def registered(self) -> Registered:
+        """The names of what this App declares, and the settings that alert rules follow."""
+        from trueup.operate.rules import Registered
+
+        self.discover()
+        kinds = tuple(job.kind for job in self.registry)
+        names = tuple(self._reconcilers.names())
+        return Registered(kinds, names, tuple(self._scans), self.settings.check_limits, self.settings.alert_after)
 
     @property
     def declares_work(self) -> bool:

@@ -334,7 +334,16 @@ def test_queues_that_are_made_up_at_run_time_do_not_become_series_without_end(co
 
 
 def queue(name: str, kind: str = "send", **counts: Any) -> dict[str, Any]:
-    return {"queue": name, "kind": kind, "queued": 3, "due": 2, "running": 1, "oldest_due_s": 7.5, **counts}
+    return {
+        "queue": name,
+        "kind": kind,
+        "queued": 3,
+        "due": 2,
+        "running": 1,
+        "oldest_due_s": 7.5,
+        "paused": False,
+        **counts,
+    }
 
 
 def test_a_gauge_is_gone_with_what_it_was_about() -> None:
@@ -352,6 +361,13 @@ def test_a_gauge_is_gone_with_what_it_was_about() -> None:
     assert b"retired" not in b"".join(line for line in generate_latest(registry).splitlines() if b"{" in line)
     fleet.hide(watching)
     assert generate_latest(registry) == b"", "another worker watches now"
+
+
+def test_a_paused_queue_has_no_backlog_that_more_workers_could_work_off() -> None:
+    shown = snapshot([queue("mail", paused=True)], [])
+    job = ("send", "mail")
+    assert shown["trueup_jobs_queued"][job] > 0
+    assert shown["trueup_jobs_due"][job] == shown["trueup_jobs_oldest_due_age_seconds"][job] == 0
 
 
 def test_queues_of_tenants_are_added_up_in_gauges_too() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trueup.cli import dead, jobs, postgres, queues, reconcilers, schedules
+from trueup.cli import dead, jobs, postgres, queues, reconcilers, rules, schedules
 from trueup.cli.argv import check_text, hide_secrets
 from trueup.cli.audit import audit
 from trueup.cli.config import config
@@ -40,6 +40,7 @@ app.add_typer(reconcilers.group, name="reconcilers")
 app.command()(audit)
 app.command()(recovery)
 app.command()(doctor)
+app.add_typer(rules.group, name="rules")
 app.command()(migrate)
 app.add_typer(postgres.group, name="postgres")
 app.command()(config)

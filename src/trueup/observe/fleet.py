@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 CHECK = ("check",)
 GAUGES = (
     Metric("trueup_jobs_queued", JOB, "Jobs that wait, due or not."),
-    Metric("trueup_jobs_due", JOB, "Of them, those that could run now: the backlog."),
+    Metric("trueup_jobs_due", JOB, "Of them, those that could run now: the backlog; none of a paused queue or kind."),
     Metric("trueup_jobs_running", JOB, "Jobs that workers have in hand."),
-    Metric("trueup_jobs_oldest_due_age_seconds", JOB, "How long the oldest due job has waited; 0 when none is due."),
+    Metric("trueup_jobs_oldest_due_age_seconds", JOB, "How long the oldest of them has waited; 0 when none is due."),
     Metric("trueup_check_ok", CHECK, "1 while the check of `trueup status --check` passes, else 0."),
     Metric(
         "trueup_check_value", CHECK, "What the check measures: seconds (workers, ticks, kinds, overdue_…) or a count."
@@ -46,9 +46,9 @@ def snapshot(queues: Sequence[Mapping[str, Any]], checks: Sequence[tuple[str, bo
         labels = (str(each["kind"]), each["queue"] if each["queue"] in named else OTHER_QUEUES)
         for name, value in (
             ("trueup_jobs_queued", each["queued"]),
-            ("trueup_jobs_due", each["due"]),
+            ("trueup_jobs_due", 0 if each["paused"] else each["due"]),
             ("trueup_jobs_running", each["running"]),
-            ("trueup_jobs_oldest_due_age_seconds", each["oldest_due_s"] or 0.0),
+            ("trueup_jobs_oldest_due_age_seconds", 0.0 if each["paused"] else each["oldest_due_s"] or 0.0),
         ):
             before = shown[name].get(labels, 0.0)
             shown[name][labels] = max(before, float(value)) if name in AGES else before + float(value)
