@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from trueup.jobs.definition import Job
     from trueup.jobs.exhausted import Exhausted
     from trueup.jobs.handle import Enqueued, Handle
-    from trueup.jobs.job import Draft
+    from trueup.jobs.job import Draft, HandlerCall
     from trueup.jobs.limits import Limit
+    from trueup.jobs.middleware import EnqueueCall
     from trueup.jobs.outcome import Discard, GiveUp, JobTimeout, Snooze
     from trueup.jobs.records import (
         JobCount,
@@ -71,11 +72,13 @@ _HOME = {
     "Draft": "trueup.jobs.job",
     "DuplicateJob": "trueup.errors",
     "EmbeddedUnavailable": "trueup.errors",
+    "EnqueueCall": "trueup.jobs.middleware",
     "Enqueued": "trueup.jobs.handle",
     "Exhausted": "trueup.jobs.exhausted",
     "Failed": "trueup.reconcile.failed",
     "GiveUp": "trueup.jobs.outcome",
     "Handle": "trueup.jobs.handle",
+    "HandlerCall": "trueup.jobs.job",
     "InvalidArguments": "trueup.errors",
     "Job": "trueup.jobs.definition",
     "JobCancelled": "trueup.errors",
@@ -127,11 +130,13 @@ __all__ = [
     "Draft",
     "DuplicateJob",
     "EmbeddedUnavailable",
+    "EnqueueCall",
     "Enqueued",
     "Exhausted",
     "Failed",
     "GiveUp",
     "Handle",
+    "HandlerCall",
     "InvalidArguments",
     "Job",
     "JobCancelled",

@@ -32,6 +32,7 @@ from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
 from trueup.jobs.limits import Limit
+from trueup.jobs.middleware import Middleware, Middlewares
 from trueup.jobs.records import JobDetails
 from trueup.jobs.registry import Registry
 from trueup.leases.backend import Backend, LeaseBackend
@@ -99,11 +100,19 @@ class App:
     PostgreSQL under `./.trueup` is started, or joined if it runs. Further keyword arguments are settings.
     """
 
-    def __init__(self, database_url: str | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        database_url: str | None = None,
+        *,
+        clock: Clock | None = None,
+        middleware: Iterable[Middleware] = (),
+        **settings: Any,
+    ) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
         self.logs = attach_logs(self.events)  # `logs.refresh()` after logging was configured anew
         self.registry = Registry()
+        self.middlewares = Middlewares(middleware)
         self.clock: Clock = DatabaseClock() if clock is None else _clock(clock)
         self.payload_limit = self.settings.payload_limit
         self._embedded: EmbeddedPostgres | None = None
@@ -245,6 +254,14 @@ class App:
 
         return declare
 
+    def middleware(self, middleware: Middleware) -> None:
+        """Have hooks of this object around every enqueue (`around_enqueue`), every call of a handler (`around_handler`), or both.
+
+        `around_enqueue(call)` returns a context manager, `around_handler(call)` an async one. The first middleware is the
+        outermost.
+        """
+        self.middlewares.add(middleware)
+
     def discover(self) -> list[str]:
         """Import the modules that `include` names, so that what they declare is known; returns their names.
 
@@ -287,6 +304,7 @@ class App:
             retire_after=self.settings.retire_after,
             notify=self.settings.notify,
             pool_timeout=self.settings.pool_timeout,
+            middlewares=self.middlewares,
         )
         if self._embedded is not None:
             store.migrate()  # nobody else looks after a server that is ours

@@ -196,7 +196,9 @@ async def explain_everything(explainer: Explainer) -> None:
     key = {"now": None, "kind": "send", "unique_key": "key 3"}
     await explainer.fetch(statements["jobs/find_unique"], key)
     replacing = {"args": "{}", "queue": "q", "lane": "q", "key": "", "priority": 0, "at": None, "delay": 0.0}
-    await explainer.fetch(statements["jobs/replace"], {**key, **replacing, "max_attempts": 3, "aging": 60.0})
+    await explainer.fetch(
+        statements["jobs/replace"], {**key, **replacing, "max_attempts": 3, "meta": None, "aging": 60.0}
+    )
     await explainer.fetch(statements["history/expire_windows"], {"now": None})
     await explainer.fetch(statements["history/expire_sweeps"], {"now": None, "keep": 30 * 86_400.0})
     await explainer.fetch(statements["views/job"], {"id": 7})

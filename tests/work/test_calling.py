@@ -14,6 +14,7 @@ import pytest
 from tests.support.watching import Watched, until
 from trueup import App, JobFailed, Retry
 from trueup.events import Events, JobReleased, JobRetried, ScanCompleted, ScanItemFailed
+from trueup.jobs.middleware import Middlewares
 from trueup.work.calling import Caller, is_own_ending
 
 pytestmark = pytest.mark.asyncio
@@ -215,7 +216,7 @@ async def test_only_ctrl_c_and_our_own_cancellation_are_not_how_a_handler_ended(
 
 
 async def test_a_thread_that_is_busy_when_its_worker_stops_ends_with_its_call() -> None:
-    caller, let_go = Caller(Events()), threading.Event()
+    caller, let_go = Caller(Events(), Middlewares()), threading.Event()
     before = set(threading.enumerate())
     call = asyncio.ensure_future(caller.call(let_go.wait, is_async=False, timeout=None))
     await until(lambda: caller.threads_busy == 1)

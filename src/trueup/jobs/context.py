@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
@@ -87,6 +88,11 @@ class Context:
     def idempotency_key(self) -> str:
         """The same for every attempt of this job, and another one for every other job, also after a restore."""
         return self.job.idempotency_key
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What was sent along with this job by `using(meta=…)` and by middleware. The jobs that it enqueues do not inherit it."""
+        return {} if self.job.meta is None else json.loads(self.job.meta)
 
     async def progress(self, percent: float, note: str | None = None) -> None:
         """Note how far the job is. Raises LostClaim when the lease has passed to somebody else."""

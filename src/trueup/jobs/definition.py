@@ -17,6 +17,7 @@ from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
+from trueup.jobs.middleware import Middlewares, encode_meta
 from trueup.options import shown, wrong
 from trueup.texts import fault_in_text
 
@@ -38,6 +39,7 @@ class Enqueuer(Protocol):
     """What a declared job needs of its App."""
 
     payload_limit: int
+    middlewares: Middlewares
 
     async def put(self, draft: Draft, tx: Any) -> Handle[Any]: ...
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]: ...
@@ -57,6 +59,7 @@ class Options:
     unique_for: timedelta | None = None
     on_conflict: OnConflict = "keep"
     max_attempts: int | None = None
+    meta: str | None = None
     tx: Any = None
 
 
@@ -138,6 +141,7 @@ class Job(Generic[P, R]):
         unique_for: Duration | None = None,
         on_conflict: OnConflict | None = None,
         max_attempts: int | None = None,
+        meta: Mapping[str, Any] | None = None,
         tx: Any = None,
     ) -> Request[P, R]:
         """Ask for a run in a particular way.
@@ -147,6 +151,7 @@ class Job(Generic[P, R]):
         `unique` keeps one live job per key (text, or a function of the arguments); `on_conflict` says what happens to the
         second: "keep" the first and return it, "replace" it while it is queued, or "raise" DuplicateJob. With `unique_for`
         the key stays taken that long, also after its job has finished.
+        `meta` travels with the job beside its arguments: names and values that JSON can hold, for middleware and `ctx.meta`.
         """
         given: dict[str, Any] = {
             "delay": None if delay is None else duration_of(f"job {self.kind!r}: delay", delay),
@@ -157,6 +162,7 @@ class Job(Generic[P, R]):
             "unique_for": self._unique_for(unique_for),
             "on_conflict": on_conflict,
             "max_attempts": max_attempts,
+            "meta": None if meta is None else encode_meta(self.kind, meta),
             "tx": tx,
         }
         options = replace(self._defaults, **{name: value for name, value in given.items() if value is not None})
@@ -193,23 +199,49 @@ class Request(Generic[P, R]):
         self._options = options
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        return await self._job._enqueuer.put(self._draft(args, kwargs), self._options.tx)
+        draft, tx, enqueuer = self._draft(args, kwargs), self._options.tx, self._job._enqueuer
+        if not enqueuer.middlewares.enqueue:
+            return await enqueuer.put(draft, tx)
+        with enqueuer.middlewares.enqueueing(draft, "enqueue") as (draft, call):
+            handle = await enqueuer.put(draft, tx)
+            call.job_id, call.created = handle.id, int(handle.created)
+        return handle
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        return self._job._enqueuer.put_sync(self._draft(args, kwargs), self._options.tx)
+        draft, tx, enqueuer = self._draft(args, kwargs), self._options.tx, self._job._enqueuer
+        if not enqueuer.middlewares.enqueue:
+            return enqueuer.put_sync(draft, tx)
+        with enqueuer.middlewares.enqueueing(draft, "enqueue") as (draft, call):
+            handle = enqueuer.put_sync(draft, tx)
+            call.job_id, call.created = handle.id, int(handle.created)
+        return handle
 
     async def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
-        template = self._bulk_template()
-        return await self._job._enqueuer.put_many(template, self._drafts(template, calls), self._options.tx)
+        template, tx, enqueuer = self._bulk_template(), self._options.tx, self._job._enqueuer
+        if not enqueuer.middlewares.enqueue:
+            return await enqueuer.put_many(template, self._drafts(template, calls), tx)
+        with enqueuer.middlewares.enqueueing(template, "enqueue_many") as (template, call):
+            enqueued = await enqueuer.put_many(template, self._drafts(template, calls), tx)
+            call.created = enqueued.created
+        return enqueued
 
     def enqueue_many_sync(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
-        template = self._bulk_template()
-        return self._job._enqueuer.put_many_sync(template, self._drafts(template, calls), self._options.tx)
+        template, tx, enqueuer = self._bulk_template(), self._options.tx, self._job._enqueuer
+        if not enqueuer.middlewares.enqueue:
+            return enqueuer.put_many_sync(template, self._drafts(template, calls), tx)
+        with enqueuer.middlewares.enqueueing(template, "enqueue_many") as (template, call):
+            enqueued = enqueuer.put_many_sync(template, self._drafts(template, calls), tx)
+            call.created = enqueued.created
+        return enqueued
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
         if self._options.tx is not None:
             raise ConfigError("call() makes a value; tx= belongs to the one who stores it")
-        return self._draft(args, kwargs)
+        draft, middlewares = self._draft(args, kwargs), self._job._enqueuer.middlewares
+        if middlewares.enqueue:
+            with middlewares.enqueueing(draft, "call") as (draft, _):
+                pass
+        return draft
 
     def _draft(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:
         return self._filled(self._template(), args, kwargs)
@@ -248,6 +280,7 @@ class Request(Generic[P, R]):
             delay=options.delay,
             unique_for=options.unique_for,
             on_conflict=options.on_conflict,
+            meta=options.meta,
         )
 
     def _filled(self, template: Draft, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 OnConflict = Literal["keep", "replace", "raise"]
@@ -28,9 +30,25 @@ class Draft(NamedTuple):
     unique_key: str | None = None
     unique_for: timedelta | None = None
     on_conflict: OnConflict = "keep"
+    meta: str | None = None  # JSON, as `args` are; see jobs.middleware
 
     def with_args(self, args: str, key: str, unique_key: str | None) -> Draft:
         return self._replace(args=args, key=key, unique_key=unique_key)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """One call of a handler, as middleware sees it: for a job, a row of a reconciler or an item of a scan.
+
+    `name` is the kind, or the reconciler's or scan's name. `id` is the job's, or the row's key. Only jobs have a queue and `meta`.
+    """
+
+    what: Literal["job", "row", "scan"]
+    name: str
+    id: int | str | None
+    attempt: int
+    queue: str | None
+    meta: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -57,6 +75,11 @@ class ClaimedJob:
     )
     asked_to_stop: bool = False  # while it ran before: it failed or was handed back before it could be stopped
     exhausting: str | None = None  # the handler is over, and only `exhausted=` is left to be called; see jobs.exhausted
+    meta: str | None = None
+
+    def handler_call(self) -> HandlerCall:
+        meta = {} if self.meta is None else json.loads(self.meta)
+        return HandlerCall("job", self.kind, self.id, self.attempt, self.queue, meta)
 
     @property
     def lateness(self) -> timedelta:

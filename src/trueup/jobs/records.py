@@ -95,6 +95,7 @@ class JobDetails:
     errors: tuple[JobError, ...]
     result: Any
     reason: str | None
+    meta: dict[str, Any] | None = None  # what was sent along with it: `using(meta=…)` and middleware
 
     @property
     def error(self) -> JobError | None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from trueup.jobs.job import HandlerCall
 from trueup.leases.trust import Trust
 
 
@@ -34,6 +35,9 @@ class ClaimedRow:
         0  # the term of its first claim: the same for every attempt, another one when the row comes back later
     )
     outlived: bool = False  # the process that held it before lives, and has let its lease pass
+
+    def handler_call(self) -> HandlerCall:
+        return HandlerCall("row", self.reconciler, self.key, self.attempt, None, {})
 
     @property
     def lateness(self) -> timedelta:

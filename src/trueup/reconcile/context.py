@@ -36,6 +36,11 @@ class RowContext(Context):
         """The row's key as text."""
         return self.row.key
 
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """Nothing is sent along with rows."""
+        return NOTHING
+
     async def progress(self, percent: float, note: str | None = None) -> None:
         """Rows have no progress of their own."""
 

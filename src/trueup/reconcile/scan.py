@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.definition import checked_name
+from trueup.jobs.job import HandlerCall
 from trueup.options import flag
 
 T = TypeVar("T")
@@ -85,6 +86,9 @@ class Scan(Generic[T]):
                 f"scan {self.name!r}: nothing is done with its items; decorate a function with @{self.__name__}.each"
             )
         return self._handler
+
+    def handler_call(self) -> HandlerCall:
+        return HandlerCall("scan", self.name, None, 1, None, {})
 
     @property
     def is_async(self) -> bool:

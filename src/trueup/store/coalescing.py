@@ -126,7 +126,8 @@ class _Traffic:
         batch: list[_Waiting] = []
         size = 0
         while self._waiting and len(batch) < MAX_JOBS:
-            size += len(self._waiting[0].draft.args)
+            draft = self._waiting[0].draft
+            size += len(draft.args) + len(draft.meta or "")
             if batch and size > MAX_BYTES:
                 break
             waiting = self._waiting.popleft()

@@ -251,6 +251,7 @@ class Enqueue:
             at=draft.run_at,
             delay=draft.delay.total_seconds(),
             max_attempts=draft.max_attempts,
+            meta=draft.meta,
             aging=self._aging.total_seconds(),
         )
         return Stored(rows[0][0], created=False) if rows else None
@@ -294,9 +295,11 @@ class Enqueue:
             args=draft.args,
             unique_key=draft.unique_key,
             max_attempts=draft.max_attempts,
+            meta=draft.meta,
         )
 
     def _insert(self, batch: Sequence[Draft], *, often: bool = False) -> Ask:
+        metas = [draft.meta for draft in batch]
         return self._ask(
             "jobs/enqueue",
             often=often,
@@ -312,6 +315,7 @@ class Enqueue:
             args=[draft.args for draft in batch],
             unique_keys=[draft.unique_key for draft in batch],
             max_attempts=[draft.max_attempts for draft in batch],
+            metas=metas if any(metas) else None,  # most jobs have none: a null array is padded with nulls
         )
 
     def _ask(self, statement: str, *, often: bool = False, **params: Any) -> Ask:
@@ -344,6 +348,7 @@ class _CopyLines:
             self.run_at.isoformat(),
             rank.isoformat(),
             now.isoformat(),
+            r"\N" if template.meta is None else _escape(template.meta),
         )
         self._fixed = "\t".join(fixed)
 

@@ -12,6 +12,7 @@ from trueup.clock import Clock
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
+from trueup.jobs.middleware import Middlewares
 from trueup.store.db import loaders
 from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.callers import connection_of, connection_of_sync
@@ -54,9 +55,11 @@ class Store:
         retire_after: timedelta = timedelta(hours=1),
         notify: bool = True,
         pool_timeout: timedelta = POOL_WAIT,
+        middlewares: Middlewares | None = None,
     ) -> None:
         self.url = url
         self.events = events
+        self.middlewares = middlewares or Middlewares()  # for all who call handlers on this store
         self.clock = clock
         self.aging = aging
         self.connect_timeout = connect_timeout

@@ -116,6 +116,7 @@ class Views:
                 "errors",
                 "result",
                 "reason",
+                "meta",
             ),
         )
         records = await self._records("views/job", columns, id=job_id)

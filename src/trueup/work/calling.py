@@ -18,12 +18,15 @@ from typing import Any, Protocol, TypeVar
 from trueup.clock import deadline, elapsed
 from trueup.events import Events
 from trueup.jobs.definition import Job
+from trueup.jobs.job import HandlerCall
+from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import JobTimeout
 from trueup.work.executors.pools import Pools
 from trueup.work.threads import Threads
 
 T = TypeVar("T")
 Patient = Callable[[], bool]
+Hook = Callable[[HandlerCall], AbstractAsyncContextManager[Any]]
 
 
 def never() -> bool:
@@ -31,7 +34,8 @@ def never() -> bool:
 
 
 class Around(Protocol):
-    """What surrounds every call of a user's function in this process, within its time: a framework's care for its connections."""
+    """What surrounds every call of a user's function in this process, in its own thread and within its time: a framework's care
+    for its connections. Middleware belongs to an App, stays on the loop, and sees how a call ended, a timeout included."""
 
     def in_thread(self) -> AbstractContextManager[None]: ...
     def on_loop(self) -> AbstractAsyncContextManager[None]: ...
@@ -50,10 +54,32 @@ async def _on_loop(around: Around, function: Callable[[], Awaitable[T]]) -> T:
         return await function()
 
 
+async def _inside(hook: Hook, described: HandlerCall, call: Callable[[], Awaitable[T]]) -> T:
+    """Raises how the call ended also when the hook swallows it."""
+    failed: list[BaseException] = []
+    try:
+        async with hook(described):
+            try:
+                return await call()
+            except BaseException as error:
+                failed.append(error)
+                raise
+        raise failed[0]
+    finally:
+        failed.clear()  # its frames hold this one, which would be a cycle
+
+
+class About(Protocol):
+    """For which a handler is called: a job, a row, an item of a scan."""
+
+    def handler_call(self) -> HandlerCall: ...
+
+
 class Caller:
     """One per worker or reconciler. `close` ends its idle threads and the executors it made."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, middlewares: Middlewares) -> None:
+        self._around = middlewares.handler
         self._threads = Threads()
         self.pools = Pools(events)
 
@@ -63,9 +89,28 @@ class Caller:
         return self._threads.busy
 
     async def call(
-        self, function: Callable[[], Any], *, is_async: bool, timeout: timedelta | None, patient: Patient = never
+        self,
+        function: Callable[[], Any],
+        *,
+        is_async: bool,
+        timeout: timedelta | None,
+        patient: Patient = never,
+        about: About | None = None,
     ) -> Any:
-        """Its result. Raises JobTimeout, or what the function raises."""
+        """Its result. Raises JobTimeout, or what the function raises; with `about`, inside middleware and what that raises."""
+        if self._around and about is not None:
+            return await self._surrounded(about, partial(self._timed, function, is_async, timeout, patient))
+        return await self._timed(function, is_async, timeout, patient)
+
+    async def _surrounded(self, about: About, call: Callable[[], Awaitable[T]]) -> T:
+        described = about.handler_call()
+        for hook in reversed(self._around):
+            call = partial(_inside, hook, described, call)
+        return await call()
+
+    async def _timed(
+        self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
+    ) -> Any:
         if timeout is None:
             return await self._call(function, is_async, None, patient)
         token = deadline.set(elapsed() + timeout.total_seconds())
@@ -85,11 +130,17 @@ class Caller:
         return await within(timeout, outlasting(thread, patient))
 
     async def call_elsewhere(
-        self, job: Job[Any, Any], args: list[Any], kwargs: dict[str, Any], patient: Patient = never
+        self,
+        job: Job[Any, Any],
+        args: list[Any],
+        kwargs: dict[str, Any],
+        patient: Patient = never,
+        about: About | None = None,
     ) -> Any:
         """The same on the job's executor. Waiting for a place there costs none of its time."""
         pool = self.pools.of(job)
-        return await pool.run(job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
+        call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
+        return await (self._surrounded(about, call) if self._around and about is not None else call())
 
     def close(self) -> None:
         self._threads.close()

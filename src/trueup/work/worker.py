@@ -151,6 +151,7 @@ class Worker:
             self.finisher,
             self.events,
             port,
+            store.middlewares,
             result_limit=settings.result_limit,
             on_room=lambda: self.claimer.room(),
             on_place=lambda lane: self.claimer.hear(lane, timedelta()),
@@ -228,7 +229,10 @@ class Worker:
             return {}
         store = self.store
         stored = Scans(self._line("scan"), store.statements, store.clock)
-        return {scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for) for scan in scans}
+        return {
+            scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for, store.middlewares)
+            for scan in scans
+        }
 
     def _line(
         self,

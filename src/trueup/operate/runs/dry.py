@@ -65,7 +65,11 @@ def _row(key: str, state: str | None, due_since: datetime | None, attempts: int 
 async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str]:
     """What the handler says to each row, `concurrency` at a time. In shadow mode, so that nothing it writes through us stays."""
     concurrency = rows.reconciler.concurrency
-    connections, caller, places = store.connections_for_rows(), Caller(store.events), asyncio.Semaphore(concurrency)
+    connections, caller, places = (
+        store.connections_for_rows(),
+        Caller(store.events, store.middlewares),
+        asyncio.Semaphore(concurrency),
+    )
     handling = Handling(rows, connections, caller, random.Random())  # noqa: S311 - nothing is decided with it
     now = await store.schedules.now()
 

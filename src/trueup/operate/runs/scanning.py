@@ -42,6 +42,7 @@ async def scan_now(
         store.terms,
         events,
         settings.lease_for,
+        store.middlewares,
     )
     started = elapsed()
     try:

@@ -276,6 +276,7 @@ create table {schema}.history (
   reason               text,
   schedule             text,
   due_at               timestamptz,
+  meta                 jsonb,
   constraint history_state CHECK ((state = ANY (ARRAY['done'::text, 'dead'::text, 'cancelled'::text])))
 ) partition by LIST (state);
 CREATE INDEX history_finished_at ON {schema}.history USING brin (finished_at);
@@ -318,6 +319,7 @@ create table {schema}.jobs (
   schedule             text,
   due_at               timestamptz,
   exhausting           jsonb,
+  meta                 jsonb,
   constraint jobs_pkey PRIMARY KEY (id),
   constraint jobs_attempt CHECK ((attempt >= 0)),
   constraint jobs_holder CHECK (((state = 'running'::text) = (holder IS NOT NULL))),

@@ -28,6 +28,7 @@ from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import describe, from_the_handler, type_name
 from trueup.jobs.job import ClaimedJob
+from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Over, Raised, Returned, Stopped, Undone
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
@@ -50,6 +51,7 @@ class Runner:
         finisher: Finisher,
         events: Events,
         port: Port,
+        middlewares: Middlewares,
         *,
         result_limit: int,
         on_room: Callable[[], None],
@@ -65,7 +67,7 @@ class Runner:
         self._on_room = on_room
         self._on_place = on_place
         self.low_water = low_water
-        self.caller = Caller(events)
+        self.caller = Caller(events, middlewares)
         self._random = random.Random()  # noqa: S311 - jitter of retries
         self._exhausting = Exhauster(port, self.caller, self._random)
         self._runners: set[asyncio.Task[None]] = set()
@@ -237,10 +239,10 @@ class Runner:
 
     async def _call(self, run: Run, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.executor is not None:
-            return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end)
+            return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end, run.job)
         function = partial(definition.function, *args, **kwargs)
         return await self.caller.call(
-            function, is_async=definition.is_async, timeout=definition.timeout, patient=run.must_end
+            function, is_async=definition.is_async, timeout=definition.timeout, patient=run.must_end, about=run.job
         )
 
     def _returned(self, job: ClaimedJob, result: Any) -> Outcome:

@@ -164,7 +164,9 @@ class Handling:
             faults.hit("before_row_handler")
         try:
             call = partial(handler.call, handled.made, context, tx)
-            returned = await self._caller.call(call, is_async=handler.is_async, timeout=timeout, patient=held.must_end)
+            returned = await self._caller.call(
+                call, is_async=handler.is_async, timeout=timeout, patient=held.must_end, about=held.row
+            )
         finally:
             if held.lost is not None:
                 held.lost.set()  # the context is over: a thread left behind by a timeout learns it here

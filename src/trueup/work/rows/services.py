@@ -50,7 +50,7 @@ class RowServices:
         self._declared = list(declared)
         self._holder = holder
         self._timeout = settings.statement_timeout * SERVER_FIRST
-        self._caller = Caller(events)
+        self._caller = Caller(events, store.middlewares)
         self._connections: list[HandlerConnections] = []
         self._claiming = store.line_for_rows("rows claim")
         self._settling = store.line_for_rows("rows settle")

@@ -22,6 +22,7 @@ from pydantic_core import from_json
 from trueup.errors import DatabaseUnavailable, LostLease, NotAcquired
 from trueup.events import Events, ScanCompleted, ServiceFailed
 from trueup.jobs.failure import describe, type_name
+from trueup.jobs.middleware import Middlewares
 from trueup.leases.length import MIN_LEASE
 from trueup.reconcile.progress import Point, Progress
 from trueup.reconcile.scan import Scan
@@ -55,14 +56,22 @@ class Scanned:
 class Scanner(Service):
     """Raises ConfigError when nothing is done with the scan's items."""
 
-    def __init__(self, scan: Scan[Any], scans: Scans, terms: Terms, events: Events, lease_for: timedelta) -> None:
+    def __init__(
+        self,
+        scan: Scan[Any],
+        scans: Scans,
+        terms: Terms,
+        events: Events,
+        lease_for: timedelta,
+        middlewares: Middlewares,
+    ) -> None:
         super().__init__(events)
         self.name = f"scan {scan.name}"
         self.scan = scan
         self._scans = scans
         self._terms = terms
         self._wish = LeaseRequest(lease_name(scan.name), max(lease_for, MIN_LEASE))
-        self._caller = Caller(events)
+        self._caller = Caller(events, middlewares)
         self._pass: Pass | None = None
         self._declared = False
         _ = scan.handler

@@ -182,6 +182,7 @@ class Pass:
                 is_async=self._is_async,
                 timeout=self._scan.timeout,
                 patient=self._interrupted,
+                about=self._scan,
             )
         except BaseException as error:
             if not is_own_ending(error, cancelled_by_us=self._interrupted() or self._ending):

@@ -53,6 +53,6 @@ with recursive me as materialized (
   returning *
 )
 select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, schedule, due_at,
-       cancel_requested_at is not null, exhausting::text,
+       cancel_requested_at is not null, exhausting::text, meta::text,
        (select found >= %(most)s from ready limit 1) or (select count(*) from claimed) < (select found from ready limit 1)
   from claimed order by rank, id;

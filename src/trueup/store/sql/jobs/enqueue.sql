@@ -3,12 +3,13 @@
 with given as (
   select g.*, coalesce(g.at, %(now)s::timestamptz, now()) + make_interval(secs => g.delay) as run_at
     from unnest(%(kinds)s::text[], %(queues)s::text[], %(lanes)s::text[], %(keys)s::text[], %(priorities)s::int[],
-                %(ats)s::timestamptz[], %(delays)s::float8[], %(args)s::text[], %(unique_keys)s::text[], %(max_attempts)s::int[])
-         with ordinality as g(kind, queue, lane, key, priority, at, delay, args, unique_key, max_attempts, position)
+                %(ats)s::timestamptz[], %(delays)s::float8[], %(args)s::text[], %(unique_keys)s::text[], %(max_attempts)s::int[],
+                %(metas)s::text[])
+         with ordinality as g(kind, queue, lane, key, priority, at, delay, args, unique_key, max_attempts, meta, position)
 ), fresh as (
-  insert into {schema}.jobs (kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, enqueued_at)
+  insert into {schema}.jobs (kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, meta, enqueued_at)
   select kind, queue, lane, key, priority, run_at, run_at - make_interval(secs => priority::float8 * %(aging)s::float8),
-         args::jsonb, unique_key, max_attempts, coalesce(%(now)s::timestamptz, now())
+         args::jsonb, unique_key, max_attempts, meta::jsonb, coalesce(%(now)s::timestamptz, now())
     from given order by position
   on conflict (kind, unique_key) where unique_key is not null do nothing
   returning id, lane, run_at, kind, unique_key

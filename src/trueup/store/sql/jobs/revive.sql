@@ -4,9 +4,9 @@
 with {living}, chosen as materialized (
   select * from {schema}.history where state = 'dead' and id = any(%(ids)s::bigint[]) for update
 ), fresh as (
-  insert into {schema}.jobs (id, kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, term, enqueued_at, errors, schedule, due_at)
+  insert into {schema}.jobs (id, kind, queue, lane, key, priority, run_at, rank, args, unique_key, max_attempts, term, enqueued_at, errors, schedule, meta, due_at)
   select id, kind, queue, {todays_lane}, key, priority, t.now, t.now - make_interval(secs => priority::float8 * %(aging)s::float8),
-         args, unique_key, max_attempts, term, enqueued_at, errors, schedule, case when schedule is not null then due_at end
+         args, unique_key, max_attempts, term, enqueued_at, errors, schedule, meta, case when schedule is not null then due_at end
     from chosen, (select coalesce(%(now)s::timestamptz, now()) as now) as t
   on conflict do nothing
   returning id, lane
