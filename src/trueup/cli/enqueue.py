@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trueup.cli import output
+from trueup.cli import completing, output
 from trueup.cli.errors import WrongUsage
 from trueup.cli.options import with_session
 from trueup.cli.session import Session
@@ -29,7 +29,9 @@ Items = Annotated[
 @with_session
 def enqueue(
     session: Session,
-    kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False, help="The job's name.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", show_default=False, help="The job's name.", autocompletion=completing.kinds)
+    ],
     arguments: Document = None,
     arg: Items = None,
     delay: Annotated[
@@ -42,7 +44,14 @@ def enqueue(
         str | None, typer.Option("--unique", metavar="KEY", help="Only if no live job has this key.")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", metavar="NAME", help="Use this queue instead of the job's own.")
+        str | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME",
+            help="Use this queue instead of the job's own.",
+            autocompletion=completing.queues,
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job and print its result.")] = False,
     timeout: Annotated[

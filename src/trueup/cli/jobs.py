@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trueup.cli import many
+from trueup.cli import completing, many
 from trueup.cli.enqueue import enqueue
 from trueup.cli.listing import Limit, list_jobs
 from trueup.cli.options import JobId, JobIds, KindOption, YesOption, with_session
@@ -32,7 +32,12 @@ def list_all(
         list[JobState] | None, typer.Option("--state", "-s", help="Only jobs in this state. May be repeated.")
     ] = None,
     kind: KindOption = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only jobs of this queue.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue", "-q", metavar="NAME", help="Only jobs of this queue.", autocompletion=completing.queues
+        ),
+    ] = None,
     limit: Limit = 50,
     error: Annotated[
         str | None, typer.Option("--error", metavar="TEXT", help="Only jobs whose last error contains this.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trueup.cli import output, specs
+from trueup.cli import completing, output, specs
 from trueup.cli.enqueue import Document, Items, read_arguments
 from trueup.cli.errors import WrongUsage
 from trueup.cli.options import with_session
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from trueup.app import App
     from trueup.jobs.job import Draft
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.schedules)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 MissedOption = Annotated[
     str | None, typer.Option("--missed", metavar="POLICY", help="What to do with missed ticks: latest, all or skip.")
 ]
@@ -46,8 +47,10 @@ PauseAfterOption = Annotated[
 @with_session
 def create(
     session: Session,
-    name: Name,
-    kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False, help="The job to run.")],
+    name: NewName,
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", show_default=False, help="The job to run.", autocompletion=completing.kinds)
+    ],
     arguments: Document = None,
     arg: Items = None,
     cron: specs.CronOption = None,
@@ -80,7 +83,13 @@ def edit(
     session: Session,
     name: Name,
     kind: Annotated[
-        str | None, typer.Option("--job", metavar="KIND", help="Run this job instead, with the arguments of --arg.")
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="KIND",
+            help="Run this job instead, with the arguments of --arg.",
+            autocompletion=completing.kinds,
+        ),
     ] = None,
     arg: Items = None,
     cron: specs.CronOption = None,

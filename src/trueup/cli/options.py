@@ -9,6 +9,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from trueup.cli import completing
 from trueup.cli.session import Session
 from trueup.dsn import mask
 
@@ -38,7 +39,9 @@ SchemaOption = Annotated[
     typer.Option("--schema", metavar="NAME", help="The schema of trueup's tables.", rich_help_panel=_PANEL),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
+KindOption = Annotated[
+    str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.", autocompletion=completing.kinds)
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _MAX_ID = 2**63 - 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trueup.cli import output, specs
+from trueup.cli import completing, output, specs
 from trueup.cli.errors import WrongUsage
 from trueup.cli.options import with_session
 from trueup.cli.output import Column, Table
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @with_session
 def preview(
     session: Session,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.schedules)
+    ] = None,
     cron: specs.CronOption = None,
     tz: specs.TzOption = None,
     dst: specs.DstOption = None,

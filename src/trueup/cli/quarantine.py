@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trueup.cli import many, output
+from trueup.cli import completing, many, output
 from trueup.cli.ages import ago, written
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.listing import Limit, error_text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Look at rows in quarantine, release or discard them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.reconcilers)]
 Key = Annotated[
     str, typer.Argument(metavar="KEY", show_default=False, help='As it is listed; of several columns ["a", "1"].')
 ]
@@ -40,7 +40,9 @@ MoveAll = Callable[["App", Callable[[int], None]], Awaitable[int]]
 @with_session
 def list_rows(
     session: Session,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", show_default=False, autocompletion=completing.reconcilers)
+    ] = None,
     discarded: Annotated[bool, typer.Option("--discarded", help="List discarded rows instead.")] = False,
     limit: Limit = 50,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trueup.cli import output
+from trueup.cli import completing, output
 from trueup.cli.ages import ago, span
 from trueup.cli.options import with_session
 from trueup.cli.output import Column, Table
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True)
 
-Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.")]
-Kind = Annotated[str | None, typer.Option("--kind", "-k", metavar="NAME", help="A kind of job instead of a queue.")]
+Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.", autocompletion=completing.queues)]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", "-k", metavar="NAME", help="A kind of job instead of a queue.", autocompletion=completing.kinds
+    ),
+]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, shown while it is paused.")]
 
 

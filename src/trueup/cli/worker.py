@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from trueup.cli import completing
 from trueup.cli.errors import WRONG
 from trueup.cli.options import with_session
 from trueup.cli.session import Session
@@ -34,7 +35,13 @@ def worker(
     session: Session,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", "-q", metavar="NAME[=N]", help="Serve this queue, N jobs at a time. May be repeated."),
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME[=N]",
+            help="Serve this queue, N jobs at a time. May be repeated.",
+            autocompletion=completing.queues,
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
