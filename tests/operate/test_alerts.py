@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.integrations.sink import Sink, says
 from tests.operate.test_checks import DEAD
-from tests.support.watching import Watched
+from tests.support.watching import Watched, until
 from trueup import App
 from trueup.events import AlertRaised, AlertResolved, ServiceFailed
 from trueup.operate.alerts import SENDING, Alerts, Step, message, next_step
@@ -214,6 +214,24 @@ async def test_a_webhook_that_refuses_is_tried_again_and_holds_up_no_other_alert
     await fleet.look()
     assert fleet.told == [("alert.raised", "dead_letters"), RESOLVED]
     assert await fleet.states() == ["sent"]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_the_workers_of_a_fleet_alert_by_themselves_and_only_one_of_them(database_url: str) -> None:
+    async with Sink() as sink:
+        limits = "workers=off"  # the watch may look before the first worker is registered
+        app = App(database_url, alert_url=sink.url, alert_after="0s", outgoing_allow="127.0.0.1", check_limits=limits)
+        fleet = Fleet(app, sink)
+        async with app.worker(), app.worker():
+            await fleet.run(FAILS)
+            await fleet.watched.seen(AlertRaised, check="sweeps")
+            await until(lambda: RAISED in fleet.told)
+            await fleet.run(PASSES)
+            await fleet.watched.seen(AlertResolved, check="sweeps")
+            await until(lambda: RESOLVED in fleet.told)
+        await app.close()
+    assert fleet.told == [RAISED, RESOLVED]
 
 
 def test_workers_with_other_ports_and_pings_share_the_lease_of_alerts(database_url: str) -> None:
