@@ -213,6 +213,37 @@ async def test_a_worker_takes_up_rows_that_waited_without_waiting_for_its_next_s
     assert set(receivers.attempts) == {1}
 
 
+@pytest.mark.parametrize("when", ["before a sweep", "during a sweep", "just after another worker's sweep"])
+async def test_a_key_that_works_again_brings_one_more_whole_sweep(
+    live: Field, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    live.fix(Receivers().handler, pause_by="note", run_at_start=True)
+    member = await live.gather()
+    await member.run_once()
+    whole: list[bool] = []
+    sweep = member._sweep
+
+    async def watched(each: Any, *given: Any, **more: Any) -> None:
+        whole.append(each.whole)
+        await sweep(each, *given, **more)
+        if when == "during a sweep" and len(whole) == 1:
+            member._sweep_soon()  # it has passed over rows of the key already
+
+    monkeypatch.setattr(member, "_sweep", watched)
+    if when == "during a sweep":
+        member._due = 0.0
+        await member.run_once()
+    else:
+        monkeypatch.setattr(member, "_swept_elsewhere", lambda gate: 3600.0 if "another" in when else None)
+        member._sweep_soon()
+    wait = await member.run_once()
+    assert whole[-1]
+    assert len(whole) == (2 if when == "during a sweep" else 1)
+    assert wait > 0, "and then the next one is due in its time"
+    await member.run_once()
+    assert not whole[-1]
+
+
 async def test_what_it_cannot_be_is_refused(field: Field) -> None:
     with pytest.raises(ConfigError, match="pause_by=5"):
         field.fix(lambda row: None, pause_by=5)

@@ -110,6 +110,7 @@ class Sweeper(Service):
         self._aside: set[asyncio.Task[Any]] = set()
         self._failures = 0  # sweeps in a row that an error has ended
         self._turn_of_again = False
+        self._asked_to_sweep = False  # because a key works again
         self._cut_short = False  # by a pause, or the end of this process
         self._looked = 0.0
         self._wakes_at = float("-inf")  # when the pause between two passes ends; not before now while one is under way
@@ -134,7 +135,8 @@ class Sweeper(Service):
         if self._due is None:
             self._due = elapsed() + first_after(self.reconciler.every, self.reconciler.run_at_start, gate)
         begun = elapsed()
-        if begun >= self._due and (later := self._swept_elsewhere(gate)) is not None:
+        asked, self._asked_to_sweep = self._asked_to_sweep, False
+        if begun >= self._due and not asked and (later := self._swept_elsewhere(gate)) is not None:
             self._due = begun + later
         whole = begun >= self._due
         made, sweep = self.rows.made, Sweep(gate.now, whole)
@@ -150,7 +152,7 @@ class Sweeper(Service):
                 error = unfit
             return await self._ended_by(error)
         self._failures = 0
-        if whole and not self._cut_short:
+        if whole and not self._cut_short and not self._asked_to_sweep:
             # At once after one that took longer: it has left alone what became due since it began.
             self._due = max(elapsed(), begun + jittered(self.reconciler.every.total_seconds()))
         return await self._pause(None if sweep.counts.claimed or gate.is_due else gate, begun)
@@ -620,6 +622,7 @@ class Sweeper(Service):
     def _sweep_soon(self) -> None:
         """Rows that waited for their key are looked for at once, not when the next sweep is due."""
         if self._due is not None and not self._stop.is_set():
+            self._asked_to_sweep = True  # also while one is under way: it has passed over rows of this key
             self._due = min(self._due, elapsed())
             self.wake()
 
