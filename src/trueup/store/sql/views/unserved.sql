@@ -1,17 +1,19 @@
--- Kinds with jobs that are due in a queue where no living worker runs them, judged by the first jobs of each lane: what no worker
--- claims gathers there. A worker of an older release does not say which kinds it knows, and is taken to know them all.
+-- Kinds with jobs that are due in a queue where no living worker runs them, judged by the first due jobs of each lane and priority:
+-- what no worker claims gathers there. A worker of an older release does not say which kinds it knows, and is taken to know them all.
 -- Sent after session/steer. Index: jobs_due, for the lanes and the head of each.
-with recursive lanes as (
-  (select lane from {schema}.jobs where state = 'queued' order by lane limit 1)
+with recursive places as (
+  (select lane, priority from {schema}.jobs where state = 'queued' order by lane, priority limit 1)
   union all
-  select (select j.lane from {schema}.jobs as j where j.state = 'queued' and j.lane > l.lane order by j.lane limit 1)
-    from lanes as l where l.lane is not null
+  select next.lane, next.priority
+    from places as p,
+         lateral (select j.lane, j.priority from {schema}.jobs as j
+                   where j.state = 'queued' and (j.lane, j.priority) > (p.lane, p.priority) order by j.lane, j.priority limit 1) as next
 ), heads as materialized (
   select head.kind, head.queue, count(*) as waiting, min(head.run_at) as oldest
-    from lanes,
-         lateral (select kind, queue, run_at from {schema}.jobs
-                   where state = 'queued' and lane = lanes.lane order by rank, id limit 100) as head
-   where lanes.lane is not null and head.run_at <= {now}
+    from (select * from places limit 1000) as p,
+         lateral (select j.kind, j.queue, j.run_at from {schema}.jobs as j
+                   where j.state = 'queued' and j.lane = p.lane and j.priority = p.priority and j.run_at <= {now}
+                   order by j.run_at, j.id limit 100) as head
    group by head.kind, head.queue
 )
 select kind, queue, waiting, extract(epoch from {now} - oldest)::float8 as oldest_s
