@@ -74,7 +74,7 @@ def poisoned(row: Row) -> Any:
 async def sweep(url: str, rows: int, every: int) -> float:
     """Seconds until all rows are done that can be."""
     app = App(url)
-    retry = Retry(max_attempts=2, first="1s", jitter=0)
+    retry = Retry(max_attempts=2, first="1s", jitter=False)
 
     @app.table("items", key="id", state="state", changed_at="changed_at").reconcile(
         "stale", stale_for="1h", every="1h", run_at_start=True, batch=1_000, concurrency=10, retry=retry, name="items"

@@ -149,7 +149,7 @@ class Ward:
         table: Table = self.field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
         handlers = {"ctx.transaction": in_transaction, "row_lock, tx": with_tx}
         handler = handlers.get(self.mode, returns)
-        retry = Retry(max_attempts=ATTEMPTS, first="1s", factor=1, jitter=0)
+        retry = Retry(max_attempts=ATTEMPTS, first="1s", factor=1, jitter=False)
         self.field.fix(handler, table=table, retry=retry, stale_for="10m", concurrency=8, **{**more, **options})
 
     async def suffer(self) -> RowQuarantined:

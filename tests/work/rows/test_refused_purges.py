@@ -153,7 +153,7 @@ async def test_a_refusal_that_may_pass_spends_no_attempt(
 async def test_retry_says_how_often_a_refused_row_is_tried(field: Field, clock: ManualClock, attempts: int) -> None:
     await field.put(3)
     await field.do(raising("P0001").replace("{culprits}", "2"))
-    declare(field, "delete", retry=Retry(max_attempts=attempts, first="10s", jitter=0))
+    declare(field, "delete", retry=Retry(max_attempts=attempts, first="10s", jitter=False))
     for _ in range(attempts):
         await field.sweep("age")
         clock.advance(seconds=9)

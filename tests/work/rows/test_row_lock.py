@@ -248,7 +248,7 @@ async def test_a_handler_that_has_the_server_forget_its_statements_is_tried_agai
         return To("done")
 
     await field.put(5)
-    field.fix(handler, claim="row_lock", concurrency=1, retry=Retry(first="1ms", jitter=0))
+    field.fix(handler, claim="row_lock", concurrency=1, retry=Retry(first="1ms", jitter=False))
     counts = await field.sweep()
     assert (counts.changed, counts.retry, counts.lost) == (4, 1, 0)
     known = await field.known(3)
