@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +55,31 @@ def test_what_is_not_needed_yet_is_not_imported(program: str, kept_out: tuple[st
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+def at_first_use(tree: ast.AST, *, locked: bool = False, called: bool = False) -> Iterator[ast.stmt]:
+    """The imports inside functions that are not made under the lock a fork waits for."""
+    for node in ast.iter_child_nodes(tree):
+        if called and not locked and isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        under = isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr) == "BUILDING"
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from at_first_use(node, locked=locked or under, called=called or inside)
+
+
+def test_what_is_imported_at_first_use_is_imported_under_the_lock_that_a_fork_waits_for() -> None:
+    """Otherwise the child of a fork may wait for ever for a module that another thread of its parent was importing."""
+    program = (
+        f"import sys\n{DECLARATIONS}\nprint(*(m.__file__ for n, m in sys.modules.items() if n.startswith('trueup.')))"
+    )
+    files = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    ours = [
+        f"{Path(file).name}:{node.lineno}: {ast.unparse(node)}"
+        for file in files
+        for node in at_first_use(ast.parse(Path(file).read_text()))
+        if "trueup" in ast.unparse(node) or "psycopg" in ast.unparse(node) or "pydantic" in ast.unparse(node)
+    ]
+
+    assert len(files) > 40
+    assert not ours
+    assert next(at_first_use(ast.parse("def f():\n    import trueup")))

@@ -6,8 +6,9 @@ keeper, `trueup --help`) do not pay for all of it.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from trueup.building import imported
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -181,5 +182,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'trueup' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    value = globals()[name] = getattr(imported(_HOME[name]), name)
     return value

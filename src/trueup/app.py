@@ -12,22 +12,21 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
-from importlib import import_module
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from trueup.backoff import Retry
-from trueup.building import BUILDING
+from trueup.building import BUILDING, imported
 from trueup.clock import Clock, DatabaseClock
-from trueup.config import Settings, load_settings, redis_urls
+from trueup.config import Settings, load_settings
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.include import DeclaredBy, import_included
 from trueup.jobs.context import Context
-from trueup.jobs.definition import ExecutorSource, Job, UniqueKey, checked_name
+from trueup.jobs.definition import ExecutorSource, Job, UniqueKey
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
@@ -35,8 +34,7 @@ from trueup.jobs.limits import Limit
 from trueup.jobs.middleware import Middleware, Middlewares
 from trueup.jobs.records import JobDetails
 from trueup.jobs.registry import Registry
-from trueup.leases.backend import Backend, LeaseBackend
-from trueup.leases.length import MIN_LEASE
+from trueup.leases.backend import Backend
 from trueup.observe.logs import attach_logs
 from trueup.options import wrong
 from trueup.reconcile.declare import Reconcilers, Table
@@ -64,8 +62,8 @@ if TYPE_CHECKING:
     from trueup.operate.workers import WorkerOperations
     from trueup.store.schedules import Entry
     from trueup.store.store import Store
-    from trueup.work.leases.hold import LeaseRequest
     from trueup.work.leases.lease import LeaseContext
+    from trueup.work.leases.leasing import Leasing
     from trueup.work.worker import Worker
 
 P = ParamSpec("P")
@@ -186,14 +184,14 @@ class App:
         return self._scheduled(Every(interval, anchor), options)
 
     def _scheduled(self, spec: Spec, options: ScheduleOptions) -> Callable[[Callable[P, Any]], Job[P, Any]]:
-        from trueup.declared import Declared
-        from trueup.work.jobs.exclusive import Exclusive, asks_for_lease
-
+        with BUILDING:
+            from trueup.declared import Declared
+            from trueup.work.jobs.exclusive import Exclusive, asks_for_lease
         declared = Declared.of(spec, options)
 
         def declare(function: Callable[P, Any]) -> Job[P, Any]:
             if declared.lease is not None:
-                function = Exclusive(self._holding, self.events).wrap(function, declared.lease, spec)
+                function = Exclusive(self._leasing.holding, self.events).wrap(function, declared.lease, spec)
             elif asks_for_lease(function):
                 raise ConfigError(f"{function.__qualname__} asks for the Lease it runs under; give its schedule lease=")
             job = cast(Job[P, Any], self._declare(function, declared.job_options))
@@ -289,8 +287,8 @@ class App:
         return self._store
 
     def _build_store(self) -> Store:
-        from trueup.store.store import Store
-
+        with BUILDING:
+            from trueup.store.store import Store
         store = Store(
             self._url(),
             schema=self.settings.schema,
@@ -313,8 +311,8 @@ class App:
     def _url(self) -> str:
         if self.settings.database_url is not None:
             return self.settings.database_url.reveal()
-        from trueup.embedded.embedded import EmbeddedPostgres
-
+        with BUILDING:
+            from trueup.embedded.embedded import EmbeddedPostgres
         self._embedded = EmbeddedPostgres(Path(self.settings.data_dir))
         return self._embedded.acquire()
 
@@ -391,11 +389,11 @@ class App:
         Raises RateExceeded, which says how far away it is (`after`), when that would take longer than `wait`, an hour at most.
         """
         store = self._store or await self.open()
-        await store.rates.wait(checked_name("rate", name), _even(name, rate), _wait(name, wait))
+        await store.rates.wait(name, rate, wait)
 
     def rate_sync(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
         """`rate` for code without an event loop."""
-        self.store.rates.wait_sync(checked_name("rate", name), _even(name, rate), _wait(name, wait))
+        self.store.rates.wait_sync(name, rate, wait)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -403,9 +401,9 @@ class App:
         self, *, queues: Mapping[str, int | None] | list[str] | None = None, concurrency: int | None = None
     ) -> Worker:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
-        from trueup.operate.watch import watching
-        from trueup.work.worker import Worker
-
+        with BUILDING:
+            from trueup.operate.watch import watching
+            from trueup.work.worker import Worker
         if isinstance(queues, list):
             queues = dict.fromkeys(queues)
         self.logs.refresh()  # what happens before it has started is to be logged, too
@@ -426,8 +424,7 @@ class App:
 
     def _post_to(self, url: Secret) -> Post:
         """What posts to this URL. Raises ConfigError when it may not be posted to, or a package is missing."""
-        # By name, as with Redis: this needs a package, too.
-        webhooks: Any = import_module("trueup.integrations.webhooks")
+        webhooks: Any = imported("trueup.integrations.webhooks")
         webhook = webhooks.Webhook(url.reveal(), allow=self.settings.outgoing_allow or ())
         return lambda document, key: cast(Awaitable[object], webhook.deliver(document, key=key))
 
@@ -445,57 +442,28 @@ class App:
         Raises NotAcquired when it is held elsewhere; with `wait`, after waiting that long. `key` is the number of an
         advisory lock, or the key in Redis, that others know, too.
         """
-        from trueup.work.jobs.exclusive import check_key
-        from trueup.work.leases.hold import LeaseRequest
-
-        length = parse_duration(ttl)
-        if length < MIN_LEASE:
-            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
-        checked_name("lease", name)
-        if backend == "postgres" and name.startswith(("advisory:", "redis:")):
-            raise ConfigError(f"lease {name!r}: under that name are the terms of a lease that is kept elsewhere")
-        if backend not in get_args(Backend):
-            raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
-        check_key(f"lease {name!r}: key=", backend, key)
-        return self._holding(LeaseRequest(name, length, None if wait is None else parse_duration(wait)), backend, key)
+        return self._leasing.lease(name, ttl, wait, backend, key)
 
     lease_sync = lease
 
-    def _holding(self, wish: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
-        from trueup.work.leases.lease import LeaseContext
-
-        return LeaseContext(wish, lambda: (self._lease_backend(backend, key), self.store.terms), self.events)
-
-    def _lease_backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
-        from trueup.store.leases import AdvisoryLeases, RowLeases
-
-        store, settings = self.store, self.settings
-        match backend:
-            case "postgres":
-                return RowLeases(store.terms)
-            case "advisory":
-                return AdvisoryLeases(store.terms, store.statements, cast(int | None, key))
-            case "redis":
-                if settings.redis_url is None:
-                    raise ConfigError("backend='redis': no Redis is configured; set redis_url= or TRUEUP_REDIS_URL")
-                # By name: integrations are edges that App must not depend on, and this one needs a package few install.
-                redis: Any = import_module("trueup.integrations.redis")
-                urls = redis_urls(settings.redis_url)
-                made = redis.leases(urls, store.terms, settings.schema, settings.redis_unavailable, key, self.events)
-                return cast(LeaseBackend, made)
+    @property
+    def _leasing(self) -> Leasing:
+        with BUILDING:
+            from trueup.work.leases.leasing import Leasing
+        return Leasing(lambda: self.store, self.settings, self.events)
 
     @property
     def jobs(self) -> Operations:
         """Reading jobs, and what people do to them: cancel, retry, revive, discard."""
-        from trueup.operate.jobs import Operations
-
+        with BUILDING:
+            from trueup.operate.jobs import Operations
         return Operations(self.store, self.events)
 
     @property
     def workers(self) -> WorkerOperations:
         """The fleet: `await app.workers.list()`."""
-        from trueup.operate.workers import WorkerOperations
-
+        with BUILDING:
+            from trueup.operate.workers import WorkerOperations
         return WorkerOperations(self.store)
 
     @property
@@ -507,8 +475,8 @@ class App:
     @property
     def schedules(self) -> ScheduleOperations:
         """What people do to schedules: create, edit, pause, resume, retire, delete, trigger, backfill, audit."""
-        from trueup.operate.schedules import ScheduleOperations
-
+        with BUILDING:
+            from trueup.operate.schedules import ScheduleOperations
         self.discover()
         return ScheduleOperations(
             self.store, self.registry, self.events, self.settings.keep_ticks, declared=tuple(self._schedules)
@@ -517,16 +485,16 @@ class App:
     @property
     def reconcilers(self) -> ReconcileOperations:
         """What people do to reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
-        from trueup.operate.reconcilers import ReconcileOperations
-
+        with BUILDING:
+            from trueup.operate.reconcilers import ReconcileOperations
         self.discover()
         declared, scans = self._reconcilers, self._scans
         return ReconcileOperations(self.store, self.settings, self.events, declared, scans, knows=self.declares_work)
 
     def registered(self) -> Registered:
         """The names of what this App declares, and the settings that alert rules follow."""
-        from trueup.operate.rules import Registered
-
+        with BUILDING:
+            from trueup.operate.rules import Registered
         self.discover()
         kinds = tuple(job.kind for job in self.registry)
         names = tuple(self._reconcilers.names())
@@ -540,8 +508,8 @@ class App:
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
         """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""
-        from trueup.operate.recovery import recovery
-
+        with BUILDING:
+            from trueup.operate.recovery import recovery
         store = await self.open()
         return await recovery(
             store, parse_duration(since), self.settings.keep_ticks, backlog or self.reconcilers.behind
@@ -553,8 +521,8 @@ class App:
         A kind that neither this App nor its included modules declare is taken for one of another program: it is enqueued
         unchecked but for its name and what JSON can hold, by named arguments only, and waits for a worker that knows it.
         """
-        from trueup.jobs.named import NamedJob
-
+        with BUILDING:
+            from trueup.jobs.named import NamedJob
         self.discover()
         return self.registry.get(kind) or NamedJob(self, kind)
 
@@ -568,8 +536,8 @@ class App:
 
     async def check(self) -> Report:
         """Whether anything is wrong, as `trueup status --check` says; a database that is away is a finding, not an error."""
-        from trueup.operate.checks import away, check
-
+        with BUILDING:
+            from trueup.operate.checks import away, check
         try:
             store = await self.open()
         except DatabaseUnavailable as error:
@@ -578,8 +546,8 @@ class App:
 
     async def examine(self) -> tuple[Finding, ...]:
         """What `trueup doctor` finds about the database, this machine and the tables of this App's reconcilers."""
-        from trueup.operate.doctor import examine
-
+        with BUILDING:
+            from trueup.operate.doctor import examine
         return await examine(await self.open(), self.settings, self._reconcilers.all())
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
@@ -622,8 +590,8 @@ class App:
                     f"the database has no trueup schema {self.settings.schema!r} yet ({reason}); run `trueup migrate`"
                 ) from None
             if tx is None:
-                from trueup.store.store import unavailable_if_away
-
+                with BUILDING:
+                    from trueup.store.store import unavailable_if_away
                 unavailable_if_away(self.store.url, error)
             raise
 
@@ -637,8 +605,8 @@ class App:
 
     async def wait_for_result(self, job_id: int, timeout: Duration | None) -> Any:
         """Poll until the job has ended; see Handle.result."""
-        from trueup.operate.results import ResultWait
-
+        with BUILDING:
+            from trueup.operate.results import ResultWait
         wait = ResultWait(self.registry, job_id, timeout)
         store = self._store or await self.open()
         while True:
@@ -648,9 +616,9 @@ class App:
             await asyncio.sleep(wait.pause())
 
     def wait_for_result_sync(self, job_id: int, timeout: Duration | None) -> Any:
-        from trueup.operate.results import ResultWait
-        from trueup.store.db.blocking import finish
-
+        with BUILDING:
+            from trueup.operate.results import ResultWait
+            from trueup.store.db.blocking import finish
         wait = ResultWait(self.registry, job_id, timeout)
         while True:
             ended, value = wait.read(finish(self.store.blocking_jobs.outcome(job_id)))
@@ -659,15 +627,15 @@ class App:
             time.sleep(wait.pause())
 
     async def status_of(self, job_id: int) -> JobDetails:
-        from trueup.operate.results import known
-
+        with BUILDING:
+            from trueup.operate.results import known
         if self._store is None:
             await self.open()
         return known(job_id, await self.jobs.get(job_id))
 
     def status_of_sync(self, job_id: int) -> JobDetails:
-        from trueup.operate.results import known
-
+        with BUILDING:
+            from trueup.operate.results import known
         return known(job_id, self.jobs.get_sync(job_id))
 
 
@@ -675,19 +643,3 @@ def _clock(clock: Clock) -> Clock:
     if isinstance(clock, type) or not all(callable(getattr(clock, name, None)) for name in ("now", "elapsed")):
         raise wrong("clock", clock, "an object with now() and elapsed()")
     return clock
-
-
-def _even(name: str, rate: str | Rate) -> Rate:
-    parsed = Rate.parse(rate)
-    if parsed.burst > 1:
-        raise ConfigError(f"rate {name!r}: calls are evenly spaced; a burst is for the rate= of jobs")
-    return parsed
-
-
-def _wait(name: str, wait: Duration) -> timedelta:
-    from trueup.store.rates import MAX_WAIT
-
-    parsed = parse_duration(wait)
-    if parsed > MAX_WAIT:
-        raise ConfigError(f"rate {name!r}: wait={wait!r}: an hour is the most; postpone the job or row instead")
-    return parsed

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
+from importlib import import_module
+from types import ModuleType
 
 MAX_WAIT = 10.0  # seconds: a server that does not answer must not keep the process from forking
 
@@ -33,3 +35,9 @@ class Building:
 
 
 BUILDING = Building()
+
+
+def imported(name: str) -> ModuleType:
+    """This module of ours, by name: for what only some programs need, and whose package not all have installed."""
+    with BUILDING:
+        return import_module(name)

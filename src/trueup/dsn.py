@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trueup.building import BUILDING
 from trueup.errors import ConfigError
 from trueup.masking import MASK, mask, mask_named, mask_url
 
@@ -87,8 +88,8 @@ def _check_options(query: str) -> None:
     names = [pair.partition("=")[0] for pair in query.split("&") if pair]
     if not names:
         return
-    from psycopg.pq import Conninfo  # only here: most URLs have no options
-
+    with BUILDING:
+        from psycopg.pq import Conninfo  # only here: most URLs have no options
     known = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}  # libpq takes JDBC's ssl=true
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -195,7 +195,7 @@ async def test_trying_in_vain_leaves_nothing_behind_on_any_server(quorum: App, t
 
 async def test_what_expires_while_postgresql_makes_the_term_is_not_held(quorum: App, monkeypatch: Any) -> None:
     store = await quorum.open()
-    backend = quorum._lease_backend("redis", None)
+    backend = quorum._leasing.backend("redis", None)
     assert isinstance(backend, RedisQuorum)
     mint = store.terms.mint
 
@@ -270,7 +270,7 @@ async def test_a_password_in_the_url_is_shown_nowhere(database_url: str, valkey:
 
 
 async def test_the_one_server_backend_is_what_one_url_gives(app: App) -> None:
-    backend = app._lease_backend("redis", None)
+    backend = app._leasing.backend("redis", None)
     assert isinstance(backend, RedisLeases)
     backend.close()
 

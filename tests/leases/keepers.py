@@ -34,7 +34,7 @@ class Keeper(ABC):
 
     def make(self) -> LeaseBackend:
         """A backend of its own, as each holder has."""
-        made = self.app._lease_backend(self.backend, None)
+        made = self.app._leasing.backend(self.backend, None)
         self._made.append(made)
         return made
 

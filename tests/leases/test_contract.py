@@ -91,7 +91,7 @@ def test_only_holder_and_term_together_renew_and_release(keeper: Keeper) -> None
 def test_a_lease_that_has_passed_is_not_renewed_though_nobody_took_it(database_url: str) -> None:
     clock = ManualClock()
     app = App(database_url, clock=clock)
-    backend, holder = app._lease_backend("postgres", None), uuid4()
+    backend, holder = app._leasing.backend("postgres", None), uuid4()
     try:
         term = taken(backend, holder)
         clock.advance(seconds=LONG.total_seconds() - 1)

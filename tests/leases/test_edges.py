@@ -325,7 +325,7 @@ async def test_renewals_go_on_while_a_fenced_transaction_is_open(app: App) -> No
 async def test_the_longest_a_lease_may_be_held_is_kept_to(app: App) -> None:
     events = Watched(app)
     with pytest.raises(LostLease):
-        async with app._holding(hold.LeaseRequest("nightly", SECOND, most=SECOND), "postgres", None):
+        async with app._leasing.holding(hold.LeaseRequest("nightly", SECOND, most=SECOND), "postgres", None):
             await asyncio.sleep(60)
     assert [event.reason for event in events.of(LeaseLost)] == ["it was held for as long as it may be"]
 

@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from trueup.backoff import JOB_RETRY, Retry, retry_policy
+from trueup.building import BUILDING
 from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.exhausted import OnExhausted
@@ -86,9 +87,9 @@ class Job(Generic[P, R]):
         exhausted: OnExhausted | None = None,
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
-        from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
-        from trueup.jobs.returned import Returned
-
+        with BUILDING:
+            from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
+            from trueup.jobs.returned import Returned
         self.kind = checked_name("job name", _function_name(function) if name is None else name)
         self.queue = checked_name("queue", queue)
         self.function = function

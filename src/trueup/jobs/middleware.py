@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Exit
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from trueup.building import BUILDING
 from trueup.errors import InvalidArguments
 from trueup.jobs.job import Draft, HandlerCall
 from trueup.options import wrong
@@ -102,10 +103,10 @@ def _insisting(hook: AbstractContextManager[Any]) -> Iterator[None]:
 
 def encode_meta(kind: str, meta: Mapping[str, Any]) -> str | None:
     """As JSON; None for an empty one. Raises InvalidArguments that names what cannot be stored."""
-    from pydantic_core import PydanticSerializationError, to_json
+    with BUILDING:
+        from pydantic_core import PydanticSerializationError, to_json
 
-    from trueup.jobs.payload import checked, explain  # here, because programs that declare no job need no pydantic
-
+        from trueup.jobs.payload import checked, explain  # here, because programs that declare no job need no pydantic
     root = f"job {kind!r}: meta"
     if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
         raise wrong(root, meta, "a mapping from names to values that JSON can hold")

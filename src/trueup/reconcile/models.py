@@ -6,8 +6,9 @@ integrations are edges that nothing here may depend on, and few install both.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, Protocol, cast
+
+from trueup.building import imported
 
 
 class Described(Protocol):
@@ -57,9 +58,9 @@ def integration_of(model: Any) -> Any | None:
     """The integration that knows this kind of model: it has `describe(model)` and `shape(model)`."""
     if isinstance(model, type):
         if hasattr(model, "__mapper__"):
-            return import_module("trueup.integrations.sqlalchemy")
+            return imported("trueup.integrations.sqlalchemy")
         if hasattr(getattr(model, "_meta", None), "concrete_fields"):
-            return import_module("trueup.integrations.django")
+            return imported("trueup.integrations.django")
     elif getattr(model, "__visit_name__", None) == "table":
-        return import_module("trueup.integrations.sqlalchemy")
+        return imported("trueup.integrations.sqlalchemy")
     return None

@@ -8,6 +8,7 @@ from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar, cast
 
+from trueup.building import BUILDING
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.definition import checked_name
@@ -108,10 +109,10 @@ class Scan(Generic[T]):
         """Strict: what JSON would quietly turn into something else is refused, or it would come back so after a crash only."""
         if cursor is None:
             return None
-        from pydantic_core import PydanticSerializationError, to_json
+        with BUILDING:
+            from pydantic_core import PydanticSerializationError, to_json
 
-        from trueup.jobs.payload import checked, explain
-
+            from trueup.jobs.payload import checked, explain
         root = f"scan {self.name!r}: next_cursor"
         _only_json(cursor, root)
         try:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NotRequired, Required, Union, get_args, get_
 
 from typing_extensions import TypeAliasType, get_type_hints, is_typeddict
 
+from trueup.building import BUILDING
 from trueup.errors import ConfigError
 from trueup.reconcile.models import integration_of
 from trueup.reconcile.row import Row
@@ -65,8 +66,10 @@ class Shape:
             return made
         try:
             if hasattr(kind, "__pydantic_fields__"):
-                from trueup.reconcile.validated import shape_of  # with pydantic, which not every program has imported
-
+                with BUILDING:
+                    from trueup.reconcile.validated import (
+                        shape_of,  # with pydantic, which not every program has imported
+                    )
                 return shape_of(kind)
             if is_typeddict(kind):
                 return _typed_dict(kind, local_names)

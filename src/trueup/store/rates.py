@@ -12,8 +12,9 @@ import time
 from datetime import timedelta
 
 from trueup.clock import Clock, elapsed
-from trueup.durations import Rate
-from trueup.errors import RateExceeded
+from trueup.durations import Duration, Rate, parse_duration
+from trueup.errors import ConfigError, RateExceeded
+from trueup.jobs.definition import checked_name
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
@@ -29,9 +30,9 @@ class Rates:
         self._pool = pool
         self._sync_pool = sync_pool
 
-    async def wait(self, name: str, rate: Rate, wait: timedelta) -> None:
+    async def wait(self, name: str, rate: str | Rate, wait: Duration) -> None:
         """Return when the next call may begin. Raises RateExceeded when that is not within `wait`."""
-        until = elapsed() + wait.total_seconds()
+        rate, until = _checked(name, rate), elapsed() + _seconds(name, wait)
         while True:
             async with self._pool.use() as connection:
                 seconds = await drive(self._take(name, rate, until), connection)
@@ -40,8 +41,8 @@ class Rates:
             if _in_time(begins, rate):
                 return
 
-    def wait_sync(self, name: str, rate: Rate, wait: timedelta) -> None:
-        until = elapsed() + wait.total_seconds()
+    def wait_sync(self, name: str, rate: str | Rate, wait: Duration) -> None:
+        rate, until = _checked(name, rate), elapsed() + _seconds(name, wait)
         while True:
             with self._sync_pool.use() as connection:
                 seconds = drive_sync(self._take(name, rate, until), connection)
@@ -63,3 +64,18 @@ class Rates:
 
 def _in_time(begins: float, rate: Rate) -> bool:
     return elapsed() - begins <= max(LATE, rate.spacing.total_seconds() / 10)
+
+
+def _checked(name: str, rate: str | Rate) -> Rate:
+    checked_name("rate", name)
+    parsed = Rate.parse(rate)
+    if parsed.burst > 1:
+        raise ConfigError(f"rate {name!r}: calls are evenly spaced; a burst is for the rate= of jobs")
+    return parsed
+
+
+def _seconds(name: str, wait: Duration) -> float:
+    parsed = parse_duration(wait)
+    if parsed > MAX_WAIT:
+        raise ConfigError(f"rate {name!r}: wait={wait!r}: an hour is the most; postpone the job or row instead")
+    return parsed.total_seconds()

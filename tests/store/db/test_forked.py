@@ -94,3 +94,53 @@ def test_parent_and_children_go_on(database_url: str, program: str, tmp_path: Pa
     with psycopg.connect(database_url) as connection:
         sent = connection.execute("select args ->> 'n', count(*) from trueup.jobs group by 1 order by 1").fetchall()
     assert sent == [("0", 2), ("1", 3)], ended.stderr
+
+
+IMPORTING = """
+import time
+from importlib.abc import MetaPathFinder
+
+begun = threading.Event()
+
+class Slow(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:  # the importing thread holds its lock; a child forked now could never get it
+            begun.set()
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slow())
+def use():
+    {use}
+thread = threading.Thread(target=use)
+thread.start()
+assert begun.wait(30)
+all_ended([fork(use)])
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "use"),
+    [
+        ("trueup.store.store", "send.enqueue_sync(0)"),
+        ("trueup.store.enqueue", "send.enqueue_sync(0)"),
+        ("psycopg_pool", "send.enqueue_many_sync([(0,)])"),
+        ("trueup.operate.jobs", "app.jobs.get_sync(1)"),
+        ("trueup.operate.jobs", "app.jobs.queues_sync()"),
+        ("trueup.operate.results", "send.enqueue_sync(0).status_sync()"),
+        ("trueup.operate.workers", "app.workers.list_sync()"),
+        ("trueup.work.leases.lease", "app.lease_sync(f'of-{os.getpid()}').__enter__()"),
+        ("trueup.work.worker", "app.worker()"),
+        ("trueup.jobs.named", "app.enqueue_sync('other', n=1)"),
+    ],
+)
+def test_a_fork_waits_for_what_another_thread_imports(database_url: str, module: str, use: str, tmp_path: Path) -> None:
+    code = PRELUDE + IMPORTING.format(module=module, use=use) + "\nos._exit(0)\n"
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, database_url],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -7,12 +7,12 @@ becomes of the caller's rows, and a fence would lock nothing. The caller's conne
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from trueup.building import imported
 from trueup.errors import ConfigError
 from trueup.store.db.asyncpg import AsyncpgConnection, is_asyncpg, is_of
 
@@ -85,7 +85,7 @@ def _driver_of_django(tx: Any) -> Any:
 
 def _sqlalchemy() -> Any:
     # By name: integrations are edges that nothing here may depend on.
-    return import_module("trueup.integrations.sqlalchemy_transactions")
+    return imported("trueup.integrations.sqlalchemy_transactions")
 
 
 def _type_of(tx: object) -> str:

@@ -1,0 +1,62 @@
+"""Makes the leases that an App gives out: checks what is asked for, and finds the backend that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from trueup.building import imported
+from trueup.config import Settings, redis_urls
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.events import Events
+from trueup.jobs.definition import checked_name
+from trueup.leases.backend import Backend, LeaseBackend
+from trueup.leases.length import MIN_LEASE
+from trueup.store.leases import AdvisoryLeases, RowLeases
+from trueup.store.store import Store
+from trueup.work.jobs.exclusive import check_key
+from trueup.work.leases.hold import LeaseRequest
+from trueup.work.leases.lease import LeaseContext
+
+
+@dataclass(frozen=True)
+class Leasing:
+    store: Callable[[], Store]  # when a lease is acquired, not before
+    settings: Settings
+    events: Events
+
+    def lease(
+        self, name: str, ttl: Duration, wait: Duration | None, backend: Backend, key: int | str | None
+    ) -> LeaseContext:
+        """Raises ConfigError that names the option which is wrong."""
+        length = parse_duration(ttl)
+        if length < MIN_LEASE:
+            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
+        checked_name("lease", name)
+        if backend == "postgres" and name.startswith(("advisory:", "redis:")):
+            raise ConfigError(f"lease {name!r}: under that name are the terms of a lease that is kept elsewhere")
+        if backend not in get_args(Backend):
+            raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
+        check_key(f"lease {name!r}: key=", backend, key)
+        return self.holding(LeaseRequest(name, length, None if wait is None else parse_duration(wait)), backend, key)
+
+    def holding(self, wish: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
+        return LeaseContext(wish, lambda: (self.backend(backend, key), self.store().terms), self.events)
+
+    def backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
+        """What keeps leases of this kind."""
+        store, settings = self.store(), self.settings
+        match backend:
+            case "postgres":
+                return RowLeases(store.terms)
+            case "advisory":
+                return AdvisoryLeases(store.terms, store.statements, cast(int | None, key))
+            case "redis":
+                if settings.redis_url is None:
+                    raise ConfigError("backend='redis': no Redis is configured; set redis_url= or TRUEUP_REDIS_URL")
+                redis: Any = imported("trueup.integrations.redis")
+                urls = redis_urls(settings.redis_url)
+                made = redis.leases(urls, store.terms, settings.schema, settings.redis_unavailable, key, self.events)
+                return cast(LeaseBackend, made)
