@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from psycopg.conninfo import make_conninfo
+
 from trueup import App
 
 SHARED = Path(".trueup")
@@ -19,6 +21,12 @@ def own_app(name: str, **settings: Any) -> App:
     if app.settings.data_dir.name == SHARED.name:
         app = App(**settings, data_dir=app.settings.data_dir / name)
     return app
+
+
+async def own_database(app: App) -> str:
+    """Where its database is, for those who connect to it by themselves."""
+    async with app.transaction() as tx:
+        return make_conninfo(**tx.info.get_parameters(), password=tx.info.password or None)
 
 
 async def database_down(app: App) -> dict[str, str]:

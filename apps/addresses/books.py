@@ -111,6 +111,8 @@ async def addresses(tx: Tx, chain: str) -> frozenset[str]:
 
 async def local(tx: Tx, chain: str, keys: Sequence[Key]) -> dict[Key, Local]:
     """What we have of these, locked, because other jobs may be at the same transactions; in one order, so that none waits in a ring."""
+    if not keys:
+        return {}
     async with tx.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(
             "select t.* from transactions as t join unnest(%s::text[], %s::text[]) as found (hash, transfer)"

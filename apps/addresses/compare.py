@@ -31,9 +31,6 @@ class Transaction:
     def key(self) -> Key:
         return self.hash, self.transfer
 
-    def concerns(self, address: str) -> bool:
-        return address in (self.from_address, self.to_address)
-
     def facts(self) -> dict[str, Any]:
         """For the audit log: amounts as text, because JSON readers round such numbers."""
         facts = {**asdict(self), "value": str(self.value), "fee": str(self.fee)}

@@ -6,7 +6,7 @@ transactions of our addresses are kept. So a day's blocks are read by the first 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.chain.blocks import Block, Place
@@ -34,10 +34,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The transactions that concern any of these addresses."""
+    """Of these addresses, the transactions of those that have any in the block. So a job looks only at those of its own address."""
 
     addresses: Addresses
-    transactions: Sequence[Transaction]
+    transactions: Mapping[str, Sequence[Transaction]]
 
 
 class Provider:
@@ -85,7 +85,7 @@ class Provider:
                 self._ends.clear()
                 stretch = await self._stretch(address, first, last, parent)
             end = stretch[-1].place
-            found = [each for block in stretch for each in block.content.transactions if each.concerns(address)]
+            found = [each for block in stretch for each in block.content.transactions.get(address, ())]
             yield Page(first, end.number, end.hash, found)
             first, parent = end.number + 1, end.hash
 
@@ -123,7 +123,7 @@ class Provider:
 
     def _keep(self, block: Block) -> Content:
         ours = self._addresses
-        found = []
+        found: dict[str, list[Transaction]] = {}
         for each in block.transactions:
             facts = Transaction(
                 each.hash, block.place.number, each.sender, each.to, each.value, each.fee, each.succeeded
@@ -142,5 +142,7 @@ class Provider:
                 )
                 for sent in each.transfers
             ]
-            found += [one for one in (facts, *moved) if one.from_address in ours or one.to_address in ours]
-        return Content(ours, tuple(found))
+            for one in (facts, *moved):
+                for address in ours & {one.from_address, one.to_address}:
+                    found.setdefault(address, []).append(one)
+        return Content(ours, found)

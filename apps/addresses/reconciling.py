@@ -119,7 +119,7 @@ class Reconciliation:
     async def _delete(self, job: Job, window: Window, provider: Provider) -> None:
         first, last, after = window.from_block, window.to_block, 0
         while True:
-            async with bounded(self._app, self._silence) as tx:
+            async with self._app.transaction() as tx:  # it locks nothing
                 unseen = await books.unseen(tx, job.id, job.chain, job.address, first, last, after=after, most=BATCH)
             if not unseen:
                 return

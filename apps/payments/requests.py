@@ -166,21 +166,3 @@ def _columns(settlement: Settlement) -> list[Any]:
     where = [None, None, None] if place is None else [place.number, place.hash, place.at]
     facts = [settlement.confirmations, settlement.first_seen_at, settlement.first_mined_at, settlement.late]
     return [settlement.tx_hash, settlement.index, settlement.amount, seen_in, *where, *facts]
-
-
-async def these(tx: Tx, ids: Sequence[UUID]) -> list[dict[str, Any]]:
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute("select * from app.payment_requests where id = any(%s)", [list(ids)])
-        return await cursor.fetchall()
-
-
-async def settled_amount(tx: Tx, ids: Sequence[UUID]) -> int:
-    """Of these requests, all that is in a block."""
-    cursor = await tx.execute(
-        "select coalesce(sum(amount), 0) from app.payment_request_settlements"
-        " where seen_in = 'block' and request_id = any(%s)",
-        [list(ids)],
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    return int(row[0])

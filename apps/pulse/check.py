@@ -6,9 +6,13 @@ What must be is said a second time here, in another language, so that a mistake 
 from __future__ import annotations
 
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import Connection
+
+from apps.checking import counted, told
 
 # Each counts what is wrong.
 WRONG = {
@@ -50,9 +54,11 @@ select count(*) from conversations as c
 def check(database: str, redis_url: str) -> list[str]:
     """What is wrong; nothing when nothing was lost or doubled and nothing is stuck."""
     with psycopg.connect(database) as connection:
-        found = {what: int(connection.execute(query.encode()).fetchall()[0][0]) for what, query in WRONG.items()}
-    found["locks are left in Redis"] = _keys(redis_url)
-    return [f"{count} {what}" for what, count in found.items() if count]
+        return examine(connection, redis_url)
+
+
+def examine(connection: Connection[Any], redis_url: str) -> list[str]:
+    return told({**counted(connection, WRONG), "locks are left in Redis": _keys(redis_url)})
 
 
 def _keys(redis_url: str) -> int:

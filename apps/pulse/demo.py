@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from psycopg.conninfo import make_conninfo
-
 from apps.servers.valkey import Valkey
+from apps.serving import own_database
 from trueup import App
 
 from . import database
@@ -105,9 +104,7 @@ class Demo:
 
     async def _check_independently(self) -> list[str]:
         """By code that shares nothing with the application."""
-        async with self._app.transaction() as tx:
-            url = make_conninfo(**tx.info.get_parameters(), password=tx.info.password or None)
-        return await asyncio.to_thread(check, url, self._redis.url)
+        return await asyncio.to_thread(check, await own_database(self._app), self._redis.url)
 
     # -- the fleet ------------------------------------------------------------------------------------------------------
 

@@ -16,16 +16,25 @@ import nats
 import psycopg
 from botocore.config import Config
 from botocore.session import get_session
+from psycopg import Connection
+
+from apps.checking import counted, told
 
 ROWS = """
 select id, upload_state, content_hash, storage_key, file_size_bytes from wallpapers where upload_state in ('processing', 'completed')
 """
-STUCK = "select count(*) from wallpapers where upload_state in ('initiated', 'uploading', 'stored')"
-DOUBLED = """
+# Each counts what is wrong.
+WRONG = {
+    "rows are stuck": "select count(*) from wallpapers where upload_state in ('initiated', 'uploading', 'stored')",
+    "pictures are there twice": """
 select count(*) from (select from wallpapers where upload_state in ('stored', 'processing', 'completed')
- group by user_id, content_hash having count(*) > 1) as d
-"""
-UNEXPLAINED = "select count(*) from wallpapers where upload_state = 'failed' and coalesce(processing_error, '') = ''"
+ group by user_id, content_hash having count(*) > 1) as d""",
+    "failed rows do not say why": """
+select count(*) from wallpapers where upload_state = 'failed' and coalesce(processing_error, '') = ''""",
+}
+
+Objects = dict[str, tuple[int, str]]  # by key: size and hash, from the bytes
+Messages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -40,17 +49,15 @@ class Checked:
 
 def check(database: str, s3: dict[str, str], bucket: str, nats_url: str, stream: str) -> Checked:
     with psycopg.connect(database) as connection:
-        rows = connection.execute(ROWS).fetchall()
-        counts = [int(connection.execute(each).fetchall()[0][0]) for each in (STUCK, DOUBLED, UNEXPLAINED)]
-    objects = _objects(s3, bucket)
-    messages = asyncio.run(_messages(nats_url, stream))
+        return examine(connection, objects(s3, bucket), asyncio.run(messages(nats_url, stream)))
+
+
+def examine(connection: Connection[Any], objects: Objects, messages: Messages) -> Checked:
+    rows = connection.execute(ROWS).fetchall()
     expected = {key: (size, digest) for _, _, digest, key, size in rows}
     announced = Counter(message["wallpaper_id"] for message in messages)
     hashes = {message["wallpaper_id"]: message["content_hash"] for message in messages}
-    found = {
-        "rows are stuck": counts[0],
-        "pictures are there twice": counts[1],
-        "failed rows do not say why": counts[2],
+    found = counted(connection, WRONG) | {
         "rows have no object with their bytes": sum(objects.get(key) != is_so for key, is_so in expected.items()),
         "objects belong to no row": len(objects.keys() - expected.keys()),
         "rows were never announced": len({row[0] for row in rows} - announced.keys()),
@@ -58,12 +65,11 @@ def check(database: str, s3: dict[str, str], bucket: str, nats_url: str, stream:
         "events were published twice": sum(count > 1 for count in announced.values()),
         "events are about another picture": sum(hashes.get(row[0], row[2]) != row[2] for row in rows),
     }
-    wrong = [f"{count} {what}" for what, count in found.items() if count]
-    return Checked(len(rows), len(objects), len(messages), wrong)
+    return Checked(len(rows), len(objects), len(messages), told(found))
 
 
-def _objects(s3: dict[str, str], bucket: str) -> dict[str, tuple[int, str]]:
-    """Size and hash of every object, from its bytes."""
+def objects(s3: dict[str, str], bucket: str) -> Objects:
+    """All that are in the bucket."""
     client: Any = get_session().create_client(
         "s3",
         endpoint_url=s3["S3_ENDPOINT_URL"],
@@ -81,7 +87,8 @@ def _objects(s3: dict[str, str], bucket: str) -> dict[str, tuple[int, str]]:
         client.close()
 
 
-async def _messages(url: str, stream: str) -> list[dict[str, Any]]:
+async def messages(url: str, stream: str) -> Messages:
+    """All that are in the stream."""
     client = await nats.connect(url)
     try:
         jetstream = client.jetstream()

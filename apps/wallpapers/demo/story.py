@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from nats.errors import Error as NatsError
-from psycopg.conninfo import make_conninfo
 
 from apps.servers.nats import NatsServer
 from apps.servers.seaweed import Seaweed
+from apps.serving import own_database
 from apps.wallpapers.check import Checked, check
 from apps.wallpapers.config import Config
 from apps.wallpapers.orphans import ORPHANED_OBJECTS
@@ -196,8 +196,7 @@ class Story:
 
     async def _checked(self) -> Checked:
         """By code that shares nothing with the application."""
-        async with self._service.app.transaction() as tx:
-            database = make_conninfo(**tx.info.get_parameters(), password=tx.info.password or None)
+        database = await own_database(self._service.app)
         config, s3 = self._service.config, self._seaweed.environment()
         return await asyncio.to_thread(check, database, s3, config.storage.bucket, self._nats.url, config.stream)
 
