@@ -27,7 +27,7 @@ def variables(database_url: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("example", "count"), [("fastapi_shop", 4), ("flask_shop", 3), ("script", 3)])
+@pytest.mark.parametrize(("example", "count"), [("fastapi_shop", 4), ("flask_shop", 3), ("script", 3), ("dask", 5)])
 def test_its_own_tests_pass(example: str, count: int, server: TestServer) -> None:
     installed = any(each.name == "trueup" for each in entry_points(group="pytest11"))
     plugin = () if installed else ("-p", "trueup.testing.plugin")
@@ -68,3 +68,19 @@ def test_an_order_placed_by_a_script_is_charged_by_a_worker_and_shipped_by_a_rec
             timeout=WITHIN,
             pause=0.1,
         )
+
+
+@pytest.mark.slow
+def test_primes_are_counted_by_the_processes_of_a_dask_cluster(variables: dict[str, str], tmp_path: Path) -> None:
+    example = EXAMPLES / "dask"
+    variables |= {"DASK_TEMPORARY_DIRECTORY": str(tmp_path), "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]"}
+    with reserve() as port, ExitStack() as processes:
+        address = f"tcp://127.0.0.1:{number(port)}"
+        scheduler = ("-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(number(port)))
+        dask_worker = ("-m", "dask", "worker", address, "--nworkers", "2", "--nthreads", "1", "--host", "127.0.0.1")
+        quiet = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+        processes.enter_context(running(example, variables, tmp_path / "scheduler.log", *scheduler, *quiet))
+        processes.enter_context(running(example, variables, tmp_path / "dask.log", *dask_worker, *quiet))
+        variables |= {"DASK_SCHEDULER": address}
+        processes.enter_context(running(example, variables, tmp_path / "worker.log", *TRUEUP, "worker"))
+        assert run(example, variables, "primes.py", "250000") == "22044\n"

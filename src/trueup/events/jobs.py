@@ -165,7 +165,8 @@ class JobFinishRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorBroken(Event):
-    """A process of a job's executor died. One that a factory makes is `replaced`; jobs of any other are postponed."""
+    """A process of a job's executor died, or its cluster is out of reach. A pool that a factory makes is `replaced`; jobs of any other
+    executor are postponed."""
 
     name = "executor.broken"
     kind: str

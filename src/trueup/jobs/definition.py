@@ -105,6 +105,12 @@ class Job(Generic[P, R]):
             raise ConfigError(
                 f"job {self.kind!r}: executor= takes an Executor or a function that makes one, not {executor!r:.60}"
             )
+        if (
+            type(executor).__module__ == "distributed.cfexecutor"
+        ):  # runs equal calls once, and waits for its scheduler on our loop
+            raise ConfigError(
+                f"job {self.kind!r}: executor= takes no Client.get_executor(); pass trueup.integrations.dask.Dask(address)"
+            )
         if executor is not None and (self.is_async or self.arguments.context):
             raise ConfigError(
                 f"job {self.kind!r}: executor= takes a plain function without a Context; it may run in another process"

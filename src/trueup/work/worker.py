@@ -170,6 +170,7 @@ class Worker:
             poll_every=settings.poll_every,
             poll_without_listen=settings.poll_without_listen,
         )
+        self.executor.caller.pools.on_places = self.claimer.wake
         self.rescuer = Rescuer(
             self._housekeeping_jobs,
             self._workers,

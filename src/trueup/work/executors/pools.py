@@ -6,6 +6,9 @@ keeps its place until it really ends.
 When a process of a pool dies, every call inside fails alike, and nothing says whose fault it was. The pool is made anew by its
 factory, and each of those calls runs once more, alone. One that breaks the pool again is the culprit, and fails; the others lose
 no attempt. Without a factory the pool cannot be replaced: its jobs are postponed, and an event says so.
+
+A cluster replaces its own processes. While it is out of reach it has no places, so no job is claimed for it; those that were on it
+when it went away are postponed.
 """
 
 from __future__ import annotations
@@ -21,15 +24,13 @@ from trueup.events import Events, ExecutorBroken
 from trueup.jobs.definition import ExecutorSource, Job
 from trueup.jobs.failure import describe
 from trueup.jobs.outcome import Snooze
+from trueup.work.executors.cluster import ChildDied, ClusterAway, ClusterExecutor
 from trueup.work.executors.remote import opened, submit
 
 UNREPLACEABLE_PAUSE = timedelta(seconds=30)  # until a job tries a broken executor again that we cannot replace
+AWAY_PAUSE = timedelta(seconds=2)  # after that they wait as queued jobs until the cluster has places again
 
 Wait = Callable[["asyncio.Future[Any]"], Awaitable[Any]]
-
-
-class ChildDied(Exception):
-    """The process that ran the handler died: killed, out of memory, or ended by the handler itself."""
 
 
 class Pools:
@@ -38,12 +39,13 @@ class Pools:
     def __init__(self, events: Events) -> None:
         self._events = events
         self._pools: dict[int, Pool] = {}
+        self.on_places: Callable[[], None] = lambda: None  # an executor has more places than before, or fewer
 
     def of(self, job: Job[Any, Any]) -> Pool:
         assert job.executor is not None
         pool = self._pools.get(id(job.executor))
         if pool is None:
-            pool = self._pools[id(job.executor)] = Pool(job.executor, self._events)
+            pool = self._pools[id(job.executor)] = Pool(job.executor, self._events, lambda: self.on_places())
         return pool
 
     def close(self) -> None:
@@ -59,11 +61,13 @@ class Pools:
 
 
 class Pool:
-    def __init__(self, source: ExecutorSource, events: Events) -> None:
+    def __init__(self, source: ExecutorSource, events: Events, on_places: Callable[[], None]) -> None:
         self._source = source
         self._owned = not isinstance(source, Executor)
         self._executor: Executor | None = source if isinstance(source, Executor) else None
+        self._watched: Executor | None = None
         self._events = events
+        self._on_places = on_places
         self._changed = asyncio.Event()
         self._waited_for: set[Future[Any]] = set()
         self._inside: set[Future[Any]] = set()
@@ -100,6 +104,8 @@ class Pool:
         future.add_done_callback(lambda done: _in_loop(loop, self._over, done))
         try:
             return opened(await wait(asyncio.wrap_future(future)))
+        except ClusterAway as error:
+            raise self._went_away(job, error) from None
         except BrokenExecutor as error:
             alone = self._waited_for == {future} and not self._left_behind
             raise self._broke(job, executor, error, culprit=alone, again=not alone) from None
@@ -118,7 +124,10 @@ class Pool:
     @property
     def places(self) -> int | None:
         """How many calls run at once; None when the executor does not say."""
-        places = getattr(self._made(), "_max_workers", None)
+        executor = self._made()
+        if isinstance(executor, ClusterExecutor):
+            return executor.places
+        places = getattr(executor, "_max_workers", None)
         return places if isinstance(places, int) else None
 
     async def _enter(self, alone: bool) -> None:
@@ -138,7 +147,12 @@ class Pool:
         if alone:
             return len(self._inside) == len(self._left_behind)
         places = self.places
-        if places is not None and len(self._left_behind) >= places and self._owned:
+        if (
+            places
+            and len(self._left_behind) >= places
+            and self._owned
+            and not isinstance(self._executor, ClusterExecutor)
+        ):
             self._replace()  # every place is taken by a call that nobody waits for
         return not self._suspects and (places is None or len(self._inside) < places)
 
@@ -164,6 +178,12 @@ class Pool:
             return ChildDied("the process that ran it died; it was killed, ran out of memory, or ended itself")
         return _Shared() if self._owned and again else Snooze(UNREPLACEABLE_PAUSE)
 
+    def _went_away(self, job: Job[Any, Any], error: ClusterAway) -> BaseException:
+        if self._closed:
+            return asyncio.CancelledError()
+        self._events.emit(ExecutorBroken(job.kind, describe(error), replaced=False))
+        return Snooze(AWAY_PAUSE)
+
     def _replace(self) -> None:
         """The next call makes a new one."""
         self.end()
@@ -175,7 +195,14 @@ class Pool:
         if self._executor is None:
             assert not isinstance(self._source, Executor)
             self._executor = self._source()
+        if isinstance(self._executor, ClusterExecutor) and self._watched is not self._executor:
+            self._watched, loop = self._executor, asyncio.get_running_loop()
+            self._executor.watch(lambda: _in_loop(loop, self._places_changed))
         return self._executor
+
+    def _places_changed(self) -> None:
+        self._changed.set()
+        self._on_places()
 
     def close(self) -> None:
         self._closed = True

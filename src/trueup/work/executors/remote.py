@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import threading
 import traceback
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from importlib import import_module
@@ -62,7 +63,7 @@ def opened(result: Any) -> Any:
 
 def call_by_name(module: str, name: str, given: bytes) -> Sealed:
     """Call the function of that name, or the one declared as a job under it."""
-    if multiprocessing.parent_process() is not None:
+    if multiprocessing.parent_process() is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides about its jobs
     try:
         found = attrgetter(name)(import_module(module))
