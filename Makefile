@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test test-fast test-dev flakes lint format types docs package release reference bench chaos mutants lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test proof test-fast test-dev flakes lint format types docs package release reference bench chaos mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,8 +41,11 @@ apps: setup ## all five demos, one after the other; fails unless every proof hol
 # reach the processes that pytest starts; variables do. Development mode as a whole costs an eighth more time (decision 0049).
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONWARNINGS=default::ResourceWarning PYTHONFAULTHANDLER=1 $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS))
 
-test: setup lint types ## everything: lint, types, and the whole suite against real servers (WORKERS=3: that many tests at a time)
+test: setup lint types ## lint, types, and every test against real servers; of large matrices a covering selection (WORKERS=3: that many at a time)
 	@$(PYTEST)
+
+proof: setup ## every test with every cell of its matrix, as each night; lasts longer than make test
+	@$(PYTEST) --proof
 
 test-fast: setup ## the first case of every test function, without the slow ones: a minute or two, to run after each change
 	@$(PYTEST) -m "not slow" --one-of-each -x
@@ -50,7 +53,7 @@ test-fast: setup ## the first case of every test function, without the slow ones
 flakes: setup ## the slow tests over and over while the processors and the disk are busy; says which failed (RUNS=5 TESTS=tests/crash)
 	@$(BIN)/python -m tools.flakes --runs $${RUNS:-5} $${TESTS:-tests}
 
-test-dev: setup ## the whole suite in Python's development mode, in every process of it
+test-dev: setup ## the tests of make test in Python's development mode, in every process of it
 	@PYTHONDEVMODE=1 $(PYTEST)
 
 lint: setup ## style, formatting and the layering of the packages

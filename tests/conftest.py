@@ -18,6 +18,8 @@ from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 
+pytest_plugins = ["tests.support.matrix"]
+
 
 def pytest_configure() -> None:
     if place := in_memory():

@@ -1,4 +1,6 @@
-"""What the tests cost: `pytest -p tools.cpu …` ends with the CPU seconds of each file, dearest first.
+"""What the tests cost: `pytest -p tools.cpu …` ends with the CPU seconds of each file and each function, dearest first.
+
+`--cpu-csv FILE` writes a line for each test: CPU seconds, those of pytest itself, processes started, wall seconds, its id.
 
 Wall time says little on a machine that does other things, or about tests that wait. This counts the processor time of the
 worker of pytest and of every process below it, ended ones included: the database server's backends, workers, applications. It
@@ -7,20 +9,22 @@ sees Linux only, and misses what left the worker's tree of processes (daemons wh
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
+import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 TICKS = os.sysconf("SC_CLK_TCK")
-SHOWN = 40  # files
+SHOWN = 40  # files, and as many functions
 
 started = 0
-costs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])  # all, of this process, starts, tests
+costs: dict[str, tuple[float, float, int, float]] = {}  # of each test: CPU, that of this process, starts, wall
 
 
 def _count_starts() -> None:
@@ -59,13 +63,16 @@ def _seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    before, own, starts = _seconds(), sum(os.times()[:2]), started
+    before, own, starts, begun = _seconds(), sum(os.times()[:2]), started, time.monotonic()
     try:
         return (yield)
     finally:
-        spent = (_seconds() - before, sum(os.times()[:2]) - own, started - starts, 1)
-        file = item.nodeid.partition("::")[0]
-        costs[file] = [a + b for a, b in zip(costs[file], spent, strict=True)]
+        wall = time.monotonic() - begun
+        costs[item.nodeid] = (_seconds() - before, sum(os.times()[:2]) - own, started - starts, wall)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-csv", type=Path, help="write the cost of each test to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,14 +89,32 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 class _Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        for file, spent in getattr(node, "workeroutput", {}).get("cpu", {}).items():
-            costs[file] = [a + b for a, b in zip(costs[file], spent, strict=True)]
+        costs.update(getattr(node, "workeroutput", {}).get("cpu", {}))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def _sums(part: Callable[[str], str]) -> list[tuple[str, list[float]]]:
+    """What the tests cost by a part of their ids, dearest first; the last number counts them."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 5)
+    for test, spent in costs.items():
+        name = part(test)
+        sums[name] = [a + b for a, b in zip(sums[name], (*spent, 1), strict=True)]
+    return sorted(sums.items(), key=lambda each: -each[1][0])
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     total = sum(spent for spent, *_ in costs.values())
     terminalreporter.section(f"{total:.0f} seconds of CPU time")
-    for file, (spent, own, starts, tests) in sorted(costs.items(), key=lambda each: -each[1][0])[:SHOWN]:
-        terminalreporter.write_line(
-            f"{spent:7.1f} s ({own:6.1f} in pytest), {starts:4.0f} processes, {tests:4.0f} tests  {file}"
-        )
+    for part in (lambda test: test.partition("::")[0], lambda test: test.partition("[")[0]):
+        for name, (spent, own, starts, wall, tests) in _sums(part)[:SHOWN]:
+            terminalreporter.write_line(
+                f"{spent:7.1f} s ({own:6.1f} in pytest), {wall:6.1f} s of wall time, "
+                f"{starts:4.0f} processes, {tests:4.0f} tests  {name}"
+            )
+        terminalreporter.write_line("")
+    if path := config.getoption("--cpu-csv"):
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows((*map(_rounded, spent), test) for test, spent in sorted(costs.items()))
+
+
+def _rounded(number: float) -> float:
+    return round(number, 3)

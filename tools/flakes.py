@@ -65,7 +65,16 @@ def main() -> int:
         with pressure(options.pressure, directory):
             for run in range(1, options.runs + 1):
                 report = directory / f"report-{run}.xml"
-                command = ["-m", "pytest", "-m", options.select, "--no-header", "--tb=short", f"--junitxml={report}"]
+                command = [
+                    "-m",
+                    "pytest",
+                    "--proof",
+                    "-m",
+                    options.select,
+                    "--no-header",
+                    "--tb=short",
+                    f"--junitxml={report}",
+                ]
                 ended = subprocess.run([sys.executable, *command, *options.tests], cwd=ROOT, check=False)
                 if ended.returncode not in (0, 1):
                     print(f"run {run}: pytest itself ended with {ended.returncode}")

@@ -143,7 +143,7 @@ class Bench:
         database.TestServer = Shared  # type: ignore[misc]
         import pytest
 
-        options = f"-n 0 -x -q -p no:cacheprovider --no-header --tb=line --timeout 60 --rootdir {self.tree}"
+        options = f"-n 0 --proof -x -q -p no:cacheprovider --no-header --tb=line --timeout 60 --rootdir {self.tree}"
         return int(pytest.main([*options.split(), *tests]))
 
 

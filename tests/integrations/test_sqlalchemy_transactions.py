@@ -86,6 +86,7 @@ async def both(desk: Desk) -> tuple[int, int]:
     return int(orders), int(await desk.scalar("select count(*) from trueup.jobs"))
 
 
+@pytest.mark.matrix(pairs=("size", "first", "engine"))
 @pytest.mark.parametrize("first", ["the row", "the job"])
 @pytest.mark.parametrize("size", [None, 2 * ONE_STATEMENT])
 async def test_jobs_are_there_if_and_only_if_the_session_commits(

@@ -88,6 +88,7 @@ async def test_what_the_receiver_puts_off_spends_no_attempt(
     assert {received.headers["idempotency-key"] for received in sink.received} == {"order:1"}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     "headers",

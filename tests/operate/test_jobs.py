@@ -116,6 +116,7 @@ def crowd(still: App) -> Callable[[], Awaitable[dict[str, int]]]:
     return fill
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("conditions", "found"),
     [

@@ -144,6 +144,7 @@ async def put_at_random(desk: Desk, clock: ManualClock, seed: int, count: int) -
     return [job_id for _, job_id, run_at in sorted(ranked) if run_at <= clock.now()]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("most", [1, 4, 100])
 async def test_due_jobs_are_claimed_in_the_order_of_their_rank(

@@ -143,6 +143,7 @@ async def test_outcomes_of_different_kinds_are_settled_together(desk: RowsDesk) 
 # -- conflict -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("verdict", [Change(To("done", note="ours"), None), Remove(Delete())], ids=["change", "remove"])
 @pytest.mark.parametrize(
     ("spec", "theirs"),
@@ -469,6 +470,7 @@ async def test_in_the_callers_transaction_all_is_done_or_nothing(desk: RowsDesk)
 # -- quiet verdicts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("claimed_as", [None, "working"])
 @pytest.mark.parametrize(
     ("verdict", "state", "attempt", "errors"),
@@ -608,6 +610,7 @@ async def test_rows_leased_by_somebody_else_are_left_and_expired_ones_are_taken_
     assert [row.key for row in await claimed(rows)] == ["1"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("verdict", EVERY_VERDICT, ids=lambda verdict: type(verdict).__name__)
 @pytest.mark.parametrize("claimed_as", [None, "working"])
 async def test_the_users_own_columns_are_cleared_whatever_becomes_of_the_row(

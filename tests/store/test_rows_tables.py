@@ -89,6 +89,7 @@ async def test_a_key_may_be_of_any_type(desk: RowsDesk, clock: ManualClock, kind
     await round_trip(desk, clock, count)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("setting", ["timezone='Asia/Kolkata'", "datestyle='ISO, DMY'", "bytea_output='escape'"])
 @pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date", "bytea"])
 async def test_a_row_is_the_same_row_in_sessions_with_other_settings(
@@ -208,6 +209,7 @@ STATES: list[tuple[str, Any, Any, Any]] = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("claims", [True, False], ids=["claimed_as", "plain"])
 @pytest.mark.parametrize(("kind", "state", "to", "working"), STATES, ids=[kind for kind, *_ in STATES])
 async def test_a_state_may_be_text_a_number_or_an_enum(
@@ -247,6 +249,7 @@ async def test_a_time_without_a_zone_is_taken_as_utc_whatever_the_session_says(
     assert await desk.scalar("select changed_at::text from t where id = 2") == "2026-06-01 12:00:00"
 
 
+@pytest.mark.matrix(pairs=("by", "spec", "claimed_as"))
 @pytest.mark.parametrize("claimed_as", [None, "working"])
 @pytest.mark.parametrize("spec", [{"changed_at": "changed_at"}, {}, {"lease_columns": ("owner", "until")}])
 @pytest.mark.parametrize("by", ["hash (id)", "range (id)", "list (place)"])

@@ -45,6 +45,7 @@ POISON: dict[str, Callable[[], BaseException]] = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("poison", POISON)
 @pytest.mark.parametrize("where", ["loop", "thread"])
 async def test_a_job_that_raises_anything_is_retried_buried_and_in_nobodys_way(

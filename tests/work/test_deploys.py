@@ -187,6 +187,7 @@ async def make_at_run_time(app: App, name: str) -> None:
         await app.schedules.create(name, Every("30m"), job.call())
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize("order", ORDERS)

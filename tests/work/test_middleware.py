@@ -109,6 +109,7 @@ def declare_elsewhere(app: App, seen: list[str]) -> Any:
     return it
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("declare", [declare_async, declare_sync, declare_elsewhere])
 @pytest.mark.parametrize("way", ["enqueue", "enqueue_sync", "enqueue_many", "enqueue_many_sync"])
 async def test_every_way_to_enqueue_and_to_run_is_surrounded(database_url: str, declare: Declare, way: str) -> None:

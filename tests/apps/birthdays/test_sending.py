@@ -131,6 +131,7 @@ async def test_three_failed_attempts_are_a_dead_letter_when_there_is_no_other(de
     assert await desk.states(ada) == [(2026, "DEAD"), (2027, "PENDING")]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 410, 421])
 @pytest.mark.parametrize("waiting", [1, 20])
 async def test_a_receiver_that_would_refuse_any_message_buries_none(

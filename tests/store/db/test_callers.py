@@ -292,6 +292,7 @@ async def test_a_fence_in_a_callers_transaction_keeps_others_out_until_it_commit
         assert await is_free(app)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("how", ["one", "many"])
 @pytest.mark.parametrize(("kind", "state"), cases(TAKEN))
 async def test_a_job_in_a_callers_transaction_is_there_when_it_commits(

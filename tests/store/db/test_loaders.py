@@ -31,6 +31,7 @@ BEYOND: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
 @pytest.mark.parametrize(("expression", "nearest"), BEYOND, ids=[expression for expression, _ in BEYOND])
 def test_the_nearest_there_is(database_url: str, zone: str, expression: str, nearest: Any) -> None:

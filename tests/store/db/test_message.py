@@ -169,7 +169,7 @@ async def test_a_reconciler_with_prepared_statements_lives_through_a_column_of_a
     app, read = App(database_url, prepare=True), set[int]()
 
     @app.table("things", key="id", state="state").reconcile(
-        "open", every="50ms", run_at_start=True, claim=claim, retry=Retry(first="1ms"), revisit="10ms"
+        "open", every="50ms", run_at_start=True, claim=claim, retry=Retry(first="1ms"), revisit="10ms", lease_for="1s"
     )
     async def look(thing: Row) -> None:
         read.add(thing.n)

@@ -40,6 +40,7 @@ async def lock(locked: Locked, row: ClaimedRow, tx: AsyncConnection[Any]) -> Map
     return locked.values(row, (await message.send(tx, *locked.locking(row))).check())
 
 
+@pytest.mark.matrix(pairs=("outcome", "spec", "handler"))
 @pytest.mark.parametrize("handler", [None, with_tx], ids=["alone", "with tx"])
 @pytest.mark.parametrize("spec", [{}, {"changed_at": "changed_at"}, {"version": "version"}])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda each: type(each).__name__)

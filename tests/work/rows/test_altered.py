@@ -171,6 +171,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["plain", "claimed_as", "row_lock", "delete"])
 @pytest.mark.parametrize("change", UNFIT)
 async def test_a_table_that_cannot_be_worked_on_is_named_until_it_can_be(ground: Ground, change: str) -> None:

@@ -85,6 +85,7 @@ async def swept(field: Field, wanted: int, most: int = 4) -> None:
             return
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
 @pytest.mark.parametrize("refusal", REFUSALS)
 async def test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_its_attempts(
