@@ -108,6 +108,8 @@ def test_a_priority_of_zero_can_be_chosen_over_a_declared_one() -> None:
         ({"delay": "5"}, "has no unit"),
         ({"on_conflict": "ignore"}, "on_conflict='ignore': 'keep', 'replace' or 'raise'"),
         ({"unique_for": "1h"}, "unique_for= needs unique="),
+        ({"unique": "to"}, "give a function: unique=lambda to, times: str(to)"),
+        ({"unique": "mail:{to}"}, "give a function: unique=lambda to, times: f'mail:{to}'"),
         ({"unique": "u", "unique_for": "0s"}, "unique_for: must be longer than nothing"),
         ({"max_attempts": 0}, "max_attempts=0"),
         ({"queue": "a b"}, "queue 'a b'"),

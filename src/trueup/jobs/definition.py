@@ -325,6 +325,19 @@ def checked_name(what: str, name: str) -> str:
     return name
 
 
+def _check_not_a_template(who: str, unique: UniqueKey | None, names: Sequence[str]) -> None:
+    """Text is the key itself. Text that names an argument was meant as a key per argument."""
+    if not isinstance(unique, str):
+        return
+    named = unique in names
+    if named or any(f"{{{name}" in unique for name in names):
+        meant = f"str({unique})" if named else f"f{unique!r}"
+        raise ConfigError(
+            f"{who}: unique={unique!r} is one key for every call; for a key made from the arguments give a function:"
+            f" unique=lambda {', '.join(names)}: {meant}"
+        )
+
+
 def _checked(job: Job[Any, Any], options: Options) -> Options:
     who = f"job {job.kind!r}"
     if options.queue is not None:
@@ -345,6 +358,7 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
         callable(options.unique) or (isinstance(options.unique, str) and options.unique)
     ):
         raise wrong(f"{who}: unique", options.unique, "a text, or a function of the arguments that returns one,")
+    _check_not_a_template(who, options.unique, job.arguments.names)
     if options.run_at is not None:
         if not isinstance(options.run_at, datetime):
             raise wrong(f"{who}: run_at", options.run_at, "an aware datetime")
