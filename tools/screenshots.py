@@ -33,6 +33,7 @@ PICTURES = (
     ("schedules-dark", "/shop/schedules", DESKTOP, True),
     ("fleet", "/shop/fleet", DESKTOP, False),
     ("recovery-dark", "/shop/recovery", DESKTOP, True),
+    ("audit", "/shop/audit", DESKTOP, False),
 )
 MORE = (  # to look at, not to keep
     ("reconciler", "/shop/reconcilers/ship_paid_orders", DESKTOP, False),
@@ -43,6 +44,8 @@ MORE = (  # to look at, not to keep
     ("fleet-phone", "/shop/fleet", PHONE, True),
     ("recovery-phone", "/shop/recovery", PHONE, False),
     ("job-phone", "/shop/jobs/{dead}", PHONE, False),
+    ("audit-phone", "/shop/audit", PHONE, True),
+    ("audit-dark", "/shop/audit", DESKTOP, True),
 )
 
 

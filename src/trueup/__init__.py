@@ -57,12 +57,14 @@ if TYPE_CHECKING:
     from trueup.reconcile.failed import Failed
     from trueup.reconcile.outcome import Again, Delete, Now, Stay, To, Unchanged
     from trueup.reconcile.row import Row
+    from trueup.store.actions import ActionRecord
     from trueup.work.leases.hold import Lease
     from trueup.work.worker import Worker
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "ActionRecord": "trueup.store.actions",
     "Again": "trueup.reconcile.outcome",
     "App": "trueup.app",
     "ConfigError": "trueup.errors",
@@ -121,6 +123,7 @@ _HOME = {
 }
 
 __all__ = [
+    "ActionRecord",
     "Again",
     "App",
     "ConfigError",

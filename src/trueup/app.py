@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from trueup.declared import ScheduleOptions
     from trueup.dsn import Secret
     from trueup.embedded.embedded import EmbeddedPostgres
+    from trueup.operate.actions import ActionOperations
     from trueup.operate.checks import Finding, Report
     from trueup.operate.jobs import Operations
     from trueup.operate.posting import Post
@@ -465,6 +466,13 @@ class App:
         with BUILDING:
             from trueup.operate.workers import WorkerOperations
         return WorkerOperations(self.store)
+
+    @property
+    def actions(self) -> ActionOperations:
+        """The record of what people did: `await app.actions.list()`."""
+        with BUILDING:
+            from trueup.operate.actions import ActionOperations
+        return ActionOperations(self.store)
 
     @property
     def operations(self) -> Operations:

@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from tests.django.shop.jobs import doomed, note
+from trueup.django import get_app
 from trueup.django.application import DjangoApp
 from trueup.django.models import EndedJob, LiveJob
 from trueup.django.testing import run_jobs
@@ -85,6 +86,8 @@ def test_live_jobs_are_run_now_and_cancelled(operator: Client) -> None:
     assert "1 made due" in act(operator, LIVE, "run_now", first)
     assert [ran.job_id for ran in run_jobs()] == [first]
     assert "1 cancelled or asked to stop" in act(operator, LIVE, "cancel", second)
+    recorded = get_app().actions.list_sync(job=second).actions
+    assert [(each.actor, each.via, each.action) for each in recorded] == [("ada", "web", "cancel")]
     ended: Any = EndedJob.objects.get(pk=second)
     assert (ended.state, ended.reason) == ("cancelled", "cancelled in the admin by ada")
     assert [str(entry.change_message) for entry in LogEntry.objects.order_by("id")] == [

@@ -63,7 +63,7 @@ def list_queues(session: Session) -> None:
 def pause(session: Session, queue: Queue = None, kind: Kind = None, reason: Reason = None) -> None:
     """Have no worker claim jobs of a queue or a kind. Running jobs go on."""
     what, name = _thing(queue, kind)
-    did = session.run(lambda app: app.jobs.pause(queue=queue, kind=kind, reason=reason, by=_user()))
+    did = session.run(lambda app: app.jobs.pause(queue=queue, kind=kind, reason=reason))
     _report(session, what, name, paused=True, changed=did)
 
 
@@ -89,12 +89,3 @@ def _report(session: Session, what: str, name: str, *, paused: bool, changed: bo
         output.note(f"{what} {name} is {'paused' if paused else 'resumed'}")
     else:
         output.note(f"{what} {name} was {'paused already' if paused else 'not paused'}")
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -62,6 +62,8 @@ class Session:
     def run_on(self, app: App, work: Callable[[App], Awaitable[T]]) -> T:
         import asyncio
 
+        from trueup.operate.acting import acting
+
         async def connected() -> T:
             try:
                 await app.open()
@@ -69,7 +71,8 @@ class Session:
             finally:
                 await app.close()
 
-        return asyncio.run(connected())
+        with acting(None, "cli", together=True):
+            return asyncio.run(connected())
 
     def _override(self, app: App, settings: Settings) -> None:
         given = {

@@ -92,6 +92,7 @@ class Settings:
     keep_cancelled: timedelta = setting("24h", duration("1s", "36500d"), "how long cancelled jobs stay in the history")
     keep_dead: timedelta = setting("30d", duration("1s", "36500d"), "how long dead jobs can be looked at and revived")
     keep_ticks: timedelta = setting("90d", duration("1s", "36500d"), "how long the ledger of ticks is kept")
+    keep_actions: timedelta = setting("90d", duration("1s", "36500d"), "how long the record of what people did is kept")
     keep_sweeps: timedelta = setting("3d", duration("1s", "36500d"), "how long the record of sweeps is kept")
     reconcile: bool = setting("true", BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
     pool_size: int = setting("10", whole(1, 1000), "the most pooled connections of a process")

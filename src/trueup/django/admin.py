@@ -15,6 +15,7 @@ from trueup.django import get_app
 from trueup.django.models import EndedJob, LiveJob
 from trueup.errors import NotFound
 from trueup.masking import mask_value
+from trueup.operate.acting import acting
 
 MAX_COUNT = 10_000  # jobs that are counted for the number of pages
 PERMISSION = "trueup.change_livejob"
@@ -110,7 +111,8 @@ class JobAdmin(admin.ModelAdmin):
         """Do it, say so, and keep who did it in the admin's log."""
         jobs = {job.pk: job for job in queryset}
         try:
-            moved = [jobs[job_id] for job_id in move(list(jobs))]
+            with acting(str(request.user), "web"):
+                moved = [jobs[job_id] for job_id in move(list(jobs))]
         except NotFound as error:
             self.message_user(request, str(error), messages.ERROR)
             return

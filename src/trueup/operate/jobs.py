@@ -5,18 +5,21 @@ Each coroutine method has a twin for code without an event loop: `get` and `get_
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict, Unpack
 
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, NotFound
-from trueup.events import Event, Events, JobsCancelled, JobsDiscarded, JobsRevived
+from trueup.events import Events, JobsCancelled, JobsDiscarded, JobsRevived
 from trueup.jobs.definition import checked_name
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
+from trueup.operate.acting import Acting, Recorder
 from trueup.operate.twins import twin
+from trueup.store.jobs import Jobs
 from trueup.store.pauses import What
 from trueup.store.store import Store
 from trueup.store.views import MAX_ID
@@ -66,11 +69,13 @@ class Operations:
         self._jobs = store.jobs
         self._views = store.views
         self._pauses = store.pauses
+        self._recorder = Recorder(store)
 
     def blocking(self) -> Self:
         same = copy(self)
         same._jobs, same._views = self._store.blocking_jobs, self._store.blocking_views
         same._pauses = self._store.blocking_pauses
+        same._recorder = self._recorder.blocking()
         return same
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -121,59 +126,61 @@ class Operations:
         """The live jobs per queue and kind: how many, how many are due, and how long the oldest of those has waited."""
         return tuple(QueueDepth(**record) for record in await self._views.queues())
 
-    # -- acting -------------------------------------------------------------------------------------------------------
+    # -- acting: each is recorded, see `app.actions` --------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[int], reason: str = "cancelled by a person") -> Cancelled:
+    async def cancel(
+        self, ids: Sequence[int], reason: str = "cancelled by a person", *, by: str | None = None
+    ) -> Cancelled:
         """Cancel queued jobs; ask the holders of running ones to stop. Raises NotFound when none of them is live."""
-        did = await self._cancel(ids, reason)
+        async with self._acting("cancel", by, reason) as (jobs, acting):
+            did = await _cancel(jobs, ids, reason)
+            await acting.note(*_all(did.cancelled | did.asked))
         if not did.cancelled and not did.asked:
             raise NotFound(f"no queued or running job among {_list(ids)}")
         self._events.emit(JobsCancelled(len(did.cancelled), len(did.asked), reason))
         return did
 
-    async def _cancel(self, ids: Sequence[int], reason: str) -> Cancelled:
-        cancelled = await self._jobs.cancel(ids, reason)
-        rest = [job_id for job_id in ids if job_id not in cancelled]
-        asked = await self._jobs.request_stop(rest) if rest else set()
-        # One that was running and went back to the queue in between is queued now.
-        rest = [job_id for job_id in rest if job_id not in asked]
-        cancelled |= await self._jobs.cancel(rest, reason) if rest else set()
-        return Cancelled(cancelled, asked)
-
-    async def retry(self, ids: Sequence[int]) -> Retried:
+    async def retry(self, ids: Sequence[int], *, by: str | None = None) -> Retried:
         """Run jobs again now: `revive` those that are dead, `hurry` those that wait. Raises NotFound when none is either."""
-        revived = await self._revive(ids)
-        rest = [job_id for job_id in ids if job_id not in revived]
-        hurried = await self._jobs.hurry(rest) if rest else set()
+        async with self._acting("retry", by) as (jobs, acting):
+            revived = await jobs.revive(ids)
+            rest = [job_id for job_id in ids if job_id not in revived]
+            hurried = await jobs.hurry(rest) if rest else set()
+            await acting.note(*_all(revived | hurried))
         if not revived and not hurried:
             raise NotFound(f"no job that is dead or waits for its time among {_list(ids)}")
+        if revived:
+            self._events.emit(JobsRevived(len(revived)))
         return Retried(revived, hurried)
 
-    async def hurry(self, ids: Sequence[int]) -> set[int]:
+    async def hurry(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
         """Make queued jobs that wait for their time due now. Raises NotFound when none of them waits."""
-        hurried = await self._jobs.hurry(ids)
+        async with self._acting("hurry", by) as (jobs, acting):
+            hurried = await jobs.hurry(ids)
+            await acting.note(*_all(hurried))
         if not hurried:
             raise NotFound(f"no job that waits for its time among {_list(ids)}")
         return hurried
 
-    async def revive(self, ids: Sequence[int]) -> set[int]:
+    async def revive(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
         """Put dead jobs back into their queues with all attempts anew. Raises NotFound when none could be."""
-        revived = await self._revive(ids)
+        async with self._acting("revive", by) as (jobs, acting):
+            revived = await jobs.revive(ids)
+            await acting.note(*_all(revived))
         if not revived:
             raise NotFound(
                 f"no dead job that could be revived among {_list(ids)} (its unique key may be taken by a live one)"
             )
+        self._events.emit(JobsRevived(len(revived)))
         return revived
 
-    async def _revive(self, ids: Sequence[int]) -> set[int]:
-        revived = await self._jobs.revive(ids)
-        if revived:
-            self._events.emit(JobsRevived(len(revived)))
-        return revived
-
-    async def discard(self, ids: Sequence[int], reason: str = "discarded by a person") -> set[int]:
+    async def discard(
+        self, ids: Sequence[int], reason: str = "discarded by a person", *, by: str | None = None
+    ) -> set[int]:
         """Take dead jobs off the list; they count as cancelled. Raises NotFound when none is dead."""
-        discarded = await self._jobs.discard(ids, reason)
+        async with self._acting("discard", by, reason) as (jobs, acting):
+            discarded = await jobs.discard(ids, reason)
+            await acting.note(*_all(discarded))
         if not discarded:
             raise NotFound(f"no dead job among {_list(ids)}")
         self._events.emit(JobsDiscarded(len(discarded), reason))
@@ -194,11 +201,20 @@ class Operations:
         Claims that begin after this returns respect it. What is running, or was claimed just before, goes on.
         """
         what, name = _paused_thing(queue, kind)
-        return await self._pauses.pause(what, name, by, None if reason is None else clean(reason, MAX_MESSAGE))
+        why = None if reason is None else clean(reason, MAX_MESSAGE)
+        action = self._recorder.action("pause", what, name, by=by, detail=why)
+        async with self._recorder.begin(action) as acting:
+            paused = await self._store.pauses_on(acting.database).pause(what, name, action.actor, why)
+            await acting.note(int(paused))
+        return paused
 
-    async def resume(self, *, queue: str | None = None, kind: str | None = None) -> bool:
+    async def resume(self, *, queue: str | None = None, kind: str | None = None, by: str | None = None) -> bool:
         """End a pause; workers are told at once. False when it is not paused."""
-        return await self._pauses.resume(*_paused_thing(queue, kind))
+        what, name = _paused_thing(queue, kind)
+        async with self._recorder.begin(self._recorder.action("resume", what, name, by=by)) as acting:
+            resumed = await self._store.pauses_on(acting.database).resume(what, name)
+            await acting.note(int(resumed))
+        return resumed
 
     async def paused(self) -> tuple[Pause, ...]:
         """The queues and kinds that are paused, the oldest pause first."""
@@ -211,65 +227,90 @@ class Operations:
         kind: str | None = None,
         reason: str = "cancelled by a person",
         progress: Progress | None = None,
+        by: str | None = None,
         **matching: Unpack[Matching],
     ) -> int:
         """Cancel every queued job that matches and ask the running ones to stop, a page at a time. Returns how many."""
         cancelled = asked = 0
 
-        async def cancel(ids: Sequence[int]) -> set[int]:
+        async def cancel(jobs: Jobs, ids: Sequence[int]) -> set[int]:
             nonlocal cancelled, asked
-            did = await self._cancel(ids, reason)
+            did = await _cancel(jobs, ids, reason)
             cancelled, asked = cancelled + len(did.cancelled), asked + len(did.asked)
             return did.cancelled | did.asked
 
         chosen = job_filter(sorted(LIVE), kind, matching)
-        return await self._paged(chosen, cancel, progress, lambda n: JobsCancelled(cancelled, asked, reason))
+        total = await self._paged(chosen, "cancel", by, cancel, progress)
+        if total:
+            self._events.emit(JobsCancelled(cancelled, asked, reason))
+        return total
 
     async def revive_all(
-        self, kind: str | None = None, progress: Progress | None = None, **matching: Unpack[Matching]
+        self,
+        kind: str | None = None,
+        progress: Progress | None = None,
+        by: str | None = None,
+        **matching: Unpack[Matching],
     ) -> int:
         """Revive every dead job that matches, a page at a time. Returns how many."""
-        chosen = job_filter("dead", kind, matching)
-        return await self._paged(chosen, self._jobs.revive, progress, JobsRevived)
+        total = await self._paged(job_filter("dead", kind, matching), "revive", by, Jobs.revive, progress)
+        if total:
+            self._events.emit(JobsRevived(total))
+        return total
 
     async def discard_all(
         self,
         kind: str | None = None,
         reason: str = "discarded by a person",
         progress: Progress | None = None,
+        by: str | None = None,
         **matching: Unpack[Matching],
     ) -> int:
         """Discard every dead job that matches, a page at a time. Returns how many."""
 
-        async def discard(ids: Sequence[int]) -> set[int]:
-            return await self._jobs.discard(ids, reason)
+        async def discard(jobs: Jobs, ids: Sequence[int]) -> set[int]:
+            return await jobs.discard(ids, reason)
 
-        chosen = job_filter("dead", kind, matching)
-        return await self._paged(chosen, discard, progress, lambda n: JobsDiscarded(n, reason))
+        total = await self._paged(job_filter("dead", kind, matching), "discard", by, discard, progress)
+        if total:
+            self._events.emit(JobsDiscarded(total, reason))
+        return total
 
     async def hurry_all(
-        self, kind: str | None = None, progress: Progress | None = None, **matching: Unpack[Matching]
+        self,
+        kind: str | None = None,
+        progress: Progress | None = None,
+        by: str | None = None,
+        **matching: Unpack[Matching],
     ) -> int:
         """Make every queued job that matches and waits after a failed attempt due now. Returns how many."""
         chosen = job_filter("queued", kind, {"min_attempts": 1, **matching})
-        return await self._paged(chosen, self._jobs.hurry, progress, None)
+        return await self._paged(chosen, "hurry", by, Jobs.hurry, progress)
 
     async def _paged(
         self,
         chosen: JobFilter,
-        move: Callable[[Sequence[int]], Awaitable[set[int]]],
+        what: str,
+        by: str | None,
+        move: Callable[[Jobs, Sequence[int]], Awaitable[set[int]]],
         progress: Progress | None,
-        event: Callable[[int], Event] | None,
     ) -> int:
+        """Each page is a transaction of its own, and the record counts what is done so far."""
+        action = self._recorder.action(what, "job", by=by, detail=conditions(chosen))
         total = after = 0
         while ids := await self._views.ids(chosen, after_id=after, limit=PAGE):
-            total += len(await move(ids))
-            after = ids[-1]
+            async with self._recorder.begin(action) as acting:
+                moved = await move(self._store.jobs_on(acting.database), ids)
+                await acting.note(*_all(moved))
+            total, after = total + len(moved), ids[-1]
             if progress is not None:
                 progress(len(ids))
-        if event is not None and total:
-            self._events.emit(event(total))
         return total
+
+    @asynccontextmanager
+    async def _acting(self, what: str, by: str | None, detail: str | None = None) -> AsyncIterator[tuple[Jobs, Acting]]:
+        async with self._recorder.begin(self._recorder.action(what, "job", by=by, detail=detail)) as acting:
+            yield self._store.jobs_on(acting.database), acting
 
     get_sync = twin(get)
     pause_sync = twin(pause)
@@ -307,6 +348,35 @@ def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Ma
         matching.get("error_contains"),
         None if older_than is None else parse_duration(older_than).total_seconds(),
     )
+
+
+async def _cancel(jobs: Jobs, ids: Sequence[int], reason: str) -> Cancelled:
+    cancelled = await jobs.cancel(ids, reason)
+    rest = [job_id for job_id in ids if job_id not in cancelled]
+    asked = await jobs.request_stop(rest) if rest else set()
+    # One that was running and went back to the queue in between is queued now.
+    rest = [job_id for job_id in rest if job_id not in asked]
+    cancelled |= await jobs.cancel(rest, reason) if rest else set()
+    return Cancelled(cancelled, asked)
+
+
+def _all(ids: set[int]) -> tuple[int, set[int]]:
+    return len(ids), ids
+
+
+def conditions(chosen: JobFilter) -> str:
+    """The conditions, for the record: of arguments their names alone."""
+    given = {
+        "kind": chosen.kind,
+        "queue": chosen.queue,
+        "schedule": chosen.schedule,
+        "min_attempts": chosen.min_attempts or None,
+        "arguments": None if chosen.arguments is None else ",".join(sorted(chosen.arguments)),
+        "error_contains": chosen.error_contains,
+        "older_than": None if chosen.older_than_s is None else f"{chosen.older_than_s:g}s",
+    }
+    conditions = " ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+    return f"all that match {conditions}" if conditions else "all"
 
 
 def _paused_thing(queue: str | None, kind: str | None) -> tuple[What, str]:

@@ -7,9 +7,11 @@ these.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, TypeAlias
 
 from trueup.config import Settings
@@ -17,12 +19,14 @@ from trueup.durations import format_duration, parse_duration
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ReconcilerPaused, ReconcilerResumed, RowsFreed
 from trueup.operate import runs
+from trueup.operate.acting import Acting, Recorder
 from trueup.operate.runs import DryRun, Progress, Run
 from trueup.reconcile.declare import Reconcilers as Declared
 from trueup.reconcile.lateness import GRACE
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
+from trueup.store.actions import Action
 from trueup.store.rows.quarantine import Quarantine
 from trueup.store.rows.reconcilers import Reconcilers
 from trueup.store.rows.views import OUTCOMES, ReconcilerViews
@@ -32,8 +36,10 @@ from trueup.store.views import Record
 LATELY = timedelta(hours=24)  # how far back the outcomes of sweeps are counted
 PAGE = 500  # rows per statement in commands over many
 MAX_NAMED = 12  # reconcilers in a message
+FREED = {"release": "released", "discard": "discarded"}  # actions, and what events call them
 FEW = 5  # examples of whatever there may be many of
 
+Move: TypeAlias = Callable[[Quarantine, str, Sequence[str]], Awaitable[set[str]]]
 Records: TypeAlias = list[Record]  # named here, because in the class `list` is a method
 
 
@@ -58,6 +64,7 @@ class ReconcileOperations:
         self._views = ReconcilerViews(store.pool, store.statements, store.clock)
         self._rows = Reconcilers(store.pool, store.statements, store.clock)
         self._quarantine = Quarantine(store.pool, store.statements, store.clock)
+        self._recorder = Recorder(store)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -187,6 +194,7 @@ class ReconcileOperations:
         shadow: bool = False,
         force: bool = False,
         progress: Progress | None = None,
+        by: str | None = None,
     ) -> Run:
         """One whole sweep or scan now, in this process; at most `limit` rows or items. With `shadow` nothing of yours is written.
 
@@ -200,13 +208,28 @@ class ReconcileOperations:
                 raise ConfigError(
                     f"scan {name!r}: what its handler does cannot be undone; there is no shadow mode for it"
                 )
-            return await runs.scan_now(self._store, self._settings, self._events, scan, limit=limit, progress=progress)
+            with_limit = partial(runs.scan_now, limit=limit, progress=progress)
+            return await self._recorded(
+                name, by, _options(limit), lambda: with_limit(self._store, self._settings, self._events, scan)
+            )
         declared = await self._runnable(name, shadow)
         if not force:
             await self._refuse_paused(name)
-        return await runs.sweep(
-            self._store, self._settings, self._events, declared, limit=limit, force=force, progress=progress
+        sweep = partial(runs.sweep, limit=limit, force=force, progress=progress)
+        return await self._recorded(
+            name,
+            by,
+            _options(limit, shadow=shadow, force=force),
+            lambda: sweep(self._store, self._settings, self._events, declared),
         )
+
+    async def _recorded(self, name: str, by: str | None, detail: str | None, run: Callable[[], Awaitable[Run]]) -> Run:
+        """A run is many transactions: it is recorded before the first, and what became of how many rows after the last."""
+        action = self._recorder.action("run", "reconciler", name, by=by, detail=detail)
+        await self._recorder.note(action, 0)
+        did = await run()
+        await self._recorder.note(action, did.outcomes.get("claimed", did.outcomes.get("items", 0)))
+        return did
 
     async def dry_run(self, name: str, *, limit: int = 20, shadow: bool = False) -> DryRun:
         """What a run would have in hand now. Nothing is claimed or written, and no handler is called unless `shadow` is given.
@@ -257,7 +280,7 @@ class ReconcileOperations:
 
     # -- pausing ------------------------------------------------------------------------------------------------------
 
-    async def pause(self, name: str, reason: str = "paused by a person") -> bool:
+    async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
         """No sweeps by anybody until it is resumed; handlers that run are seen through. False when it was paused already.
 
         One that is declared and was never started may be paused, too.
@@ -265,20 +288,24 @@ class ReconcileOperations:
         declared = self._declared.get(name)
         if declared is not None and await self._stored(name) is None:
             await self._rows.put(name, declared.selection.table, declared.declared())
-        if not await self._set(name, "paused", reason):
+        if not await self._set("pause", name, "paused", reason, by):
             return False
         self._events.emit(ReconcilerPaused(name, reason, 0.0))
         return True
 
-    async def resume(self, name: str) -> bool:
+    async def resume(self, name: str, *, by: str | None = None) -> bool:
         """Sweeps again, also when it rests after failures. False when it was neither paused nor at rest."""
-        if not await self._set(name, "active", None):
+        if not await self._set("resume", name, "active", None, by):
             return False
         self._events.emit(ReconcilerResumed(name))
         return True
 
-    async def _set(self, name: str, state: str, note: str | None) -> bool:
-        if await self._rows.set_state(name, state, note):
+    async def _set(self, action: str, name: str, state: str, note: str | None, by: str | None) -> bool:
+        async with self._acting(action, "reconciler", name, by, note) as (acting, _):
+            rows = Reconcilers(acting.database, self._store.statements, self._store.clock)
+            changed = await rows.set_state(name, state, note)
+            await acting.note(int(changed))
+        if changed:
             return True
         if await self._stored(name) is not None or self._declared.get(name) is not None:
             return False
@@ -288,7 +315,7 @@ class ReconcileOperations:
 
     # -- forgetting ---------------------------------------------------------------------------------------------------
 
-    async def forget(self, name: str, progress: Callable[[int], None] | None = None) -> int:
+    async def forget(self, name: str, progress: Callable[[int], None] | None = None, *, by: str | None = None) -> int:
         """Forget a reconciler that was removed or renamed: its rests, attempts, quarantine, sweeps. Returns how many rows it knew.
 
         Rows of the table are not touched. Raises ConfigError while a living worker declares it or holds rows for it.
@@ -311,7 +338,9 @@ class ReconcileOperations:
                 f"reconciler {name!r}: {held:,} rows are held by a worker; {total:,} others were forgotten; "
                 "stop the workers that have it, and forget it again"
             )
-        await self._rows.forget(name)
+        async with self._acting("forget", "reconciler", name, by) as (acting, _):
+            rows = Reconcilers(acting.database, self._store.statements, self._store.clock)
+            await acting.note(max(total, int(await rows.forget(name))))
         if total:
             self._events.emit(RowsFreed(name, total, "forgotten"))
         return total
@@ -342,56 +371,73 @@ class ReconcileOperations:
             raise NotFound(f"{name} has no row {key} in quarantine; that row is {record['state']}")
         return record
 
-    async def release(self, name: str, keys: Sequence[str]) -> set[str]:
+    async def release(self, name: str, keys: Sequence[str], *, by: str | None = None) -> set[str]:
         """Have rows looked at anew, soon and with all attempts; also discarded ones. Returns those of the keys that were there."""
-        return await self._free(name, keys, "released", self._quarantine.release)
+        return await self._free("release", name, keys, Quarantine.release, by)
 
-    async def discard(self, name: str, keys: Sequence[str]) -> set[str]:
+    async def discard(self, name: str, keys: Sequence[str], *, by: str | None = None) -> set[str]:
         """Leave rows alone for good, while they stay in their state. Returns those of the keys that were in quarantine."""
-        return await self._free(name, keys, "discarded", self._quarantine.discard)
+        return await self._free("discard", name, keys, Quarantine.discard, by)
 
-    async def release_all(self, name: str, progress: Callable[[int], None] | None = None) -> int:
+    async def release_all(
+        self, name: str, progress: Callable[[int], None] | None = None, *, by: str | None = None
+    ) -> int:
         """Release every row that is in quarantine now, a page at a time. Returns how many."""
 
-        async def release(name: str, keys: Sequence[str]) -> set[str]:
-            return await self._quarantine.release(name, keys, ("quarantined",))
+        async def release(quarantine: Quarantine, name: str, keys: Sequence[str]) -> set[str]:
+            return await quarantine.release(name, keys, ("quarantined",))
 
-        return await self._free_all(name, "released", release, progress)
+        return await self._free_all("release", name, release, progress, by)
 
-    async def discard_all(self, name: str, progress: Callable[[int], None] | None = None) -> int:
+    async def discard_all(
+        self, name: str, progress: Callable[[int], None] | None = None, *, by: str | None = None
+    ) -> int:
         """Discard every row that is in quarantine now, a page at a time. Returns how many."""
-        return await self._free_all(name, "discarded", self._quarantine.discard, progress)
+        return await self._free_all("discard", name, Quarantine.discard, progress, by)
 
     async def count_quarantined(self, name: str) -> int:
         await self._known(name)
         return (await self._quarantine.count(name))[0]
 
-    async def _free(
-        self, name: str, keys: Sequence[str], what: str, move: Callable[[str, Sequence[str]], Awaitable[set[str]]]
-    ) -> set[str]:
+    async def _free(self, action: str, name: str, keys: Sequence[str], move: Move, by: str | None) -> set[str]:
         await self._known(name)
-        moved = await move(name, [spelling for key in keys for spelling in _spellings(key)])
+        async with self._acting(action, "row", name, by) as (acting, quarantine):
+            moved = await move(quarantine, name, [spelling for key in keys for spelling in _spellings(key)])
+            await acting.note(len(moved), moved)
         if moved:
-            self._events.emit(RowsFreed(name, len(moved), what))
+            self._events.emit(RowsFreed(name, len(moved), FREED[action]))
         return {key for key in keys if moved.intersection(_spellings(key))}
 
     async def _free_all(
-        self,
-        name: str,
-        what: str,
-        move: Callable[[str, Sequence[str]], Awaitable[set[str]]],
-        progress: Callable[[int], None] | None,
+        self, action: str, name: str, move: Move, progress: Callable[[int], None] | None, by: str | None
     ) -> int:
         await self._known(name)
         _, until = await self._quarantine.count(name)  # what fails again meanwhile is not released once more
+        recorded = self._recorder.action(action, "row", name, by=by, detail="all")
         total = 0
         while keys := await self._quarantine.keys(name, until, PAGE):
-            total += len(await move(name, keys))
+            async with self._begun(recorded) as (acting, quarantine):
+                moved = await move(quarantine, name, keys)
+                await acting.note(len(moved), moved)
+            total += len(moved)
             if progress is not None:
                 progress(len(keys))
         if total:
-            self._events.emit(RowsFreed(name, total, what))
+            self._events.emit(RowsFreed(name, total, FREED[action]))
         return total
+
+    @asynccontextmanager
+    async def _acting(
+        self, action: str, what: str, name: str, by: str | None, detail: str | None = None
+    ) -> AsyncIterator[tuple[Acting, Quarantine]]:
+        async with self._begun(self._recorder.action(action, what, name, by=by, detail=detail)) as begun:
+            yield begun
+
+    @asynccontextmanager
+    async def _begun(self, action: Action) -> AsyncIterator[tuple[Acting, Quarantine]]:
+        """A transaction for the action and its record, with what moves rows in it."""
+        async with self._recorder.begin(action) as acting:
+            yield acting, Quarantine(acting.database, self._store.statements, self._store.clock)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -445,6 +491,12 @@ def _spellings(key: str) -> list[str]:
         return [key]
     texts = [str(part).lower() if isinstance(part, bool) else part for part in parts]
     return list(dict.fromkeys([key, json.dumps(texts, ensure_ascii=False)]))
+
+
+def _options(limit: int | None, *, shadow: bool = False, force: bool = False) -> str | None:
+    """How a run was asked for, in words."""
+    given = ["in shadow"] * shadow + ["forced"] * force + ([] if limit is None else [f"limit {limit}"])
+    return ", ".join(given) or None
 
 
 def _check_limit(limit: int | None) -> None:

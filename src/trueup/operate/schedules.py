@@ -21,6 +21,7 @@ from trueup.events import Events, ScheduleChanged
 from trueup.jobs.definition import checked_name
 from trueup.jobs.job import Draft
 from trueup.jobs.registry import Registry
+from trueup.operate.acting import Recorder
 from trueup.operate.audit import Audit, audit
 from trueup.schedules import spec as specs
 from trueup.schedules.misfire import Missed
@@ -28,6 +29,7 @@ from trueup.schedules.overlap import Overlap
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.preview import Year, in_year
 from trueup.schedules.spec import Spec
+from trueup.store.actions import Noting
 from trueup.store.schedules import Entry, StoredSchedule
 from trueup.store.store import Store
 from trueup.store.views import Record
@@ -68,22 +70,32 @@ class ScheduleOperations:
         self._events = events
         self._keep_ticks = keep_ticks
         self._declared = declared
+        self._recorder = Recorder(store)
 
-    # -- changing -----------------------------------------------------------------------------------------------------
+    # -- changing: each is recorded, see `app.actions` -----------------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, spec: Spec, call: Draft, **policy: Unpack[Policy]) -> None:
+    async def create(
+        self, name: str, spec: Spec, call: Draft, *, by: str | None = None, **policy: Unpack[Policy]
+    ) -> None:
         """Fire `call` (a `job.call(…)`) at the times of `spec`, from now on.
 
         Raises ConfigError when the name is taken, or when the policy lets runs wait for one another and the job is not
         declared with `limit=1`.
         """
         entry = self._entry(checked_name("schedule", name), spec, call, _with(SchedulePolicy(), policy))
-        if not await self._schedules.put(entry, expected=0):
+        detail = f"{entry.spec.describe()}, job {entry.kind}"
+        if not await self._schedules.put(entry, 0, self._noting("create", name, by, detail)):
             raise ConfigError(await self._name_is_taken(name))
         self._changed(name, "created")
 
     async def edit(
-        self, name: str, *, spec: Spec | None = None, call: Draft | None = None, **policy: Unpack[Policy]
+        self,
+        name: str,
+        *,
+        spec: Spec | None = None,
+        call: Draft | None = None,
+        by: str | None = None,
+        **policy: Unpack[Policy],
     ) -> bool:
         """Change a schedule that people made; what is not given stays. False when it was so already.
 
@@ -97,22 +109,26 @@ class ScheduleOperations:
             call or _call(stored),
             _with(SchedulePolicy.from_json(stored.policy), policy),
         )
-        if await self._schedules.put(entry, expected=stored.version):
+        changed = [*(["spec"] if spec else []), *(["call"] if call else []), *sorted(policy)]
+        noting = self._noting("edit", name, by, ", ".join(changed))
+        if await self._schedules.put(entry, stored.version, noting):
             self._changed(name, "edited")
             return True
         if (await self._schedules.get(name)).version != stored.version:
             raise ConfigError(f"schedule {name!r} was changed by somebody else at the same moment; look, and try again")
         return False
 
-    async def pause(self, name: str, reason: str = "paused by a person") -> bool:
+    async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
         """No ticks until it is resumed. False when it was not active."""
-        return await self._moved(name, "paused", await self._schedules.pause([name], reason))
+        noting = self._noting("pause", name, by, reason)
+        return await self._moved(name, "paused", await self._schedules.pause([name], reason, noting))
 
-    async def resume(self, name: str) -> bool:
+    async def resume(self, name: str, *, by: str | None = None) -> bool:
         """Ticks again, from now on; those of the pause are not made up for. False when it was not paused."""
-        return await self._moved(name, "resumed", await self._schedules.resume([name]))
+        noting = self._noting("resume", name, by)
+        return await self._moved(name, "resumed", await self._schedules.resume([name], noting))
 
-    async def retire(self, name: str, reason: str = "retired by a person") -> bool:
+    async def retire(self, name: str, reason: str = "retired by a person", *, by: str | None = None) -> bool:
         """End a schedule that code declared and no running worker declares. False when it was retired already.
 
         Raises ConfigError while a running worker declares it, because that would bring it back, and for one that people made.
@@ -120,35 +136,37 @@ class ScheduleOperations:
         stored = await self._schedules.get(name)
         if stored.origin == "people":
             raise ConfigError(f"schedule {name!r} was not declared in code; delete it instead")
-        by = await self._store.declarations.declared_by(name)
-        if by:
-            who = ", ".join(sorted({_who(service, release) for service, release in by}))
+        declared = await self._store.declarations.declared_by(name)
+        if declared:
+            who = ", ".join(sorted({_who(service, release) for service, release in declared}))
             raise ConfigError(
                 f"schedule {name!r} is declared by running workers ({who}), which would bring it back;"
                 " remove it from the code first, or pause it"
             )
-        return await self._moved(name, "retired", await self._schedules.retire([name], reason))
+        noting = self._noting("retire", name, by, reason)
+        return await self._moved(name, "retired", await self._schedules.retire([name], reason, noting))
 
-    async def rewind(self, name: str) -> bool:
+    async def rewind(self, name: str, *, by: str | None = None) -> bool:
         """Ticks again from now on, for a schedule whose watermark got ahead of the clock. False when it is not ahead.
 
         That happens when the database's clock was ahead for a while: ticks up to that moment count as decided. Those that are in
         the ledger keep their verdict and are not fired again.
         """
-        return await self._moved(name, "rewound", {name} if await self._schedules.rewind(name) else set())
+        rewound = await self._schedules.rewind(name, self._noting("rewind", name, by))
+        return await self._moved(name, "rewound", {name} if rewound else set())
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, by: str | None = None) -> None:
         """Forget a schedule that people made, or one that is retired. Its ledger stays."""
-        if not await self._schedules.delete(name):
+        if not await self._schedules.delete(name, self._noting("delete", name, by)):
             await self._made_by_people(name, "deleted")
             raise NotFound(f"no schedule is called {name!r}")  # it was there a moment ago, perhaps
         self._changed(name, "deleted")
 
     # -- firing -------------------------------------------------------------------------------------------------------
 
-    async def trigger(self, name: str) -> int:
+    async def trigger(self, name: str, *, by: str | None = None) -> int:
         """Fire once now, whatever the schedule and its policy say, also while it is paused. Returns the job's id."""
-        job_id = await self._schedules.trigger(name)
+        job_id = await self._schedules.trigger(name, self._noting("trigger", name, by))
         if job_id is None:
             raise ConfigError(f"schedule {name!r} has a tick at this very moment")
         self._changed(name, "triggered")
@@ -162,6 +180,7 @@ class ScheduleOperations:
         *,
         rate: str | Rate = "100/s",
         progress: Progress | None = None,
+        by: str | None = None,
     ) -> int:
         """Fire the past ticks from `start` to `end`, both included, that were not fired. Returns how many that were.
 
@@ -172,11 +191,12 @@ class ScheduleOperations:
         pace = Rate.parse(rate)
         ticks = await self.ticks_between(name, start, end)
         size = max(1, min(PAGE, timedelta(seconds=1) // pace.spacing))
+        noting = self._noting("backfill", name, by, f"{start.isoformat()} to {end.isoformat()}")
         total = fired = 0
         for at in range(0, len(ticks), size):
             page = ticks[at : at + size]
             await asyncio.sleep((pace.spacing * fired).total_seconds())  # for those of the page before
-            fired = await self._schedules.backfill(name, page)
+            fired = await self._schedules.backfill(name, page, noting)
             total += fired
             if progress is not None:
                 progress(len(page))
@@ -229,6 +249,9 @@ class ScheduleOperations:
         return {"missing": sorted(await declarations.missing()), "undeclared": undeclared}
 
     # -- common -------------------------------------------------------------------------------------------------------
+
+    def _noting(self, action: str, name: str, by: str | None, detail: str | None = None) -> Noting:
+        return self._recorder.noting(self._recorder.action(action, "schedule", name, by=by, detail=detail))
 
     def _entry(self, name: str, spec: Spec, call: Draft, policy: SchedulePolicy) -> Entry:
         if not isinstance(spec, get_args(Spec)):

@@ -41,6 +41,7 @@ class Kept:
     dead: timedelta
     ticks: timedelta
     sweeps: timedelta
+    actions: timedelta = timedelta(days=90)
 
     def by_parent(self) -> Mapping[str, timedelta]:
         return {
@@ -267,4 +268,7 @@ class History:
             pass
         ticks = {"now": now, "keep": kept.ticks.total_seconds()}
         while await self._database.fetch(self._statements["history/expire_versions"], ticks):
+            pass
+        actions = {"now": now, "keep": kept.actions.total_seconds()}
+        while await self._database.fetch(self._statements["history/expire_actions"], actions):
             pass

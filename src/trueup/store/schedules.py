@@ -30,6 +30,7 @@ from trueup.schedules.decide import Decision, decide
 from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
+from trueup.store.actions import Noting
 from trueup.store.db.connect import SILENT_FOR, is_away
 from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
@@ -274,15 +275,20 @@ class Schedules:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    async def put(self, entry: Entry, expected: int | None = None) -> bool:
+    async def put(self, entry: Entry, expected: int | None = None, noting: Noting | None = None) -> bool:
         """Store a schedule; what was due under its old version is settled first. False when nothing changed.
 
         With `expected`, nothing changes unless that is its version; 0: unless there is none of this name.
         """
-        return await self.put_version(entry, expected) is not None
+        return await self.put_version(entry, expected, noting=noting) is not None
 
     async def put_version(
-        self, entry: Entry, expected: int | None = None, *, resume_within: timedelta | None = None
+        self,
+        entry: Entry,
+        expected: int | None = None,
+        *,
+        resume_within: timedelta | None = None,
+        noting: Noting | None = None,
     ) -> int | None:
         """`put`, which returns the new version, or None when nothing changed.
 
@@ -313,7 +319,7 @@ class Schedules:
                 },
             )
             if rows:
-                await self._changed(connection)
+                await self._changed(connection, noting)
         return int(rows[0][0]) if rows else None
 
     async def _beginning(
@@ -336,15 +342,15 @@ class Schedules:
             f"schedule {entry.name!r}: {entry.spec.describe()} is past; give a moment to come, or enqueue the job now"
         )
 
-    async def pause(self, names: Sequence[str], note: str) -> set[str]:
-        return await self._set_state(names, "paused", ("active",), note)
+    async def pause(self, names: Sequence[str], note: str, noting: Noting | None = None) -> set[str]:
+        return await self._set_state(names, "paused", ("active",), note, noting)
 
-    async def resume(self, names: Sequence[str]) -> set[str]:
+    async def resume(self, names: Sequence[str], noting: Noting | None = None) -> set[str]:
         """Active again from now on: ticks of the pause are not made up for."""
-        return await self._set_state(names, "active", ("paused",), None)
+        return await self._set_state(names, "active", ("paused",), None, noting)
 
-    async def retire(self, names: Sequence[str], note: str) -> set[str]:
-        return await self._set_state(names, "retired", ("active", "paused"), note)
+    async def retire(self, names: Sequence[str], note: str, noting: Noting | None = None) -> set[str]:
+        return await self._set_state(names, "retired", ("active", "paused"), note, noting)
 
     async def retire_undeclared(self, name: str, retire_after: timedelta) -> bool:
         """Retire a schedule that no living worker declares. False when a worker has come to declare it meanwhile.
@@ -360,12 +366,17 @@ class Schedules:
             return bool(await self._change_state(connection, name, now, "retired", ("active",), UNDECLARED))
 
     async def _set_state(
-        self, names: Sequence[str], state: State, from_states: Sequence[State], note: str | None
+        self,
+        names: Sequence[str],
+        state: State,
+        from_states: Sequence[State],
+        note: str | None,
+        noting: Noting | None,
     ) -> set[str]:
         changed: set[str] = set()
         for name in names:
             async with self._settled(name) as (connection, now):
-                changed |= await self._change_state(connection, name, now, state, from_states, note)
+                changed |= await self._change_state(connection, name, now, state, from_states, note, noting)
         return changed
 
     async def _change_state(
@@ -376,6 +387,7 @@ class Schedules:
         state: State,
         from_states: Sequence[State],
         note: str | None,
+        noting: Noting | None = None,
     ) -> set[str]:
         params = {
             "now": now,
@@ -388,10 +400,10 @@ class Schedules:
         }
         rows = await fetch(connection, self._statements["schedules/set_state"], params)
         if rows:
-            await self._changed(connection)
+            await self._changed(connection, noting)
         return {row[0] for row in rows}
 
-    async def rewind(self, name: str) -> bool:
+    async def rewind(self, name: str, noting: Noting | None = None) -> bool:
         """Ticks from now on, for one whose watermark a clock that was ahead has moved. False when it is not ahead.
 
         Ticks that were decided about meanwhile keep their verdict: the ledger refuses to fire them again.
@@ -401,7 +413,7 @@ class Schedules:
             params = {"now": now, "name": name, "next_due_at": await self._next_due(connection, name, now)}
             rows = await fetch(connection, self._statements["schedules/rewind"], params)
             if rows:
-                await self._changed(connection)
+                await self._changed(connection, noting)
         return bool(rows)
 
     async def ahead(self) -> list[tuple[str, datetime, float]]:
@@ -443,37 +455,41 @@ class Schedules:
         await fetch(connection, self._statements["schedules/hold"], {"name": name})
         return await self._now(connection)
 
-    async def _changed(self, connection: AsyncConnection[Any]) -> None:
+    async def _changed(self, connection: AsyncConnection[Any], noting: Noting | None = None) -> None:
+        if noting is not None:
+            await noting(connection, 1, ())
         await fetch(
             connection,
             self._statements["session/notify"],
             {"channel": self._statements.channel, "payload": "schedules"},
         )
 
-    async def delete(self, name: str) -> bool:
+    async def delete(self, name: str, noting: Noting | None = None) -> bool:
         """Forget a schedule that people made, or a retired one; what was due is settled first, and its ledger stays."""
         async with self._settled(name) as (connection, now):
             rows = await fetch(connection, self._statements["schedules/delete"], {"name": name, "at": now})
             if rows:
-                await self._changed(connection)
+                await self._changed(connection, noting)
         return bool(rows)
 
-    async def trigger(self, name: str) -> int | None:
+    async def trigger(self, name: str, noting: Noting | None = None) -> int | None:
         """Fire once now, whatever the schedule says. Returns the job's id; None when a tick of this very moment exists."""
         try:
-            return await self._trigger(name)
+            return await self._trigger(name, noting)
         except errors.CheckViolation:  # while it waited for the catch-all partition, its day was attached beside that
-            return await self._trigger(name)
+            return await self._trigger(name, noting)
 
-    async def _trigger(self, name: str) -> int | None:
+    async def _trigger(self, name: str, noting: Noting | None) -> int | None:
         async with self._database.transaction() as connection:
             now = await self._hold(connection, name)
             if await self._get(connection, name) is None:
                 raise NotFound(f"no schedule is called {name!r}")
             rows = await self._fire(connection, arrays(name, [now], run_at=now, reason="triggered"), now)
+            if rows and noting is not None:
+                await noting(connection, 1, [rows[0][2]])
         return int(rows[0][2]) if rows else None
 
-    async def backfill(self, name: str, moments: Sequence[datetime]) -> int:
+    async def backfill(self, name: str, moments: Sequence[datetime], noting: Noting | None = None) -> int:
         """Fire these past ticks unless they were fired, all of them or none. Returns how many were.
 
         What is due is settled first, so that the planner does not decide about the same ticks afterwards. Raises ConfigError
@@ -485,7 +501,10 @@ class Schedules:
                     f"schedule {name!r}: {max(moments).isoformat()} is still to come; backfill what is past"
                 )
             # Due now and not then: they queue up behind what waits already, oldest first.
-            return len(await self._fire(connection, arrays(name, moments, run_at=now, reason="backfill"), now))
+            fired = await self._fire(connection, arrays(name, moments, run_at=now, reason="backfill"), now)
+            if fired and noting is not None:
+                await noting(connection, len(fired), [row[2] for row in fired])
+            return len(fired)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.jobs.middleware import Middlewares
+from trueup.store.actions import Actions
 from trueup.store.db import loaders
 from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.callers import connection_of, connection_of_sync
@@ -28,7 +29,7 @@ from trueup.store.db.transactions import Transactions
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
-from trueup.store.jobs import Jobs
+from trueup.store.jobs import Database, Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.leases import Terms
 from trueup.store.pauses import Pauses
@@ -77,11 +78,13 @@ class Store:
         self.declarations = Declarations(self.pool, self.statements, clock, retire_after)
         self.terms = Terms(self.connect_sync, self.statements, clock, statement_timeout)
         self.views = Views(self.pool, self.statements, clock)
-        blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
+        self.blocking = blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
         self.blocking_jobs = Jobs(blocking, self.statements, clock, aging)
         self.blocking_views = Views(blocking, self.statements, clock)
         self.pauses = Pauses(self.pool, self.statements, clock)
         self.blocking_pauses = Pauses(blocking, self.statements, clock)
+        self.actions = Actions(self.pool, self.statements, clock)
+        self.blocking_actions = Actions(blocking, self.statements, clock)
         self.rates = Rates(self.statements, clock, self.pool, self.sync_pool)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
 
@@ -152,8 +155,11 @@ class Store:
         """Connections for transactions of reconcilers' handlers, as many as run at a time."""
         return HandlerConnections(self.url, self.connect_timeout, prepare=self.prepare, context=loaders.context())
 
-    def jobs_on(self, line: OwnConnection) -> Jobs:
+    def jobs_on(self, line: Database) -> Jobs:
         return Jobs(line, self.statements, self.clock, self.aging)
+
+    def pauses_on(self, database: Database) -> Pauses:
+        return Pauses(database, self.statements, self.clock)
 
     def notify_connection(self) -> NotifyConnection:
         return NotifyConnection(self.url, self.statements, self.connect_timeout)

@@ -188,6 +188,7 @@ class Worker:
                 settings.keep_dead,
                 settings.keep_ticks,
                 settings.keep_sweeps,
+                settings.keep_actions,
             ),
             settings.prune_every,
         )

@@ -92,6 +92,7 @@ class _Filling:
         self.schedules()
         self.rows()
         self.leases()
+        self.actions()
 
     def insert(self, table: str, rows: list[dict[str, object]]) -> None:
         if not rows:
@@ -400,3 +401,39 @@ class _Filling:
                 )
             ],
         )
+
+    def actions(self) -> None:
+        listed: list[tuple[float, str, str, str, str, str | None, int, list[str], str | None]] = [
+            (0.3, "ann", "web", "release", "row", "ship_paid_orders", 3, ["70298", "70299", "70301"], None),
+            (
+                0.9,
+                "otto",
+                "web",
+                "revive",
+                "job",
+                None,
+                212,
+                ["1874", "1871", "1866"],
+                "all that match kind=charge_card",
+            ),
+            (2.2, "deploy", "cli", "resume", "queue", "media", 1, [], None),
+            (2.6, "deploy", "cli", "pause", "queue", "media", 1, [], "new image service is rolled out"),
+            (6.0, "ann", "python", "trigger", "schedule", "daily_digest", 1, ["1310"], None),
+            (21.0, "ann", "web", "pause", "schedule", "settle_books", 1, [], "books are closed by hand until Friday"),
+        ]
+        rows = [
+            {
+                "at": self.now - timedelta(hours=hours),
+                "actor": actor,
+                "via": via,
+                "host": "ops-1" if via != "python" else "worker-a",
+                "action": action,
+                "what": what,
+                "name": name,
+                "count": count,
+                "keys": keys,
+                "detail": detail,
+            }
+            for hours, actor, via, action, what, name, count, keys, detail in reversed(listed)
+        ]
+        self.insert("actions", rows)  # type: ignore[arg-type]

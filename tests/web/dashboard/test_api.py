@@ -74,6 +74,19 @@ def test_an_operator_acts_by_it(client: httpx.Client) -> None:
     assert client.post("/shop/reconcilers/ship_paid_orders/quarantine/release", json=row).status_code == 404
 
 
+def test_what_was_done_by_it_is_recorded_with_the_name_of_the_token(client: httpx.Client) -> None:
+    assert client.post("/shop/schedules/refresh_rates/pause", json={}).status_code == 200
+    assert client.post("/shop/schedules/refresh_rates/resume", json={}).status_code == 200
+    found = client.get("/shop/actions", params={"actor": "Otto", "name": "refresh_rates"}).json()
+    assert [(each["action"], each["via"], each["count"]) for each in found["actions"]] == [
+        ("resume", "web", 1),
+        ("pause", "web", 1),
+    ]
+    first = client.get("/shop/actions", params={"limit": 1}).json()
+    following = client.get("/shop/actions", params={"limit": 1, "before": first["next"]}).json()
+    assert following["actions"][0]["id"] < first["actions"][0]["id"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "given", "status"),
     [

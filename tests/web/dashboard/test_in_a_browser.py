@@ -32,6 +32,7 @@ PAGES = (
     "/schedules/refresh_rates",
     "/fleet",
     "/recovery",
+    "/audit",
 )
 EVIL = '<img src=x onerror="window.injected=1"><script>window.injected=1</script>\'"</pre>'
 
@@ -181,6 +182,28 @@ def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, ur
     assert execute(url, "select state from trueup.schedules where name = 'close_carts'") == [("active",)]
 
 
+def test_what_people_do_is_on_the_audit_page(page: Page, address: str, url: str) -> None:
+    job = one_dead(url, 3)
+    page.goto(f"{address}/jobs/{job}")
+    page.get_by_role("button", name="Revive").click()
+    expect(page.get_by_role("region", name="What people did").locator("tr").first).to_contain_text("revive")
+    page.goto(f"{address}/audit")
+    first = page.locator("tbody tr").first
+    expect(first).to_contain_text("local")
+    expect(first.get_by_role("link")).to_have_text(f"job {job}")
+    page.get_by_label("From").select_option("cli")
+    page.get_by_label("Action", exact=True).fill("pause")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("new image service is rolled out")
+    page.get_by_role("link", name="Clear").click()
+    expect(page).to_have_url(f"{address}/audit")
+    ((actor, via, action, keys),) = execute(
+        url, "select actor, via, action, keys from trueup.actions order by id desc limit 1"
+    )
+    assert (actor, via, action, keys) == ("local", "web", "revive", [str(job)])
+
+
 def test_scripts_in_the_data_are_shown_as_text(page: Page, address: str, url: str) -> None:
     error = orjson.dumps(
         [{"attempt": 1, "at": "2026-01-01T00:00:00Z", "type": EVIL, "message": EVIL, "traceback": EVIL}]
@@ -193,7 +216,12 @@ def test_scripts_in_the_data_are_shown_as_text(page: Page, address: str, url: st
     )
     execute(url, "update trueup.reconcilers set last_error = %s, note = %s where name = 'mirror_stock'", EVIL, EVIL)
     execute(url, "update trueup.workers set release = %s where host = 'worker-c'", EVIL)
-    for path in ("", "/jobs?state=queued", "/jobs/960000", "/reconcilers", "/reconcilers/mirror_stock", "/fleet"):
+    action = "insert into trueup.actions (at, actor, via, host, action, what, name, count, keys, detail)"
+    execute(url, f"{action} values (now(), $1, $1, $1, $1, $1, $1, 9, array[$1], $1)".replace("$1", "%s"), *[EVIL] * 8)
+    for path in (
+        *("", "/jobs?state=queued", "/jobs/960000", "/reconcilers", "/reconcilers/mirror_stock", "/fleet"),
+        "/audit",
+    ):
         page.goto(address + path)
         expect(page.get_by_text("window.injected").first).to_be_attached()
     page.goto(f"{address}/jobs?error={EVIL}&kind={EVIL}")

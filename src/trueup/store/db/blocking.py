@@ -6,15 +6,15 @@ can be run to its end with `finish`, and what is written once serves async and s
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Connection
 
 from trueup.store.db.message import Conversation, Part, Rows
 from trueup.store.db.own_connection import Answered
-from trueup.store.db.pool import SyncPool, fetch_sync
+from trueup.store.db.pool import READ_COMMITTED, SyncPool, fetch_sync
 
 T = TypeVar("T")
 
@@ -43,6 +43,21 @@ class BlockingDatabase:
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         raise NotImplementedError("a sync caller has no async connection")
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[BlockingDatabase]:
+        """One transaction that everything on what is yielded is part of, each statement with a snapshot of its own."""
+        with self._pool.transaction() as connection:
+            connection.execute(READ_COMMITTED)
+            yield _Begun(connection)
+
+
+class _Begun(BlockingDatabase):
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        return fetch_sync(self._connection, query, params)
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -43,6 +43,7 @@ WAIT = timedelta(seconds=30)  # until somebody who waits for a connection is tol
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
 SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
 NAMES = frozenset({"trueup", "trueup-sync"})
+READ_COMMITTED = b"set transaction isolation level read committed"
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
 
 
@@ -147,6 +148,43 @@ class Pool:
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
             yield connection
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Begun]:
+        """One transaction that everything on what is yielded is part of, each statement with a snapshot of its own."""
+        async with self.transaction() as connection:
+            await connection.execute(READ_COMMITTED)
+            yield Begun(connection)
+
+
+class Begun:
+    """One connection in a transaction, behind the interface of the pool."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+        return await fetch(self._connection, query, params)
+
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+        return await self.fetch(query, params)
+
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+        await self.fetch(steer)
+        return await self.fetch(query, params)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Conversation]:
+        async with conversation(self._connection) as talk:
+            yield talk
+
+    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
+        await repeat(self._connection, times, parts, answered)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self._connection.transaction():
+            yield self._connection
 
 
 class HandlerConnections:

@@ -202,6 +202,23 @@ create sequence {schema}.lease_terms;
 
 create sequence {schema}.row_terms;
 
+create table {schema}.actions (
+  id                   bigint not null generated always as identity,
+  at                   timestamptz not null,
+  actor                text not null,
+  via                  text not null,
+  host                 text not null,
+  action               text not null,
+  what                 text not null,
+  name                 text,
+  count                bigint not null,
+  keys                 text[] not null default '{{}}'::text[],
+  detail               text,
+  constraint actions_pkey PRIMARY KEY (id)
+);
+CREATE INDEX actions_at ON {schema}.actions USING btree (at);
+CREATE INDEX actions_keys ON {schema}.actions USING gin (keys);
+
 create table {schema}.alerts (
   name                 text not null,
   state                text not null,

@@ -16,6 +16,8 @@ from itertools import count
 from typing import Any
 
 from trueup.errors import NotFound, TrueupError
+from trueup.operate.acting import acting
+from trueup.operate.jobs import conditions, job_filter
 from trueup.texts import describe
 from trueup.web.dashboard.source import Source
 
@@ -75,7 +77,7 @@ class Bulk:
         self._runs[run.id] = run
         for old in [each.id for each in self._runs.values() if not each.underway][: -KEPT or None]:
             del self._runs[old]
-        run.task = asyncio.get_running_loop().create_task(self._run(run, source, wanted))
+        run.task = asyncio.get_running_loop().create_task(self._acted(run, source, wanted))
         return run
 
     def stop(self, source: str, run_id: int) -> bool:
@@ -93,6 +95,14 @@ class Bulk:
                 run.task.cancel()
                 with suppress(asyncio.CancelledError):
                     await run.task
+
+    async def _acted(self, run: Run, source: Source, wanted: dict[str, Any]) -> None:
+        state, kind = wanted["state"], wanted["kind"]
+        matching: Any = {name: value for name, value in wanted.items() if name not in ("state", "kind")}
+        chosen = job_filter(state, kind, matching)
+        # One row in the record, however many pages it takes.
+        with acting(run.by, "web", together=True, detail=conditions(chosen)):
+            await self._run(run, source, wanted)
 
     async def _run(self, run: Run, source: Source, wanted: dict[str, Any]) -> None:
         try:

@@ -10,13 +10,15 @@ from markupsafe import Markup
 from trueup.web.dashboard import charts, formats
 from trueup.web.dashboard.visit import Visit
 
+# Path, name, and the key that goes there after g.
 PAGES = (
-    ("overview", "Overview"),
-    ("jobs", "Jobs"),
-    ("reconcilers", "Reconcilers"),
-    ("schedules", "Schedules"),
-    ("fleet", "Fleet"),
-    ("recovery", "Recovery"),
+    ("overview", "Overview", "o"),
+    ("jobs", "Jobs", "j"),
+    ("reconcilers", "Reconcilers", "r"),
+    ("schedules", "Schedules", "s"),
+    ("fleet", "Fleet", "f"),
+    ("recovery", "Recovery", "v"),
+    ("audit", "Audit", "u"),
 )
 
 # A shape beside each word: colour alone tells some people nothing.

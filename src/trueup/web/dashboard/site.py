@@ -28,13 +28,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from trueup.errors import DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
+from trueup.operate.acting import acting
 from trueup.texts import describe
 from trueup.web.dashboard import actions, forms, render
 from trueup.web.dashboard.actions import Action
 from trueup.web.dashboard.auth import COOKIE, SESSION_FOR, Auth, Open, Person, Tokens
 from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact
-from trueup.web.dashboard.pages import fleet, jobs, overview, reconcilers, recovery, schedules
+from trueup.web.dashboard.pages import audit, fleet, jobs, overview, reconcilers, recovery, schedules
 from trueup.web.dashboard.source import Source
 from trueup.web.dashboard.visit import Visit
 
@@ -66,6 +67,7 @@ PAGES = (
     PageRoute("/schedules/{name}", "schedule.html", schedules.schedule, "schedules"),
     PageRoute("/fleet", "fleet.html", fleet.fleet, "fleet"),
     PageRoute("/recovery", "recovery.html", recovery.recovery, "recovery"),
+    PageRoute("/audit", "audit.html", audit.audit, "audit"),
 )
 
 ACTIONS: Mapping[str, Action] = {
@@ -196,7 +198,8 @@ class Site:
         visit = await self.visit(request, person)
         back = _back(form.get("back", ""), visit.base)
         try:
-            said = await act(visit, form)
+            with acting(person.name, "web"):
+                said = await act(visit, form)
         except (NotFound, TrueupError) as error:
             if isinstance(error, DatabaseUnavailable | SchemaMismatch):
                 raise

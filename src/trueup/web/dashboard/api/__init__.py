@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from trueup.errors import ConfigError, DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
+from trueup.operate.acting import acting
 from trueup.texts import describe
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.api.endpoints import ENDPOINTS, Endpoint
@@ -77,7 +78,8 @@ async def _answered(
     site: Site, request: Request, person: Person, endpoint: Endpoint, query: BaseModel, body: BaseModel | None
 ) -> Any:
     visit = await site.visit(request, person)
-    answer = await endpoint.answer(visit, query, body)
+    with acting(person.name, "web"):
+        answer = await endpoint.answer(visit, query, body)
     if body is not None:
         visit.source.forget()
     return answer.model_dump(mode="json")

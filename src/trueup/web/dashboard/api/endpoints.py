@@ -153,6 +153,21 @@ async def recovery(visit: Visit, query: models.RecoveryQuery, body: Any) -> Base
     return models.Recovery.model_validate(report)
 
 
+async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseModel:
+    page = await visit.app.actions.list(
+        actor=_clean(query.actor),
+        via=query.via,
+        action=_clean(query.action),
+        what=query.what,
+        name=_clean(query.name),
+        job=query.job,
+        within=_clean(query.within),
+        limit=query.limit,
+        after=query.before,
+    )
+    return models.ActionList(actions=[models.Action.model_validate(each) for each in page], next=page.next)
+
+
 ENDPOINTS = (
     Endpoint("/overview", "What needs attention, and what waits", overview, models.Overview),
     Endpoint("/jobs", "Jobs that match, newest first", jobs, models.JobList, models.JobQuery),
@@ -174,6 +189,7 @@ ENDPOINTS = (
         models.Done,
         body=models.Key,
     ),
+    Endpoint("/actions", "What people did, newest first", actions, models.ActionList, models.ActionQuery),
     Endpoint("/recovery", "What was missed and caught up with", recovery, models.Recovery, models.RecoveryQuery),
 )
 

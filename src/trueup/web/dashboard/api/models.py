@@ -194,6 +194,39 @@ class Reconciler(ReconcilerSummary):
     quarantine: list[Quarantined]
 
 
+class Action(Model):
+    id: int
+    at: datetime
+    actor: str
+    via: str
+    host: str
+    action: str
+    what: str
+    name: str | None
+    count: int
+    keys: list[str]
+    detail: str | None
+
+
+class ActionList(Model):
+    """`next` is the `before` of the following page; null after the last one."""
+
+    actions: list[Action]
+    next: int | None
+
+
+class ActionQuery(Model):
+    actor: Annotated[str, Field(max_length=200)] | None = None
+    via: Literal["cli", "python", "web"] | None = None
+    action: Annotated[str, Field(max_length=200)] | None = None
+    what: Literal["job", "queue", "kind", "schedule", "reconciler", "row"] | None = None
+    name: Annotated[str, Field(max_length=200)] | None = None
+    job: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
+    within: Annotated[str, Field(max_length=20, description="a duration: 24h")] | None = None
+    before: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
 class Downtime(Model):
     since: datetime
     until: datetime

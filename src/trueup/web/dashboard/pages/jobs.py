@@ -108,6 +108,7 @@ async def job(visit: Visit) -> dict[str, Any]:
         "worker": workers.get(found.holder),
         "actions": [action for action, states in STATES.items() if found.state in states],
         "moments": _moments(found),
+        "done_by": await visit.app.actions.list(job=found.id, limit=10),
     }
 
 

@@ -175,3 +175,6 @@ document.addEventListener("toggle", (event) => {
   if (!event.target.open || !event.target.matches("details.ask")) return;
   for (const other of document.querySelectorAll("details.ask[open]")) if (other !== event.target) other.open = false;
 }, true);
+
+// On a phone the pages are a row that scrolls: the current one is in view.
+document.querySelector("nav a[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });

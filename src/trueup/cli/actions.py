@@ -1,0 +1,94 @@
+"""`trueup actions`: the record of what people did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trueup.cli import output
+from trueup.cli.ages import ago
+from trueup.cli.options import with_session
+from trueup.cli.output import Column, Table
+from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.store.actions import ActionRecord
+
+SHOWN = 5  # ids or keys in a line
+
+COLUMNS = (
+    Column("when"),
+    Column("who"),
+    Column("from"),
+    Column("action"),
+    Column("on", wide=True),
+    Column("count", right=True),
+    Column("detail", wide=True),
+)
+
+
+@with_session
+def actions(
+    session: Session,
+    who: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Only what this person did.")] = None,
+    via: Annotated[str | None, typer.Option("--via", metavar="WHERE", help="Only from cli, python or web.")] = None,
+    action: Annotated[
+        str | None, typer.Option("--action", metavar="NAME", help="Only this action, such as cancel or pause.")
+    ] = None,
+    what: Annotated[
+        str | None,
+        typer.Option("--what", metavar="WHAT", help="Only on a job, queue, kind, schedule, reconciler or row."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Only on the queue, schedule, … of this name.")
+    ] = None,
+    job: Annotated[
+        int | None, typer.Option("--job", metavar="ID", min=1, max=2**63 - 1, help="Only what was done to this job.")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="DURATION", help="Only the last 24h, 7d, …")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1_000, help="Maximum number to show.")
+    ] = 50,
+    after: Annotated[
+        int | None, typer.Option("--after", metavar="ID", help="The page after this action, towards older ones.")
+    ] = None,
+) -> None:
+    """Show what people did: cancel, pause, trigger and so on, newest first.
+
+    Actions from the command line, from Python, from the dashboard and from Django's admin are recorded.
+    """
+    page = session.run(
+        lambda app: app.actions.list(
+            actor=who,
+            via=via,
+            action=action,
+            what=what,
+            name=name,
+            job=job,
+            within=since,
+            limit=limit,
+            after=after,
+        )
+    )
+    if session.json:
+        output.write_json([asdict(each) for each in page])
+        return
+    output.show(Table("Actions", COLUMNS, [_row(each) for each in page], empty="nobody did anything"))
+    if page.next is not None:
+        output.note(f"there are more; --after {page.next} shows older ones")
+
+
+def _row(record: ActionRecord) -> tuple[object, ...]:
+    where = f"{record.via} on {record.host}"
+    return (ago(record.at), record.actor, where, record.action, on(record), record.count, record.detail or "")
+
+
+def on(record: ActionRecord) -> str:
+    """What it was done to, in words."""
+    keys = ", ".join(record.keys[:SHOWN])
+    more = record.count - SHOWN
+    listed = f"{keys} and {more:,} more" if keys and more > 0 else keys
+    named = record.what if record.name is None else f"{record.what} {record.name}"
+    return f"{named}: {listed}" if listed and record.name else f"{named} {listed}".strip()

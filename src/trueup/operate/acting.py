@@ -1,0 +1,130 @@
+"""Who acts, and transactions in which an action and its record are written together.
+
+Who and from where is a context variable: the command line sets it around a command, the dashboard and Django's admin around a
+request. Python code that sets nothing acts as the user of the operating system; `by=` of each method says otherwise.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from psycopg import AsyncConnection
+
+from trueup.errors import ConfigError
+from trueup.store.actions import Action, Actions, Begins, Noting
+from trueup.store.db.pool import Begun
+from trueup.store.jobs import Database
+from trueup.store.store import Store
+from trueup.texts import MAX_MESSAGE, clean
+
+Via = Literal["cli", "python", "web"]
+
+MAX_NAME = 200  # characters of who and of what is recorded
+
+
+@dataclass(slots=True)
+class Actor:
+    name: str
+    via: Via
+    together: bool = False  # the same action again is added to the row of the first
+    detail: str | None = None  # in place of the reason that each action has
+    begun: dict[tuple[str, str, str | None], Action] = field(default_factory=dict)
+
+
+_actor: ContextVar[Actor | None] = ContextVar("trueup_actor", default=None)
+
+
+@contextmanager
+def acting(name: str | None, via: Via, *, together: bool = False, detail: str | None = None) -> Iterator[None]:
+    """What is done inside is done by this person; without a name, by the user of the operating system."""
+    before = _actor.set(Actor(name or os_user(), via, together, detail))
+    try:
+        yield
+    finally:
+        _actor.reset(before)
+
+
+def os_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+class Recorder:
+    """Makes actions of the person who acts now, and the transactions that they are written in."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database: Begins = store.pool
+
+    def blocking(self) -> Self:
+        same = copy(self)
+        same._database = self._store.blocking
+        return same
+
+    def action(
+        self, action: str, what: str, name: str | None = None, *, by: str | None = None, detail: str | None = None
+    ) -> Action:
+        """Raises ConfigError for a `by` that names no one."""
+        if by is not None and not by.strip():
+            raise ConfigError(f"by={by!r}: give the name of the person who acts, or leave it out")
+        actor = _actor.get() or Actor(os_user(), "python")
+        key = (action, what, name)
+        if actor.together and key in actor.begun:
+            return actor.begun[key]
+        detail = actor.detail or detail
+        made = Action(
+            clean(by or actor.name, MAX_NAME),
+            actor.via,
+            clean(socket.gethostname(), MAX_NAME),
+            action,
+            what,
+            None if name is None else clean(name, MAX_NAME),
+            None if detail is None else clean(detail, MAX_MESSAGE),
+        )
+        if actor.together:
+            actor.begun[key] = made
+        return made
+
+    @asynccontextmanager
+    async def begin(self, action: Action) -> AsyncIterator[Acting]:
+        """A transaction for what the action does and its record."""
+        async with self._database.begin() as database:
+            yield Acting(database, self._actions(database), action)
+
+    def noting(self, action: Action) -> Noting:
+        """Writes the record on a connection that is in the transaction of the action."""
+
+        async def note(connection: AsyncConnection[Any], count: int, keys: Iterable[object]) -> None:
+            await self._actions(Begun(connection)).add(action, count, keys)
+
+        return note
+
+    async def note(self, action: Action, count: int) -> None:
+        """Record it on its own: for what takes many transactions, before the first of them and after the last."""
+        await self._actions(self._database).add(action, count)
+
+    def _actions(self, database: Database) -> Actions:
+        return Actions(database, self._store.statements, self._store.clock)
+
+
+class Acting:
+    """The transaction of one action: `database` is what it does its work on."""
+
+    def __init__(self, database: Database, actions: Actions, action: Action) -> None:
+        self.database = database
+        self._actions = actions
+        self._action = action
+
+    async def note(self, count: int, keys: Iterable[object] = ()) -> None:
+        """Record that it was done to so many. Nothing is recorded of an action that changed nothing."""
+        if count:
+            await self._actions.add(self._action, count, keys)

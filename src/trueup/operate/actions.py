@@ -1,0 +1,77 @@
+"""Reading what people did: `app.actions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from typing import Self
+
+from trueup.durations import Duration, parse_duration
+from trueup.errors import ConfigError
+from trueup.operate.twins import twin
+from trueup.store.actions import ActionRecord
+from trueup.store.store import Store
+from trueup.store.views import MAX_ID
+
+MAX_LIST = 1_000  # in one page
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPage:
+    """Actions, newest first; `next` is the `after` of the following page, None after the last one."""
+
+    actions: tuple[ActionRecord, ...]
+    next: int | None
+
+    def __iter__(self) -> Iterator[ActionRecord]:
+        return iter(self.actions)
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+class ActionOperations:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._actions = store.actions
+
+    def blocking(self) -> Self:
+        same = copy(self)
+        same._actions = self._store.blocking_actions
+        return same
+
+    async def list(
+        self,
+        *,
+        actor: str | None = None,
+        via: str | None = None,
+        action: str | None = None,
+        what: str | None = None,
+        name: str | None = None,
+        job: int | None = None,
+        within: Duration | None = None,
+        limit: int = 50,
+        after: int | None = None,
+    ) -> ActionPage:
+        """A page of what people did, newest first; the conditions that are given all hold.
+
+        `job` is the id of one that it was done to; only the first hundred ids of an action are known.
+        """
+        if not 1 <= limit <= MAX_LIST:
+            raise ConfigError(f"limit={limit!r}: from 1 to {MAX_LIST:,}")
+        found = await self._actions.list(
+            limit=limit + 1,
+            before=MAX_ID if after is None else int(after),
+            within_s=None if within is None else parse_duration(within).total_seconds(),
+            actor=actor,
+            via=via,
+            action=action,
+            what=what,
+            name=name,
+            key=None if job is None else str(int(job)),
+        )
+        page = tuple(found[:limit])
+        return ActionPage(page, page[-1].id if len(found) > limit else None)
+
+    list_sync = twin(list)

@@ -1,0 +1,66 @@
+"""Audit: what people did, with filters that are all in the address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trueup.durations import parse_duration
+from trueup.errors import ConfigError
+from trueup.store.actions import ActionRecord
+from trueup.web.dashboard.visit import Visit
+
+PAGE = 50
+MAX_ID = 2**63 - 1
+VIAS = ("cli", "python", "web")
+WHATS = ("job", "queue", "kind", "schedule", "reconciler", "row")
+WITHIN = ("1h", "24h", "7d", "30d")
+ACTIONS = (
+    *("cancel", "retry", "hurry", "revive", "discard", "pause", "resume", "trigger", "backfill"),
+    *("create", "edit", "retire", "rewind", "delete", "run", "release", "forget"),
+)
+
+
+def filters(visit: Visit) -> dict[str, str | None]:
+    return {name: visit.text(name) for name in ("actor", "via", "action", "what", "name", "job", "within")}
+
+
+async def audit(visit: Visit) -> dict[str, Any]:
+    given, before = filters(visit), visit.number("before", 1, MAX_ID)
+    asked: dict[str, Any] = {**given, "job": visit.number("job", 1, MAX_ID), "within": _duration(given["within"])}
+    page = await visit.app.actions.list(**asked, limit=PAGE, after=before)
+    return {
+        "actions": [(each, _link(visit, each)) for each in page],
+        "filters": given,
+        "narrowed": any(given.values()),
+        "older_url": visit.url("audit", **given, before=page.next) if page.next is not None else None,
+        "newest_url": visit.url("audit", **given) if before is not None else None,
+        "vias": VIAS,
+        "whats": WHATS,
+        "withins": WITHIN,
+        "action_names": ACTIONS,
+        "kept": visit.app.settings.keep_actions.total_seconds(),
+    }
+
+
+def _link(visit: Visit, record: ActionRecord) -> str | None:
+    """The page of what it was done to, where there is one."""
+    match record.what:
+        case "job" if record.count == 1 and record.keys:
+            return visit.url("jobs", record.keys[0])
+        case "queue" | "kind" as what:
+            return visit.url("jobs", **{what: record.name})
+        case "schedule" if record.name and record.action != "delete":
+            return visit.url("schedules", record.name)
+        case "reconciler" if record.name and record.action != "forget":
+            return visit.url("reconcilers", record.name)
+        case "row" if record.name and record.count == 1 and record.keys:
+            return visit.url("reconcilers", record.name, "row", key=record.keys[0])
+    return None
+
+
+def _duration(written: str | None) -> str | None:
+    try:
+        parse_duration(written)
+    except ConfigError:
+        return None
+    return written
