@@ -45,6 +45,23 @@ async def test_it_waits_for_a_pooler_that_restarts(database_url: str) -> None:
         await app.close()
 
 
+async def test_it_waits_while_no_server_of_the_url_takes_writes(database_url: str) -> None:
+    """As during a failover, when the old primary is a standby already and no other has been promoted."""
+    writable = "alter database {} set default_transaction_read_only to {}"
+    app = app_on(make_conninfo(database_url, target_session_attrs="read-write"), "60s")
+    watched = Watched(app)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(writable.format(name, "on").encode())
+        worker = app.worker()
+        starting = asyncio.create_task(worker.start())
+        await watched.seen(DatabaseLost, part="start")
+        connection.execute(writable.format(name, "off").encode())
+    await asyncio.wait_for(starting, 30)
+    await worker.stop()
+    await app.close()
+
+
 @pytest.mark.parametrize("wrong", [{"user": "unheard_of"}, {"dbname": "unheard_of"}], ids=str)
 async def test_what_does_not_pass_is_said_at_once(database_url: str, wrong: dict[str, str]) -> None:
     app = app_on(make_conninfo(database_url, **wrong), "60s")
@@ -84,6 +101,8 @@ async def test_a_request_to_stop_ends_the_wait() -> None:
         ("connection failed: FATAL:  the database system is shutting down", True),
         ("connection failed: server closed the connection unexpectedly", True),
         ("connection failed: FATAL:  sorry, too many clients already", True),
+        ('connection to server at "10.0.0.1", port 5432 failed: session is read-only', True),
+        ('connection to server at "10.0.0.1", port 5432 failed: server is in hot standby mode', True),
         ("FATAL:  server login has been failing, cached error: connect failed (server_login_retry)", True),
         ('FATAL:  server login has been failing, cached error: password authentication failed for user "x"', False),
         ('connection failed: FATAL:  password authentication failed for user "app"', False),

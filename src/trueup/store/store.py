@@ -17,6 +17,7 @@ from trueup.store.actions import Actions
 from trueup.store.db import loaders
 from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.callers import connection_of, connection_of_sync
+from trueup.store.db.confirmed import ConfirmedConnection
 from trueup.store.db.connect import connection_settings, is_away, make_readable_sync, restarts
 from trueup.store.db.listen import NotifyConnection
 from trueup.store.db.load import Statements
@@ -166,7 +167,7 @@ class Store:
 
     def connect_sync(self, part: str) -> Connection[Any]:
         try:
-            connection = Connection.connect(**connection_settings(self.url, part, self.connect_timeout))
+            connection = ConfirmedConnection.connect(**connection_settings(self.url, part, self.connect_timeout))
             make_readable_sync(connection)
             return connection
         except psycopg.OperationalError as error:

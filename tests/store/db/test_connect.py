@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.pgbouncer import PgBouncer
+from tests.support.proxy import Proxy
 from trueup import App, Row, To
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import is_away, may_pass
+from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass
 from trueup.store.db.pool import SyncPool
 from trueup.store.db.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
@@ -150,3 +152,37 @@ def test_every_other_refusal_is_the_statements_own(sqlstate: str) -> None:
 )
 def test_without_an_answer_the_kind_of_error_decides(error: Exception, away: bool) -> None:
     assert is_away(error) is away
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_all_servers_of_a_url_but_the_last_may_be_silent(database_url: str) -> None:
+    with ExitStack() as stack:
+        silent, other, alive = (stack.enter_context(Proxy.before(database_url)) for _ in range(3))
+        silent.black_hole()
+        other.black_hole()
+        given = {"host": "127.0.0.1,127.0.0.1,127.0.0.1", "port": f"{silent.port},{other.port},{alive.port}"}
+        url = make_conninfo(alive.url(database_url), connect_timeout=2, **given)
+        line = App(url).store.line("test")
+        try:
+            assert await line.fetch(b"select 1") == [(1,)]
+            assert min(silent.connections, other.connections) > 0, "they were not tried"
+        finally:
+            await line.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [
+        ("postgresql://db/shop", 10),
+        ("postgresql://db1,db2,db3/shop", 20),
+        ("postgresql://db1,db2/shop?hostaddr=10.0.0.1,10.0.0.2", 15),
+        ("postgresql://db1,db2,db3/shop?connect_timeout=2", 8),
+        ("postgresql:///shop?host=/run/a,/run/b", 15),
+        ("postgresql://db/shop?connect_timeout=0", 2 * NO_TIMEOUT),
+        ("postgresql://db/shop?connect_timeout=soon", 2 * NO_TIMEOUT),
+        ("postgresql:///shop", 10),
+    ],
+)
+def test_each_server_of_a_url_has_the_whole_timeout(url: str, seconds: float) -> None:
+    assert connecting_takes(connection_settings(url, "test", timedelta(seconds=5))) == seconds

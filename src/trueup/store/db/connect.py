@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from trueup.errors import ConfigError, DatabaseUnavailable
+from trueup.store.db.confirmed import AsyncConfirmedConnection
 from trueup.store.db.load import source
 from trueup.texts import describe
 
@@ -77,6 +79,9 @@ RESTARTING = (
     "too many",
     "remaining connection slots",
     "timeout expired",
+    # None of the servers that the URL names takes writes at the moment: during a failover all of them are standbys.
+    "session is read-only",
+    "server is in hot standby mode",
 )
 REFUSING = ("authentication failed", "does not exist", "pg_hba.conf")  # PgBouncer repeats what its server has told it
 
@@ -111,6 +116,8 @@ PID = b"select pg_catalog.pg_backend_pid()"
 ISO_DATES = b"set datestyle to iso"
 PLAIN_INTERVALS = b"set intervalstyle to postgres"
 
+NO_TIMEOUT = 130.0  # seconds that psycopg waits for a server if the URL sets no limit (connect_timeout=0)
+
 KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -139,8 +146,21 @@ def connection_settings(url: str, part: str, connect_timeout: timedelta, *, prep
     return {**defaults, **given, "autocommit": True, "prepare_threshold": ON_REQUEST if prepare else None}
 
 
+def connecting_takes(settings: Mapping[str, Any]) -> float:
+    """How many seconds connecting may take, and a first answer on the new connection.
+
+    Each server that the URL names has `connect_timeout`: all but the last may be silent.
+    """
+    try:
+        each = float(settings["connect_timeout"])
+    except ValueError:
+        each = 0.0  # connecting says what is wrong with it
+    servers = str(settings.get("hostaddr") or settings.get("host") or "").count(",") + 1
+    return (each if each > 0 else NO_TIMEOUT) * (servers + 1)
+
+
 async def open_connection(settings: dict[str, Any]) -> psycopg.AsyncConnection[Any]:
-    connection = await psycopg.AsyncConnection.connect(**settings)
+    connection = await AsyncConfirmedConnection.connect(**settings)
     await make_readable(connection)
     return connection
 

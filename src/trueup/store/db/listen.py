@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
-from trueup.store.db.connect import abort, connection_settings
+from trueup.store.db.connect import abort, connecting_takes, connection_settings
 from trueup.store.db.load import Statements
 
 UNREADABLE = "(bytes that are not UTF-8)"
@@ -27,7 +27,7 @@ class NotifyConnection:
     def __init__(self, url: str, statements: Statements, connect_timeout: timedelta) -> None:
         self._settings = connection_settings(url, "listen", connect_timeout)
         self._statements = statements
-        self._within = 3 * connect_timeout.total_seconds() + PING_WITHIN  # two connections, and two statements
+        self._within = 2 * connecting_takes(self._settings) + PING_WITHIN  # two connections, and two statements
         self._connection: AsyncConnection[Any] | None = None
 
     async def open(self) -> bool:

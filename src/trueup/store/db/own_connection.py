@@ -26,6 +26,7 @@ from trueup.store.db.connect import (
     RETRYABLE,
     TIMED_OUT,
     abort,
+    connecting_takes,
     connection_settings,
     give_up,
     leads_to_the_server,
@@ -67,7 +68,7 @@ class OwnConnection:
         self._plans_anew = plans_anew
         self._settings = connection_settings(url, part, connect_timeout)
         self._settings["context"] = context
-        self._connect_timeout = connect_timeout.total_seconds()
+        self._connect_within = connecting_takes(self._settings)
         self._timeout = timeout.total_seconds()
         self._limit = limit(min(timeout, server_timeout or timeout), lock_timeout)
         self._events = events
@@ -81,7 +82,7 @@ class OwnConnection:
 
         A pooler lets clients in before it has a server for them; only an answer shows that there is one.
         """
-        async with asyncio.timeout(self._connect_timeout * 2), self.use() as connection:
+        async with asyncio.timeout(self._connect_within), self.use() as connection:
             await connection.execute(PID)
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
@@ -149,7 +150,7 @@ class OwnConnection:
             self._works()
 
     async def _open(self) -> AsyncConnection[Any]:
-        async with asyncio.timeout(self._connect_timeout * 2):
+        async with asyncio.timeout(self._connect_within):
             connection = await open_connection(self._settings)
         # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)

@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.store.db import message
+from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
 from trueup.store.db.connect import (
     connection_settings,
     leads_to_the_server,
@@ -80,10 +81,11 @@ class Pool:
         loop = asyncio.get_running_loop()
         if self._pool is not None and self._loop is loop:
             return
-        await (await AsyncConnection.connect(**self._settings)).close()
+        await (await AsyncConfirmedConnection.connect(**self._settings)).close()
         if self._pool is not None and self._loop is loop:
             return  # another task was quicker
         pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+            connection_class=AsyncConfirmedConnection,
             kwargs=self._settings,
             min_size=0,
             max_size=self._size,
@@ -121,7 +123,7 @@ class Pool:
     @asynccontextmanager
     async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection beyond the pool's size, for those who have one of it and must not wait for another."""
-        async with await AsyncConnection.connect(**self._settings) as connection:
+        async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
             yield connection
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
@@ -278,14 +280,15 @@ class SyncPool:
 
     @contextmanager
     def extra(self) -> Iterator[Connection[Any]]:
-        with Connection.connect(**self._settings) as connection:
+        with ConfirmedConnection.connect(**self._settings) as connection:
             yield connection
 
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:
             if self._pool is None:
-                Connection.connect(**self._settings).close()
+                ConfirmedConnection.connect(**self._settings).close()
                 self._pool = ConnectionPool(
+                    connection_class=ConfirmedConnection,
                     kwargs=self._settings,
                     min_size=0,
                     max_size=self._size,

@@ -1,0 +1,71 @@
+"""Connections that do not take a commit for durable when its wait for a synchronous standby was cancelled.
+
+With synchronous replication a commit is answered when a standby has it. If the wait is cancelled (by `pg_cancel_backend`, or by
+a client that gives up), PostgreSQL answers as if all were well, with a warning beside it: the transaction is committed on the
+primary, and is lost if that one fails now. The warning is made an error here, of the class whose outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, Connection, errors
+from psycopg.abc import PQGen
+
+WAITS_IN = "SyncRepWaitForLSN"  # where the server says so; the text itself may be translated
+
+
+class Unconfirmed(psycopg.OperationalError):
+    """Committed on the primary, and perhaps on no standby."""
+
+    sqlstate = errors.TransactionResolutionUnknown.sqlstate
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the wait for a synchronous standby was cancelled: the transaction is committed on the primary, and is lost if "
+            "the primary fails before a standby has it"
+        )
+
+
+class _Noticed:
+    """Apart from the connection, which would otherwise know itself and be closed late."""
+
+    cancelled = False
+
+    def __call__(self, notice: errors.Diagnostic) -> None:
+        if notice.source_function == WAITS_IN:
+            self.cancelled = True
+
+    def check(self) -> None:
+        if self.cancelled:
+            self.cancelled = False
+            raise Unconfirmed
+
+
+class ConfirmedConnection(Connection[Any]):
+    """Raises Unconfirmed from whatever has committed: a statement, a message, the end of a transaction."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._noticed = _Noticed()
+        self.add_notice_handler(self._noticed)
+
+    def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        result = super().wait(gen, *args, **kwargs)
+        self._noticed.check()
+        return result
+
+
+class AsyncConfirmedConnection(AsyncConnection[Any]):
+    """The same for coroutines."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._noticed = _Noticed()
+        self.add_notice_handler(self._noticed)
+
+    async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        result = await super().wait(gen, *args, **kwargs)
+        self._noticed.check()
+        return result
