@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test proof test-fast test-dev flakes lint format types docs package release reference bench chaos mutants lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test proof test-fast test-dev flakes lint format types docs package release reference bench chaos chaos-ha mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench: setup ## throughput and latency as ratios against the raw-SQL limit and o
 
 chaos: setup ## the crash tests over and over with new seeds (SECONDS_OF_CHAOS=300)
 	@$(BIN)/python -m tests.crash.chaos --seconds $${SECONDS_OF_CHAOS:-300}
+
+chaos-ha: setup ## failover on a real cluster (Patroni, etcd) under load: six faults, and what must hold after each (PARTS=kill,lagging JSON=file)
+	@$(BIN)/python -m tests.ha $(if $(PARTS),--parts $(PARTS)) $(if $(JSON),--json $(JSON))
 
 package: setup ## build sdist and wheel into dist/, check them, and run the quick start from the wheel in a fresh environment
 	@$(BIN)/python -m tools.release package

@@ -40,6 +40,10 @@ class Journal:
         """Something that cannot be taken back happens outside the database."""
         self._write({"effect": content, "job_id": job, "term": term, "key": key})
 
+    def note(self, **line: Any) -> None:
+        """Anything else that was seen or done."""
+        self._write(line)
+
     def close(self) -> None:
         os.close(self._file)
 

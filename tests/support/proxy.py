@@ -79,6 +79,10 @@ class Proxy:
         """Reset every connection, and refuse new ones until healed."""
         self._do(self._cut())
 
+    def reset(self) -> None:
+        """Reset every connection, and let new ones in, under the same conditions as before."""
+        self._do(self._reset())
+
     def black_hole(self) -> None:
         """Keep and accept connections, but let nothing through either way, not even that one side is gone."""
         self._do(self._change(replace(self._line.condition, silent=True)))
@@ -125,6 +129,9 @@ class Proxy:
             self._accepting = None
             self._listener.close()
             self._listener = ports.reserve(self.port)
+        await end(*self._carrying)
+
+    async def _reset(self) -> None:
         await end(*self._carrying)
 
     async def _accept(self, listener: socket.socket) -> None:
