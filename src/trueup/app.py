@@ -1,4 +1,4 @@
-"""App: what a program declares its jobs on, and what it asks to run them. It wires the parts; each part does its own work.
+"""App: a program declares its jobs on it and runs them with it. It wires the parts; each part does its own work.
 
 What an App needs to work (the database driver, the store, the worker) is imported by the first call that needs it: a program
 that only imports its declarations starts without them. `tests/test_imports.py` lists what must stay out.
@@ -173,15 +173,14 @@ class App:
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
         """Run a function at the times of a cron expression in a time zone, once per tick for the whole fleet.
 
-        The function may take a `Tick` and a `Context`. Its run is a job, with all that jobs have; ScheduleOptions lists what
-        can be said about it.
+        The function may take a `Tick` and a `Context`. Its run is a job like any other; ScheduleOptions lists the options.
         """
         return self._scheduled(Cron(expr, tz, dst), options)
 
     def every(
         self, interval: Duration, *, anchor: datetime | None = None, **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
-        """Run a function at even distances in real time, counted from `anchor`; otherwise as `cron`."""
+        """Run a function at a fixed interval of real time, counted from `anchor`; otherwise like `cron`."""
         return self._scheduled(Every(interval, anchor), options)
 
     def _scheduled(self, spec: Spec, options: ScheduleOptions) -> Callable[[Callable[P, Any]], Job[P, Any]]:
@@ -217,7 +216,7 @@ class App:
 
         `key` is its primary key (a model's own unless given), `state` the column that says what state a row is in,
         `changed_at` when it last changed; a `version` is counted up with every change. `lease_columns` are (owner, until)
-        columns of yours that claims are to be written to, too. `where` narrows it: SQL that is part of your code, or a
+        columns of yours to which claims are written as well. `where` narrows it: SQL that is part of your code, or a
         SQLAlchemy expression.
         """
         return declare_table(self._add_reconciler, table, key, state, changed_at, version, lease_columns, where)
@@ -235,10 +234,10 @@ class App:
         timeout: Duration = "5m",
         run_at_start: bool = True,
     ) -> Callable[[Callable[[Any], AsyncIterator[tuple[R, Any]]]], Scan[R]]:
-        """Go through something that is not a table every so often: an async generator of `item, next_cursor`.
+        """Walk through a source that is not a table at the interval `every`: an async generator of `item, next_cursor`.
 
-        One instance at a time does, up to `concurrency` items at once, `timeout` for each. What is done with them is
-        declared with `@….each`. After a crash or a stop another instance goes on from the last cursor that was kept.
+        One instance at a time scans, up to `concurrency` items at once, `timeout` for each. The function that handles an item
+        is declared with `@….each`. After a crash or a stop another instance resumes at the last saved cursor.
         """
 
         def declare(source: Callable[[Any], AsyncIterator[tuple[R, Any]]]) -> Scan[R]:
@@ -254,7 +253,7 @@ class App:
         return declare
 
     def middleware(self, middleware: Middleware) -> None:
-        """Have hooks of this object around every enqueue (`around_enqueue`), every call of a handler (`around_handler`), or both.
+        """Add hooks around every enqueue (`around_enqueue`), every call of a handler (`around_handler`), or both.
 
         `around_enqueue(call)` returns a context manager, `around_handler(call)` an async one. The first middleware is the
         outermost.
@@ -262,13 +261,13 @@ class App:
         self.middlewares.add(middleware)
 
     def discover(self) -> list[str]:
-        """Import the modules that `include` names, so that what they declare is known; returns their names.
+        """Import the modules that `include` names, so that the App knows their declarations; returns their names.
 
-        Workers, commands and `enqueue` by name do so by themselves. Raises ConfigError that names the module that cannot be
-        imported, and why.
+        Workers, commands and `enqueue` by name call it. Raises ConfigError that names the module that cannot be imported, and
+        why.
         """
         if self._included is None:
-            self._included = []  # a module that asks for it while it is imported gets on with it
+            self._included = []  # a module that calls it while it is being imported continues
             try:
                 self._included = import_included(self.settings.include or ())
             except BaseException:
@@ -306,7 +305,7 @@ class App:
             middlewares=self.middlewares,
         )
         if self._embedded is not None:
-            store.migrate()  # nobody else looks after a server that is ours
+            store.migrate()  # only this process maintains the embedded server
         return store
 
     def _url(self) -> str:
@@ -325,15 +324,15 @@ class App:
         return store
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Have `close` awaited by `App.close`, before the database's connections are given back.
+        """Let `App.close` await `close` before it closes the database's connections.
 
-        For what handlers keep open. The last one that was named comes first, each comes whatever became of the others, and
-        every time the App is closed.
+        For resources that handlers keep open. The last one registered comes first. Each is called even if another one failed,
+        and every time the App is closed.
         """
         self._closed_with_us.append(close)
 
     async def close(self) -> None:
-        """Give the connections back, and the embedded server if we were its last user."""
+        """Close the connections, and release the embedded server, which stops after its last user."""
         async with AsyncExitStack() as ends:
             ends.push_async_callback(self._close_store)
             for close in self._closed_with_us:
@@ -376,7 +375,7 @@ class App:
             yield connection
 
     async def now(self, tx: Any = None) -> datetime:
-        """The database's time, by which everything is decided. With your transaction as `tx`, the moment it began."""
+        """The database's time, which decides everything. With your transaction as `tx`, the time it began."""
         store = self._store or await self.open()
         return await store.now(tx)
 
@@ -385,7 +384,7 @@ class App:
         return self.store.now_sync(tx)
 
     async def rate(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
-        """Wait until the next call of the whole fleet may begin: `await app.rate("provider", "1/s")` before each one.
+        """Wait until the next call of the whole fleet may start: `await app.rate("provider", "1/s")` before each one.
 
         Raises RateExceeded, which says how far away it is (`after`), when that would take longer than `wait`, an hour at most.
         """
@@ -424,7 +423,7 @@ class App:
         )
 
     def _post_to(self, url: Secret) -> Post:
-        """What posts to this URL. Raises ConfigError when it may not be posted to, or a package is missing."""
+        """A client that posts to this URL. Raises ConfigError when the URL is not allowed, or a package is missing."""
         webhooks: Any = imported("trueup.integrations.webhooks")
         webhook = webhooks.Webhook(url.reveal(), allow=self.settings.outgoing_allow or ())
         return lambda document, key: cast(Awaitable[object], webhook.deliver(document, key=key))
@@ -438,10 +437,10 @@ class App:
         backend: Backend = "postgres",
         key: int | str | None = None,
     ) -> LeaseContext:
-        """The right to act on something: `async with app.lease("nightly") as lease: …`, or `with` in plain code.
+        """Exclusive ownership for a limited time: `async with app.lease("nightly") as lease: …`, or `with` in sync code.
 
-        Raises NotAcquired when it is held elsewhere; with `wait`, after waiting that long. `key` is the number of an
-        advisory lock, or the key in Redis, that others know, too.
+        Raises NotAcquired when another process holds it; with `wait`, after waiting that long. `key` is the number of an
+        advisory lock, or the key in Redis, that other programs use, too.
         """
         return self._leasing.lease(name, ttl, wait, backend, key)
 
@@ -455,7 +454,7 @@ class App:
 
     @property
     def jobs(self) -> Operations:
-        """Reading jobs, and what people do to them: cancel, retry, revive, discard."""
+        """Reading jobs and acting on them: cancel, retry, revive, discard."""
         with BUILDING:
             from trueup.operate.jobs import Operations
         return Operations(self.store, self.events)
@@ -482,7 +481,7 @@ class App:
 
     @property
     def schedules(self) -> ScheduleOperations:
-        """What people do to schedules: create, edit, pause, resume, retire, delete, trigger, backfill, audit."""
+        """Acting on schedules: create, edit, pause, resume, retire, delete, trigger, backfill, audit."""
         with BUILDING:
             from trueup.operate.schedules import ScheduleOperations
         self.discover()
@@ -492,7 +491,7 @@ class App:
 
     @property
     def reconcilers(self) -> ReconcileOperations:
-        """What people do to reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
+        """Acting on reconcilers and scans: list, show, run, pause, resume, release and discard quarantined rows."""
         with BUILDING:
             from trueup.operate.reconcilers import ReconcileOperations
         self.discover()
@@ -515,7 +514,7 @@ class App:
         return bool(len(self.registry) or self._reconcilers.names() or self._scans)
 
     async def recovery(self, since: Duration = "24h", *, backlog: Backlog | None = None) -> Recovery:
-        """What was missed in the last so long, in a downtime above all, and what has been caught up with since."""
+        """What was missed since then, above all in a downtime, and what has been caught up."""
         with BUILDING:
             from trueup.operate.recovery import recovery
         store = await self.open()
@@ -524,10 +523,10 @@ class App:
         )
 
     def named(self, kind: str) -> Job[..., Any]:
-        """The job of this name, to be asked for with options: `app.named("send").using(delay="5m").enqueue(to="ada")`.
+        """The job of this name, to enqueue it with options: `app.named("send").using(delay="5m").enqueue(to="ada")`.
 
-        A kind that neither this App nor its included modules declare is taken for one of another program: it is enqueued
-        unchecked but for its name and what JSON can hold, by named arguments only, and waits for a worker that knows it.
+        A kind that neither this App nor its included modules declare is assumed to belong to another program. Only its name and
+        that JSON can hold the arguments are checked; arguments are named only; the job waits for a worker that knows the kind.
         """
         with BUILDING:
             from trueup.jobs.named import NamedJob
@@ -543,7 +542,7 @@ class App:
         return self.named(kind).enqueue_sync(*args, **kwargs)
 
     async def check(self) -> Report:
-        """Whether anything is wrong, as `trueup status --check` says; a database that is away is a finding, not an error."""
+        """The findings of `trueup status --check`; an unreachable database is a finding, not an error."""
         with BUILDING:
             from trueup.operate.checks import away, check
         try:
@@ -604,7 +603,7 @@ class App:
             raise
 
     def _enqueued(self, draft: Draft, created: int, kept: int, tx: Any) -> None:
-        """Say so: in a transaction of ours once it is committed, in one of the caller's now, because nobody tells us its end."""
+        """Emit the event: in our own transaction after the commit, in the caller's now, because we do not see its end."""
         if not self.events.wants(JobsEnqueued):
             return
         event = JobsEnqueued(draft.kind, draft.queue, created, kept)

@@ -19,7 +19,7 @@ from trueup.options import wrong
 R = TypeVar("R")
 _random = random.Random()  # noqa: S311 - jitter
 
-MAX_ATTEMPTS = 10_000  # beyond this somebody meant "for ever", which hides a job that cannot succeed
+MAX_ATTEMPTS = 10_000  # beyond this the user means "forever", which hides a job that cannot succeed
 
 
 class _DefaultNumber(int):
@@ -38,7 +38,7 @@ _FIRST, _CAP = _DefaultLength(seconds=1), _DefaultLength(seconds=30)
 class Retry:
     """Up to `max_attempts` tries: wait `first` after the first failure, `factor` times longer after each, never above `cap`.
 
-    Each option changes only itself. What is not given is the default of whatever is retried: 20 attempts with a cap of an hour
+    An omitted option keeps the default of the kind of work: 20 attempts with a cap of an hour
     for jobs, 4 attempts with a cap of 30 s for ticks, rows and calls; 1 s and a factor of 2 for all of them.
 
     `jitter` draws each wait evenly from 0 to its full length. It is on, unless `first`, `factor` or `cap` is given: then delays
@@ -108,8 +108,8 @@ class Retry:
     async def call(self, function: Callable[..., Awaitable[R] | R], /, *args: Any, **kwargs: Any) -> R:
         """Call a function inside a handler, and again as this says when it raises; the last error is raised.
 
-        A cancellation, `GiveUp`, `Snooze`, `Discard` and a lost claim are passed on at once. A wait that would outlast the timeout of
-        the handler is not begun: then the error is raised that the call had, not a timeout.
+        A cancellation, `GiveUp`, `Snooze`, `Discard` and a lost claim propagate immediately. A wait that would outlast the
+        handler's timeout does not begin: the error of the call is raised, not a timeout.
         """
         attempt = 1
         while True:
@@ -137,7 +137,7 @@ class Retry:
             attempt += 1
 
     def _wait_to_call_again(self, error: Exception, attempt: int) -> float | None:
-        """Seconds; None when it is not to be called again."""
+        """Seconds to wait; None when no attempt is left."""
         if isinstance(error, Final) or not self.worth_retrying(error) or attempt >= self.max_attempts:
             return None
         seconds = self.wait(attempt, _random).total_seconds()

@@ -1,6 +1,6 @@
-"""The lock under which a thread imports and builds what the others then use. A fork waits for it.
+"""The lock under which a thread imports and builds objects that all threads share. A fork waits for it.
 
-The child of a fork has only the thread that forked: a module that another thread was importing would stay locked in it for ever.
+The child of a fork has only the thread that forked: a module that another thread was importing would stay locked in it forever.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ BUILDING = Building()
 
 
 def imported(name: str) -> ModuleType:
-    """This module of ours, by name: for what only some programs need, and whose package not all have installed."""
+    """A module of trueup by name: for parts that only some programs need and whose dependencies may not be installed."""
     with BUILDING:
         return import_module(name)

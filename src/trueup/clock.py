@@ -1,8 +1,8 @@
 """Time as trueup sees it.
 
-The database's clock decides everything that is written down; `Clock.now()` is what statements get as `now`, and it is None
-in production, which makes them ask PostgreSQL. Tests put a moment there. The process itself only ever measures how long
-something took, with a clock that nobody can set.
+The database's clock decides everything that is stored; `Clock.now()` is what statements get as `now`, and it is None
+in production, which makes them ask PostgreSQL. Tests pass a time. The process itself only measures durations, with a
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ deadline: ContextVar[float | None] = ContextVar("trueup_deadline", default=None)
 
 class Clock(Protocol):
     def now(self) -> datetime | None:
-        """The moment statements should take for now; None leaves it to the database."""
+        """The time that statements take as now; None leaves it to the database."""
         ...
 
     def elapsed(self) -> float:

@@ -21,10 +21,10 @@ from trueup.work.jobs.exclusive import RunLease
 class ScheduleOptions(Policy, total=False):
     """How ticks are treated (see Policy), and how each one's run is: a job like others.
 
-    With `lease` it runs under the lease `cron:{name}`, or not at all while another instance has it: then the tick counts as
-    skipped. It is held for `lease_ttl` at most; unless given, for a little less than the time to the next tick. It is renewed
-    for `lease_step` at a time, so that is how long a holder that died blocks the others. `lease_key` is the number of an
-    advisory lock, or the key in Redis, that others know, too.
+    With `lease` it runs under the lease `cron:{name}`. While another instance holds that lease, the run does not take place and
+    the tick counts as skipped. A run holds it for at most `lease_ttl`; by default a little less than the time to the next tick.
+    It is renewed for `lease_step` at a time, which is how long a dead holder blocks the others. `lease_key` is the number of
+    an advisory lock, or the key in Redis, that other programs use, too.
     """
 
     name: str | None
@@ -50,7 +50,7 @@ class Declared:
 
     @classmethod
     def of(cls, spec: Spec, options: ScheduleOptions) -> Declared:
-        """Raises ConfigError naming what cannot be, and TypeError for what nobody takes, as a call does."""
+        """Raises ConfigError naming an invalid option, and TypeError for an unknown one, as a call does."""
         given: dict[str, Any] = dict(options)
         unknown = sorted(given.keys() - ScheduleOptions.__annotations__.keys())
         if unknown:
@@ -72,7 +72,7 @@ class Declared:
         )
 
     def entry(self, job: Job[Any, Any]) -> Entry:
-        """The row that this schedule wants."""
+        """The row to store for this schedule."""
         if job.arguments.names:
             raise ConfigError(
                 f"schedule {job.kind!r}: its function takes a Tick, a Context and, with lease=, its Lease, not {', '.join(job.arguments.names)}"

@@ -1,4 +1,4 @@
-"""Connection strings: showing them without their passwords, and refusing those that libpq would quote back at us."""
+"""Connection strings: showing them without their passwords, and refusing those that libpq would quote in its errors."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _RATE_EXAMPLE = 'write it like "50/s", "1000/m" or "100/10s"'
 def parse_duration(value: object) -> timedelta:
     """The duration meant by a `timedelta` or a text such as "1h30m" or ISO 8601's "PT1H30M", to the nearest microsecond.
 
-    Takes any object, because settings come from files and the environment; whatever is not a duration between
+    Takes any object, because settings come from files and the environment; anything but a duration between
     zero and MAX_DURATION raises ConfigError. A bare number is refused: its unit would be a guess.
     """
     if isinstance(value, timedelta):
@@ -105,7 +105,7 @@ def format_duration(duration: timedelta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`count` in each `per`, evenly spaced; after a quiet time up to `burst` may come at once.
+    """`count` in each `per`, evenly spaced; after a quiet time up to `burst` may start at once.
 
     Raises ConfigError unless 1 <= burst <= count and `per` leaves at least a microsecond for each.
     """

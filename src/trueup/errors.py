@@ -10,9 +10,9 @@ TrueupError
 ├── UnknownKind              no job of that name is registered
 ├── NotFound                 no such job
 ├── LostClaim                the claim was replaced; what was attempted changed nothing
-├── NotAcquired              a lease is held elsewhere, or its keeper cannot be reached
-├── LostLease                a lease passed to somebody else while it was used
-├── JobFailed                raised to those who wait for a result
+├── NotAcquired              another process holds the lease, or its backend cannot be reached
+├── LostLease                a lease was lost while it was used
+├── JobFailed                raised to callers that wait for a result
 │   └── JobCancelled
 ├── ResultTimeout            the job is not finished yet
 ├── ResultMismatch           a stored result does not fit the return annotation
@@ -36,7 +36,7 @@ def _rebuilt(cls: type[E], args: tuple[Any, ...], state: dict[str, Any]) -> E:
 
 
 class Portable(Exception):
-    """An error that survives pickling whatever its constructor takes: a process pool brings it back as it was raised."""
+    """An error that survives pickling with any constructor: a process pool returns it as it was raised."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, vars(self))
@@ -46,11 +46,11 @@ MAX_TEXT = 10_000  # characters: enough for a line about every setting
 
 
 class Final:
-    """An error that says what becomes of the job or row: calling again inside the handler would be pointless."""
+    """An error that decides the outcome of the job or row, so `Retry.call` does not call again."""
 
 
 class TrueupError(Portable):
-    """Base of everything trueup raises. Its text is bounded, whatever it quotes."""
+    """Base of everything trueup raises. Its text is bounded, however long the values it quotes."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_bounded(arg) if isinstance(arg, str) else arg for arg in args))
@@ -76,7 +76,7 @@ class SchemaMismatch(ConfigError):
 
 
 class MigrationBlocked(TrueupError):
-    """Somebody had a table open that a step of the schema changes. The step has changed nothing; the message says who."""
+    """Another session locked a table that a migration changes. The migration has changed nothing; the message names the session."""
 
 
 class InvalidArguments(TrueupError):
@@ -107,7 +107,7 @@ class LostClaim(Final, TrueupError):
 
 
 class NotAcquired(TrueupError):
-    """The lease is held elsewhere; or it could not be found out whether it is (`unreachable`), and it was not given."""
+    """Another process holds the lease; or the backend gave no answer (`unreachable`), and the lease was not granted."""
 
     def __init__(self, name: str, reason: str = "it is held elsewhere", *, unreachable: bool = False) -> None:
         super().__init__(f"lease {name!r} was not acquired: {reason}")
@@ -126,7 +126,7 @@ class LostLease(Final, TrueupError):
 
 
 class RateExceeded(TrueupError):
-    """The next call that a rate allows is further away than the caller would wait; `after` says how far."""
+    """The rate limit allows the next call later than the caller would wait; `after` says how long to wait."""
 
     def __init__(self, name: str, rate: str, after: timedelta) -> None:
         self.name = name
@@ -154,7 +154,7 @@ class ResultTimeout(TrueupError):
 
 
 class ResultMismatch(TrueupError):
-    """The job is done, and what it returned does not fit the return annotation that its function has now."""
+    """The job is done, but its stored result does not fit the current return annotation of its function."""
 
 
 class DatabaseUnavailable(TrueupError):

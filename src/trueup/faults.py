@@ -68,7 +68,7 @@ ARMED = bool(_armed)
 
 
 def hit(point: str) -> None:
-    """Do what was asked for at this point, if anything. Callers guard with `if faults.ARMED` on hot paths."""
+    """Perform the fault that is set for this point, if any. Callers guard with `if faults.ARMED` on hot paths."""
     fault = _armed.get(point)
     if fault is None:
         return

@@ -1,6 +1,6 @@
 """Finding the modules that `App(include=[…])` names, and importing them.
 
-A pattern is a dotted name in which `*` stands for one level of a package and `**` for all that is below: `shop.jobs`, `shop.*`,
+A pattern is a dotted name in which `*` stands for one level of a package and `**` for all levels below: `shop.jobs`, `shop.*`,
 `shop.*.jobs`. Packages above a `*` are imported, because a package decides itself where its modules are. A `__main__` is a program
 and is never imported by a pattern.
 """
@@ -24,7 +24,7 @@ _PROGRAMS = "trueup.demo"  # not the library, but a program that uses it
 
 
 def import_included(patterns: Iterable[str]) -> list[str]:
-    """Import what the patterns name, each module once and in their order. Raises ConfigError that names what is amiss."""
+    """Import what the patterns name, each module once and in their order. Raises ConfigError that names what is wrong."""
     names: dict[str, None] = {}
     for pattern in patterns:
         found = list(_expanded(pattern))
@@ -39,14 +39,14 @@ def import_included(patterns: Iterable[str]) -> list[str]:
 
 
 def import_module(name: str, why: str) -> ModuleType:
-    """The module. Raises ConfigError: there is none (`why` says who wants it), or what its own code raised, and where."""
+    """The module. Raises ConfigError when it does not exist (`why` says what names it), or with the error of its own code."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(f"there is no module {error.name!r} on the Python path; {why}") from None
         raise _failed(name, error) from error
-    except Exception as error:  # whatever the application's own code raises
+    except Exception as error:  # the application's own code may raise anything
         raise _failed(name, error) from error
 
 

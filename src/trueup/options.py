@@ -1,4 +1,4 @@
-"""Checks of what options are given. An error names the option, the value, and what is expected instead."""
+"""Checks of option values. An error names the option, the value, and what is expected instead."""
 
 from __future__ import annotations
 

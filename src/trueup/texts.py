@@ -1,7 +1,7 @@
 """Errors and other foreign texts, made fit to be stored, logged and shown: valid, of a bounded size, secrets masked.
 
-What PostgreSQL says about a refused row has the row's contents in its DETAIL and CONTEXT. These go nowhere that people read
-them who may not read the table: only the message itself is kept, with the constraint's name and the SQLSTATE.
+PostgreSQL's DETAIL and CONTEXT about a refused row quote the row. People who read errors may not be allowed to read the
+table, so only the message itself is kept, with the constraint's name and the SQLSTATE.
 """
 
 from __future__ import annotations

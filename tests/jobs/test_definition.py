@@ -110,7 +110,7 @@ def test_a_priority_of_zero_can_be_chosen_over_a_declared_one() -> None:
         ({"unique_for": "1h"}, "unique_for= needs unique="),
         ({"unique": "to"}, "give a function: unique=lambda to, times: str(to)"),
         ({"unique": "mail:{to}"}, "give a function: unique=lambda to, times: f'mail:{to}'"),
-        ({"unique": "u", "unique_for": "0s"}, "unique_for: must be longer than nothing"),
+        ({"unique": "u", "unique_for": "0s"}, "unique_for: must be longer than 0"),
         ({"max_attempts": 0}, "max_attempts=0"),
         ({"queue": "a b"}, "queue 'a b'"),
     ],
@@ -170,7 +170,7 @@ def test_an_executor_takes_plain_functions_without_a_context() -> None:
 
 
 def test_a_value_cannot_carry_a_transaction() -> None:
-    with pytest.raises(ConfigError, match="tx= belongs to the one who stores it"):
+    with pytest.raises(ConfigError, match="pass tx= where the job is stored"):
         declared().using(tx=object()).call("a")
 
 

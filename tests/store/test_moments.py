@@ -48,7 +48,7 @@ async def test_enqueueing_refuses_them_before_anything_is_sent(app: App, moment:
     @app.job
     async def send() -> None: ...
 
-    with pytest.raises(ConfigError, match="a moment from 1970 to 8999 is needed"):
+    with pytest.raises(ConfigError, match="a time from 1970 to 8999 is needed"):
         send.using(run_at=moment)
 
 

@@ -1,4 +1,4 @@
-"""Moments and spans of time as people read them at a glance."""
+"""Times and durations in a short form that people read at a glance."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def check_text(arguments: Sequence[str]) -> None:
 def hide_secrets(argv: MutableSequence[str]) -> None:
     """Mask them in `sys.argv`, which tools that report crashes send along.
 
-    The operating system keeps a copy of its own, which other users of the machine can read: that is why a password belongs
-    into TRUEUP_DATABASE_URL.
+    The operating system keeps its own copy, which other users of the machine can read. That is why a password belongs into
+    TRUEUP_DATABASE_URL.
     """
     argv[:] = [mask(argument) for argument in argv]

@@ -1,7 +1,7 @@
 """Names for shell completion: those that the App declares.
 
 The shell asks at every Tab. So the App's module is imported and nothing else is done: no connection, no embedded PostgreSQL, no
-file written. Whatever goes wrong, and whatever the module prints, is no answer to a Tab: then there are no names.
+file written. An import that fails gives no names, and what the module prints is discarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`trueup dashboard`: pages and a JSON API over the App, for people who look after it."""
+"""`trueup dashboard`: pages and a JSON API over the App, for operators."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ PORT = 8321
 def dashboard(
     session: Session,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any that is free.")] = PORT,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
+    ] = PORT,
     also: Annotated[
         list[str] | None,
-        typer.Option("--also", metavar="NAME=MODULE:ATTR", help="Another App to show. May be given several times."),
+        typer.Option("--also", metavar="NAME=MODULE:ATTR", help="Another App to show. May be repeated."),
     ] = None,
 ) -> None:
     """Serve the dashboard: what needs attention, jobs, reconcilers, schedules, the fleet, recovery.
 
-    Without a login it listens on loopback only. Set TRUEUP_DASHBOARD_TOKEN (and TRUEUP_DASHBOARD_VIEWER_TOKEN for those who may
-    only look) to listen elsewhere, and HTTP_HOSTS to the names that the server is called by. Needs the extra `web`.
+    Without a login it listens on loopback only. Set TRUEUP_DASHBOARD_TOKEN (and TRUEUP_DASHBOARD_VIEWER_TOKEN for read-only
+    users) to listen elsewhere, and HTTP_HOSTS to the host names under which it is reached. Needs the extra `web`.
     """
     import asyncio
 
@@ -40,7 +42,7 @@ def dashboard(
 
 
 async def serve(apps: Mapping[str, App], host: str, port: int) -> int:
-    """Until it is asked to stop; returns the exit status. Raises ConfigError before anybody could be let in by mistake."""
+    """Serve until a signal asks to stop; returns the exit status. Raises ConfigError rather than serve without a login."""
     try:
         from trueup.web import dashboard as pages
         from trueup.web.guard import Rules
@@ -73,7 +75,7 @@ def auth_from(environment: Mapping[str, str]) -> Auth | None:
 
 
 def check_bind(host: str, auth: Auth | None) -> None:
-    """Raises ConfigError when others than this machine could reach pages that ask nobody who they are."""
+    """Raises ConfigError when other machines could reach a dashboard without a login."""
     from trueup.web.guard import is_loopback
 
     if auth is None and not is_loopback(host):

@@ -1,4 +1,4 @@
-"""`trueup dead …`: jobs that are out of attempts, and what people do with them."""
+"""`trueup dead …`: dead letters, and what operators do with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trueup doctor`: what about the database, this machine and your tables would give trouble later."""
+"""`trueup doctor`: problems of the database, this machine and your tables, before they cause trouble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trueup jobs enqueue`: asks for a run of a job, with arguments from the command line."""
+"""`trueup jobs enqueue`: enqueues a job with arguments from the command line."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _report_database(error: Exception) -> int:
 
 
 def flush_or_give_up() -> bool:
-    """Flush standard output. False when whoever read it is gone; then nothing more is written to it."""
+    """Flush standard output. False when its reader has closed the pipe; then nothing more is written to it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

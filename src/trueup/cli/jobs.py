@@ -1,4 +1,4 @@
-"""`trueup jobs …`: looking at jobs, asking for them, hurrying and cancelling them."""
+"""`trueup jobs …`: listing, enqueueing, retrying and cancelling jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def list_all(
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="DURATION", help="Only jobs enqueued longer ago than this.")
     ] = None,
-    min_attempts: Annotated[int, typer.Option("--min-attempts", min=0, help="Only jobs with that many attempts.")] = 0,
+    min_attempts: Annotated[
+        int, typer.Option("--min-attempts", min=0, help="Only jobs with at least this many attempts.")
+    ] = 0,
     after: Annotated[
         int | None, typer.Option("--after", metavar="ID", help="The page after this job, towards older ones.")
     ] = None,
@@ -152,7 +154,7 @@ def cancel(
 ) -> None:
     """Cancel jobs.
 
-    Queued ones are cancelled at once; the workers of running ones are asked to stop them.
+    Queued jobs are cancelled immediately; the workers of running ones are notified and cancel the handlers.
     """
     wanted = many.chosen(ids, False, None)
     did = session.run(lambda app: _cancel(app, wanted, reason))

@@ -1,4 +1,4 @@
-"""Finding the App that `--app module:attribute` means."""
+"""Finding the App that `--app module:attribute` names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def load_app(place: str) -> App:
     """The App at `module:attribute`, which the working directory may hold, with the modules that it includes.
 
-    Raises ConfigError that says what is amiss.
+    Raises ConfigError that says what is wrong.
     """
     from trueup.app import App
 

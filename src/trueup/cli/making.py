@@ -1,4 +1,4 @@
-"""`trueup schedules create` and `edit`: schedules that people make."""
+"""`trueup schedules create` and `edit`: schedules that operators create."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def create(
     jitter: JitterOption = None,
     pause_after: PauseAfterOption = None,
 ) -> None:
-    """Make a schedule for a job of your App."""
+    """Create a schedule for a job of your App."""
     spec = specs.chosen(cron, tz, dst, every, at)
     if spec is None:
         raise WrongUsage("say when: --cron, --every or --at")
@@ -104,9 +104,9 @@ def edit(
     jitter: JitterOption = None,
     pause_after: PauseAfterOption = None,
 ) -> None:
-    """Change a schedule that people made; what is not given stays.
+    """Change a schedule that was not declared in code; options that are omitted stay as they are.
 
-    Ticks that were due are settled first, by the old rule.
+    Ticks that are due are decided first, by the old rule.
     """
     if arg and kind is None:
         raise WrongUsage("--arg goes with --job")

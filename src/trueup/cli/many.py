@@ -1,4 +1,4 @@
-"""Commands over many jobs: choosing between ids and --all, asking first, and showing how far it is."""
+"""Commands over many jobs: choosing between ids and --all, asking for confirmation, and showing progress."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def report(session: Session, did: Mapping[str, Iterable[int]], asked: Sequence[int], why_not: str) -> None:
-    """Say what was done to which of the ids; exit with 1 when some were left as they are."""
+    """Say what was done to which of the ids; exit with 1 when some were left unchanged."""
     done = {verb: sorted(ids) for verb, ids in did.items()}
     left = sorted(set(asked).difference(*done.values()))
     if session.json:

@@ -30,16 +30,16 @@ def migrate(
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the pending steps as a script.")] = False,
     pre_only: Annotated[
-        bool, typer.Option("--pre-only", help="Leave out the steps for which old workers must be gone.")
+        bool, typer.Option("--pre-only", help="Leave out the steps that old workers do not tolerate.")
     ] = False,
     wait: Annotated[
         str,
-        typer.Option("--wait", metavar="DURATION", help="How long to go on trying while others have the tables open."),
+        typer.Option("--wait", metavar="DURATION", help="How long to keep trying while other sessions block it."),
     ] = "5m",
 ) -> None:
     """Bring the database's schema up to date.
 
-    Workers and producers go on meanwhile: a step that cannot lock its tables at once is undone and tried again after a pause, and the session that is in the way is named.
+    Workers and producers keep running: a step that cannot lock its tables immediately is rolled back and tried again after a pause, and the blocking session is named.
     """
     from trueup.durations import parse_duration
     from trueup.store.db.migrate import Migrator

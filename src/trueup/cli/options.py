@@ -52,7 +52,7 @@ JobIds = Annotated[list[int] | None, typer.Argument(metavar="ID…", min=1, max=
 def remember(
     context: typer.Context, app: AppOption = None, database_url: DatabaseOption = None, schema: SchemaOption = None
 ) -> None:
-    """Keep what was given before the command for the command."""
+    """Keep the options that were given before the command."""
     context.obj = Session(app, database_url, schema)
 
 

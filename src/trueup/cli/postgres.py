@@ -36,7 +36,7 @@ def start(json: JsonOption = False) -> None:
 
 @group.command("stop")
 def stop(json: JsonOption = False) -> None:
-    """Stop the embedded PostgreSQL, also when others use it."""
+    """Stop the embedded PostgreSQL, even while other processes use it."""
     server = _server()
     was_running = server.status().running
     try:
@@ -51,10 +51,10 @@ def stop(json: JsonOption = False) -> None:
 
 @group.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def psql(context: typer.Context) -> None:
-    """Open psql on the embedded PostgreSQL; what follows goes to psql: `trueup postgres psql -c 'select 1'`."""
+    """Open psql on the embedded PostgreSQL; further arguments go to psql: `trueup postgres psql -c 'select 1'`."""
     from trueup.embedded import binaries
 
-    # Not exec: while psql runs somebody has to hold the server, or it would stop after its last user.
+    # Not exec: this process has to hold the server while psql runs, or the server would stop after its last user.
     with _server() as url:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is psql's
         try:
@@ -70,7 +70,7 @@ def url(json: JsonOption = False) -> None:
     """Print the URL of the embedded PostgreSQL, and nothing else."""
     found = _server().status().url
     if found is None:
-        raise DatabaseUnavailable("the embedded PostgreSQL does not run; start it: trueup postgres start")
+        raise DatabaseUnavailable("the embedded PostgreSQL is not running; start it: trueup postgres start")
     if json:
         output.write_json({"url": found})
     else:
@@ -79,7 +79,7 @@ def url(json: JsonOption = False) -> None:
 
 @group.command("status")
 def status(json: JsonOption = False) -> None:
-    """Say whether the embedded PostgreSQL runs; exit with 1 when it does not."""
+    """Say whether the embedded PostgreSQL is running; exit with 1 if it is not."""
     found = _server().status()
     if json:
         output.write_json(_document(found))

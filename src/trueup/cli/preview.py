@@ -1,4 +1,4 @@
-"""`trueup schedules preview`: a schedule in a year, and what moved clocks do to it."""
+"""`trueup schedules preview`: a schedule in a year, and the effect of clock changes on it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def preview(
         int | None, typer.Option("--year", metavar="YEAR", help="The year (UTC). Default: this year.")
     ] = None,
 ) -> None:
-    """Show a schedule in a year: its first ticks, and each time that clocks skip or repeat with what was chosen.
+    """Show a schedule in a year: its first ticks, and how it treats each time that clocks skip or repeat.
 
-    Takes the name of a schedule, or a rule that is not stored; that needs no database.
+    Takes the name of a schedule, or a rule that is not stored; a rule needs no database.
     """
     from trueup.schedules.preview import in_year
 

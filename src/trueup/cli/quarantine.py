@@ -1,4 +1,4 @@
-"""`trueup reconcilers quarantine …`: rows that reconcilers gave up on, and what people decide about them."""
+"""`trueup reconcilers quarantine …`: rows that reconcilers gave up on, and what operators decide about them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ group = typer.Typer(help="Look at rows in quarantine, release or discard them.",
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.reconcilers)]
 Key = Annotated[
-    str, typer.Argument(metavar="KEY", show_default=False, help='As it is listed; of several columns ["a", "1"].')
+    str,
+    typer.Argument(
+        metavar="KEY", show_default=False, help='The key as it is listed; with several columns: ["a", "1"].'
+    ),
 ]
 Keys = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY…", show_default=False, help="As they are listed; behind -- if one begins with a dash."),
+    typer.Argument(
+        metavar="KEY…", show_default=False, help="The keys as they are listed; after -- if one begins with a dash."
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="All rows of this reconciler that are in quarantine.")]
 
@@ -126,7 +131,7 @@ def release(session: Session, name: Name, keys: Keys = None, everything: All = F
 @group.command("discard")
 @with_session
 def discard(session: Session, name: Name, keys: Keys = None, everything: All = False, yes: YesOption = False) -> None:
-    """Leave rows alone for good, while they stay in the state they are in."""
+    """Ignore rows for good, as long as they stay in their current state."""
     _free(
         session,
         name,

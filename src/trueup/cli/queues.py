@@ -61,7 +61,7 @@ def list_queues(session: Session) -> None:
 @group.command("pause")
 @with_session
 def pause(session: Session, queue: Queue = None, kind: Kind = None, reason: Reason = None) -> None:
-    """Have no worker claim jobs of a queue or a kind. Running jobs go on."""
+    """Stop claiming jobs of a queue or a kind. Running jobs continue."""
     what, name = _thing(queue, kind)
     did = session.run(lambda app: app.jobs.pause(queue=queue, kind=kind, reason=reason))
     _report(session, what, name, paused=True, changed=did)
@@ -70,7 +70,7 @@ def pause(session: Session, queue: Queue = None, kind: Kind = None, reason: Reas
 @group.command("resume")
 @with_session
 def resume(session: Session, queue: Queue = None, kind: Kind = None) -> None:
-    """Have workers claim jobs of a paused queue or kind again."""
+    """Claim jobs of a paused queue or kind again."""
     what, name = _thing(queue, kind)
     did = session.run(lambda app: app.jobs.resume(queue=queue, kind=kind))
     _report(session, what, name, paused=False, changed=did)

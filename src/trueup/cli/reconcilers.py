@@ -1,4 +1,4 @@
-"""`trueup reconcilers …`: looking at reconcilers and scans, running one by hand, pausing them."""
+"""`trueup reconcilers …`: listing reconcilers and scans, running one by hand, pausing them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOT_FACTS = ("what", "rows", "every", "mode")  # shown by themselves
 @group.command("list")
 @with_session
 def list_all(session: Session) -> None:
-    """List reconcilers and scans: whether they may sweep, when they did last, and what became of rows in the last 24 hours."""
+    """List reconcilers and scans: whether they may sweep, their last sweep, and the outcomes of rows in the last 24 hours."""
     found = session.run(lambda app: app.reconcilers.list())
     if session.json:
         output.write_json(found)
@@ -73,7 +73,7 @@ def _what(record: dict[str, Any]) -> str:
 
 
 def state_text(record: dict[str, Any]) -> str:
-    """Whether it may sweep and why not, and what is odd about it."""
+    """Whether it may sweep, or why not, and warnings about it."""
     state = record["state"]
     if state == "resting":
         state = f"resting {span(-since(record['paused_until']))}"
@@ -98,7 +98,7 @@ def state_text(record: dict[str, Any]) -> str:
 
 
 def outcomes_text(outcomes: Mapping[str, int]) -> str:
-    """What became of rows: the counts there are, but not their sum."""
+    """The outcomes of rows: each count, but not their sum."""
     return ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count and name != "claimed")
 
 
@@ -111,7 +111,7 @@ def show(
 ) -> None:
     """Show everything about a reconciler or scan.
 
-    What is declared, its latest sweeps, who holds rows, the last errors, and in shadow mode what it would have done.
+    Its declaration, its latest sweeps, the holders of rows, the last errors, and in shadow mode what it would have done.
     """
     record = session.run(lambda app: app.reconcilers.show(name, sweeps))
     if session.json:
@@ -203,7 +203,7 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
 
 
 def _by(record: dict[str, Any]) -> str:
-    """The worker; of runs by hand, and of those that are gone, there is only the beginning of an id."""
+    """The worker; for manual runs, and for workers that are gone, only the beginning of the holder's id."""
     return f"{record['host']}:{record['pid']}" if record["host"] is not None else f"{str(record['holder'])[:8]}…"
 
 
@@ -268,7 +268,7 @@ def pause(
 ) -> None:
     """Stop all sweeps of a reconciler until it is resumed.
 
-    Handlers that run are seen through.
+    Running handlers finish.
     """
     _move(session, name, "paused", "it is paused already", lambda app: app.reconcilers.pause(name, reason))
 
@@ -276,19 +276,19 @@ def pause(
 @group.command("resume")
 @with_session
 def resume(session: Session, name: Name) -> None:
-    """Sweep again, after a pause or while it rests after failures."""
+    """Sweep again: end a pause, or close an open circuit breaker."""
     _move(session, name, "resumed", "it is neither paused nor at rest", lambda app: app.reconcilers.resume(name))
 
 
 @group.command("forget")
 @with_session
 def forget(session: Session, name: Name, yes: YesOption = False) -> None:
-    """Forget a reconciler that was removed from the code, or renamed.
+    """Delete the records of a reconciler that was removed from the code, or renamed.
 
-    What is known about rows goes: rests, attempts, quarantine. Rows of the table are not touched. Refused while a living worker declares it.
+    Deletes its backoffs, attempts and quarantine. Rows of your table are not touched. Refused while a living worker declares it.
     """
     known = session.run(lambda app: app.reconcilers.count_known(name))
-    many.confirm(f"Forget reconciler {name} and what is known about {known:,} rows?", yes)
+    many.confirm(f"Forget reconciler {name} and its records about {known:,} rows?", yes)
     with many.progress(f"forgetting {name}", known) as note:
         count = session.run(lambda app: app.reconcilers.forget(name, note))
     if session.json:

@@ -1,4 +1,4 @@
-"""`trueup recovery`: what was missed while nothing was running, and what has been caught up with since."""
+"""`trueup recovery`: what was missed while no worker was running, and what has been caught up since."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def recovery(
     session: Session,
     since: Annotated[str, typer.Option("--since", metavar="DURATION", help="How far back, such as 24h or 7d.")] = "24h",
 ) -> None:
-    """Show what was missed while no worker was alive, and what has been caught up with.
+    """Show what was missed while no worker was alive, and what has been caught up.
 
-    Lists downtimes, ticks that were fired late or skipped, rows that were late, and what is still behind. Reaches back to the beginning of a downtime that ended within the time asked about. Exits with 1 while anything is behind or unaccounted for.
+    Lists downtimes, ticks that were fired late or skipped, rows that were late, and what is still behind. Reaches back to the beginning of a downtime that ended within --since. Exits with 1 while anything is behind or unaccounted for.
     """
     report = session.run(lambda app: app.recovery(since))
     if session.json:
@@ -119,7 +119,7 @@ def _downtimes(report: Recovery) -> Table:
 
 
 def _schedules(schedules: Sequence[ScheduleRecovery]) -> Table:
-    """Those that have something to tell; the others are a number."""
+    """Those with something to report; the others are only counted."""
     from trueup.operate.recovery import short
 
     told = [each for each in schedules if each.missed or each.skipped or each.unfinished or each.behind]

@@ -14,7 +14,7 @@ group = typer.Typer(help="Print alert rules and a dashboard for what your App de
 @group.command("prometheus")
 @with_session
 def prometheus(session: Session) -> None:
-    """Print alert rules for Prometheus, as YAML for rule_files. Asks no database."""
+    """Print alert rules for Prometheus, as YAML for rule_files. Needs no database."""
     from trueup.operate import rules
 
     document = rules.prometheus(session.app().registered())
@@ -28,7 +28,7 @@ def prometheus(session: Session) -> None:
 @group.command("grafana")
 @with_session
 def grafana(session: Session) -> None:
-    """Print a dashboard for Grafana, as JSON to import. Asks no database."""
+    """Print a dashboard for Grafana, as JSON to import. Needs no database."""
     from trueup.operate import rules
 
     app = session.app()

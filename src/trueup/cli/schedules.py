@@ -1,4 +1,4 @@
-"""`trueup schedules …`: looking at schedules, making and pausing them, firing ticks by hand."""
+"""`trueup schedules …`: listing, creating and pausing schedules, firing ticks by hand."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _row(schedule: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _last(schedule: dict[str, Any]) -> str:
-    """What became of the last tick, or why the next one cannot be stored."""
+    """The verdict on the last tick, or why the next one cannot be stored."""
     if schedule["refused"] is not None:
         return f"refused: {schedule['refused']['error']}"
     return _outcome(schedule["last_outcome"], schedule["last_reason"]) if schedule["last_outcome"] else ""
@@ -72,7 +72,7 @@ def show(
     name: Name,
     ticks: Annotated[int, typer.Option("--ticks", metavar="N", min=1, max=10_000, help="Show the last N.")] = 20,
 ) -> None:
-    """Show everything about a schedule, and its latest ticks with what became of their runs."""
+    """Show everything about a schedule, with its latest ticks and the states of their runs."""
     schedule = session.run(lambda app: app.schedules.show(name, ticks))
     if session.json:
         output.write_json(schedule)
@@ -151,7 +151,7 @@ def pause(
 @group.command("resume")
 @with_session
 def resume(session: Session, name: Name) -> None:
-    """Fire ticks again from now on; those of the pause are not made up for."""
+    """Fire ticks again from now on; those of the pause are not caught up."""
     _move(session, name, "resumed", "it is not paused", lambda app: app.schedules.resume(name))
 
 
@@ -176,7 +176,7 @@ def retire(
 def rewind(session: Session, name: Name) -> None:
     """Fire ticks again from now on, after the database's clock was ahead.
 
-    A schedule follows the clock forward and never back, so after such a jump it waits until the clock is there again. Ticks that were decided about are not fired again.
+    A schedule follows the clock forward and never back, so after such a jump it waits until the clock has caught up. Ticks that were already decided are not fired again.
     """
     _move(session, name, "rewound", "it is not ahead of the clock", lambda app: app.schedules.rewind(name))
 
@@ -184,9 +184,9 @@ def rewind(session: Session, name: Name) -> None:
 @group.command("delete")
 @with_session
 def delete(session: Session, name: Name, yes: YesOption = False) -> None:
-    """Forget a schedule that people made, or one that is retired.
+    """Delete a schedule that was not declared in code, or one that is retired.
 
-    Its ledger stays, and runs that wait are run.
+    Its ledger stays, and queued runs still run.
     """
     many.confirm(f"Delete schedule {name}?", yes)
     session.run(lambda app: app.schedules.delete(name))
@@ -196,7 +196,7 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
 @group.command("trigger")
 @with_session
 def trigger(session: Session, name: Name) -> None:
-    """Fire once now, whatever the schedule says."""
+    """Fire once now, regardless of the schedule."""
     job_id = session.run(lambda app: app.schedules.trigger(name))
     if session.json:
         output.write_json({"schedule": name, "job_id": job_id})
@@ -210,13 +210,13 @@ def backfill(
     session: Session,
     name: Name,
     start: Annotated[str, typer.Option("--start", metavar="MOMENT", help="The first, such as 2031-01-01T00:00Z.")],
-    end: Annotated[str, typer.Option("--end", metavar="MOMENT", help="The last; it must be past.")],
+    end: Annotated[str, typer.Option("--end", metavar="MOMENT", help="The last; it must be in the past.")],
     rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Maximum rate, such as 10/s.")] = "100/s",
     yes: YesOption = False,
 ) -> None:
     """Fire the past ticks of a range that were not fired.
 
-    May be stopped and started again: what was fired is not fired twice.
+    May be stopped and started again: no tick is fired twice.
     """
     first, last = specs.moment("--start", start), specs.moment("--end", end)
 

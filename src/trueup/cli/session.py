@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Session:
-    """The options every command takes, as given. Nothing is read, imported or connected before it is asked for."""
+    """The options every command takes, as given. Files, modules and connections are loaded on first use."""
 
     app_place: str | None = None
     database_url: str | None = None
@@ -45,7 +45,7 @@ class Session:
         return app
 
     def app_with_jobs(self) -> App:
-        """The App that is configured. Raises ConfigError when there is none or it declares nothing to do."""
+        """The configured App. Raises ConfigError when there is none or it declares nothing."""
         app = self.app()
         if app.declares_work:
             return app

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from trueup.schedules.spec import Spec
 
 CronOption = Annotated[
-    str | None, typer.Option("--cron", metavar="EXPR", help='At the times of an expression, such as "30 2 * * *".')
+    str | None,
+    typer.Option("--cron", metavar="EXPR", help='Run at the times of a cron expression, such as "30 2 * * *".'),
 ]
 TzOption = Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="With --cron: the time zone. Default: UTC.")]
 DstOption = Annotated[
@@ -29,12 +30,12 @@ EveryOption = Annotated[
     str | None, typer.Option("--every", metavar="DURATION", help="Run at a fixed interval, such as 5m.")
 ]
 AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="MOMENT", help="Once, at a moment such as 2031-01-01T09:00Z.")
+    str | None, typer.Option("--at", metavar="MOMENT", help="Run once, at a time such as 2031-01-01T09:00Z.")
 ]
 
 
 def chosen(cron: str | None, tz: str | None, dst: str | None, every: str | None, at: str | None) -> Spec | None:
-    """The rule that the options give; None without any. Raises a usage error for more than one."""
+    """The rule of the options; None without any. Raises a usage error for more than one."""
     from trueup.schedules import Cron, Every, Once
 
     if sum(option is not None for option in (cron, every, at)) > 1:

@@ -1,4 +1,4 @@
-"""`trueup status`: what waits, what runs, who works, how jobs ended lately, when the next tick is due, and how sweeps are."""
+"""`trueup status`: waiting and running jobs, workers, recent results, the next ticks, and the state of sweeps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def status(
 ) -> None:
     """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers.
 
-    Exits with 1 while the last sweep of a reconciler was ended by an error, or a tick of a schedule is refused. With --check, while anything is wrong: no worker is alive, ticks are late, sweeps fail, jobs wait for a kind that no worker knows, rows or jobs are overdue, rows are in quarantine, a circuit breaker is open, jobs died in the last hour, migrations are missing, or the database is away.
+    Exits with 1 while the last sweep of a reconciler was ended by an error, or a tick of a schedule is refused. With --check, while anything is wrong: no worker is alive, ticks are late, sweeps fail, jobs wait for a kind that no worker knows, rows or jobs are overdue, rows are in quarantine, a circuit breaker is open, jobs died in the last hour, migrations are missing, or the database is unreachable.
     """
     if check:
         if watch:
@@ -209,7 +209,7 @@ async def _watch(session: Session, app: App, pause: float) -> None:
 
 
 async def _repeat(session: Session, app: App, pause: float) -> None:
-    """One JSON line, or one block of tables, per look."""
+    """One JSON line, or one block of tables, per refresh."""
     while True:
         try:
             seen = await _look_or_say_why_not(app)
@@ -225,7 +225,7 @@ async def _repeat(session: Session, app: App, pause: float) -> None:
 
 
 async def _watch_live(app: App, pause: float) -> None:
-    """A picture that is drawn anew; while the database is away, the last one under a line that says so."""
+    """Redraw the tables; while the database is unreachable, keep the last ones under a line that says so."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text

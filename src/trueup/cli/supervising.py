@@ -1,10 +1,10 @@
 """`trueup worker --processes N` and `--reload`: a parent that starts workers as processes and keeps them running.
 
-The parent runs no job and does not import the application, so that a mistake in it cannot end the parent. Each child is
-`trueup worker` in a process group of its own: Ctrl-C reaches the parent alone, which passes every signal on once. A child holds the
-reading end of a pipe; when the parent dies, however it does, the child sees the end of the pipe and drains.
+The parent runs no job and does not import the application, so that a bug in it cannot end the parent. Each child is
+`trueup worker` in its own process group: Ctrl-C reaches only the parent, which passes every signal on once. A child holds the
+reading end of a pipe; when the parent dies for any reason, the child sees the end of the pipe and drains.
 
-A child that ends without being asked to is started again after a pause, which doubles while children keep dying young. A child that
+A child that exits unexpectedly is started again after a pause, which doubles while children keep dying early. A child that
 refuses its configuration (exit code 2) would do so again: then the parent stops the others and exits with 2. With `--reload` it
 waits for the next change of a file instead.
 """
@@ -23,9 +23,9 @@ from trueup.cli.errors import USAGE, WRONG
 from trueup.events import Events, WorkerProcessEnded, WorkersReloaded
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0  # seconds before a dead child is started again
-LIVED_WELL = 60.0  # a child that ran for so long died of something new
+LIVED_WELL = 60.0  # a child that ran at least this long starts again with the shortest pause
 LOOK_EVERY = 0.5
-HAND_BACK_AFTER = 2.0  # a reload does not wait for running jobs any longer; they are run again
+HAND_BACK_AFTER = 2.0  # a reload waits no longer than this for running jobs; they run again
 IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
 
 
@@ -45,7 +45,7 @@ class Supervisor:
         self._code = 0
 
     async def run(self) -> int:
-        """Until a signal asks for the end, or a child refuses its configuration. Returns the exit code for the whole."""
+        """Run until a signal asks to stop, or a child refuses its configuration. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
@@ -63,7 +63,7 @@ class Supervisor:
         return self._code
 
     async def _keep(self, place: int) -> None:
-        """Have a child in this place until the end."""
+        """Keep a child running in this slot until the end."""
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -100,7 +100,7 @@ class Supervisor:
         return child
 
     async def _either(self, awaitable: Awaitable[object]) -> None:
-        """Until this is done or the end is asked for."""
+        """Wait until this is done or a stop was requested."""
         waits = [asyncio.ensure_future(awaitable), asyncio.ensure_future(self._stopping.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:

@@ -1,4 +1,4 @@
-"""`trueup reconcilers run`: one sweep or scan by hand, or a look at what it would do.
+"""`trueup reconcilers run`: one sweep or scan by hand, or a dry run.
 
 The first Ctrl-C or SIGTERM claims nothing more and lets handlers end within `drain_for`, the second interrupts them, and a
 third ends the process like any other.
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """A person, or whoever starts and stops processes, wanted it to end."""
+    """A signal from a person or a supervisor stopped it."""
 
 
 @with_session
@@ -61,9 +61,9 @@ def run(
         bool | None, typer.Option("--progress/--no-progress", help="Show progress on standard error.")
     ] = None,
 ) -> None:
-    """Make one sweep now, in this process, or one scan.
+    """Run one sweep or scan now, in this process.
 
-    Needs your App. Shares rows with workers that run. Ctrl-C stops it in order: rows that were not begun are given back. Exits with 1 when rows were quarantined, or when it was refused because of max_fraction.
+    Needs your App. Shares rows with running workers. Ctrl-C stops it in order: rows that were not started are handed back. Exits with 1 when rows were quarantined, or when max_fraction refused the sweep.
     """
     if dry_run and force:
         raise WrongUsage("--force is for real runs; a dry run may look while it is paused")

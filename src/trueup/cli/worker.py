@@ -1,4 +1,4 @@
-"""`trueup worker`: a process that runs jobs until it is told to stop.
+"""`trueup worker`: a process that runs jobs until a signal stops it.
 
 The first SIGTERM or SIGINT lets running jobs end within `drain_for`, the second hands them back at once, and a third ends
 the process like any other.
@@ -63,7 +63,7 @@ def worker(
             metavar="N",
             min=1,
             max=1_000,
-            help="Run N workers, each in a process of its own, and restart those that die.",
+            help="Run N workers, each in its own process, and restart those that die.",
         ),
     ] = None,
     reload: Annotated[
@@ -74,7 +74,7 @@ def worker(
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C.
 
-    A second one does not wait for running jobs; they are handed back to be run again. Exits with 0 when every job has ended or was handed back in order, with 1 when a handler would not end.
+    A second signal stops immediately: running jobs are handed back to be run again. Exits with 0 when every job has ended or was handed back, with 1 when a handler ignored its cancellation.
     """
     from trueup.observe.lines import configure_logging
 
@@ -166,7 +166,7 @@ def _stop_on_signals(worker: Worker) -> None:
 
 
 def _stop_without(parent: int, worker: Worker) -> None:
-    """Stop in order when the parent has died: nothing is ever written to this pipe, so that it can only end."""
+    """Stop in order when the parent has died. Nothing is ever written to this pipe, so its only event is its end."""
     loop = asyncio.get_running_loop()
 
     def ended() -> None:
@@ -177,7 +177,7 @@ def _stop_without(parent: int, worker: Worker) -> None:
 
 
 def _leave_them_behind(code: int) -> NoReturn:
-    """End the process although a handler still runs: closing the loop, or Python's own end, could wait for it for ever."""
+    """End the process although a handler still runs: closing the loop, or Python's own exit, could wait for it forever."""
     for handler in logging.getLogger("trueup").handlers:
         handler.flush()
     sys.stdout.flush()

@@ -137,7 +137,7 @@ _HTTP_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 
 
 def _read_http_url(value: object) -> Secret:
-    """A secret: who knows the URL of such a hook can post to it."""
+    """A secret: anyone who knows the URL of such a hook can post to it."""
     secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
     if not _HTTP_URL.fullmatch(secret.reveal()):
         raise ConfigError("this is not a URL to post to; write it like https://host/path")
@@ -145,7 +145,7 @@ def _read_http_url(value: object) -> Secret:
 
 
 def _show_http_url(secret: Secret) -> str:
-    """The host alone: the path is what has to be kept."""
+    """Only the host: the path is the secret."""
     return re.sub(r"^(https?://)(?:[^/@]*@)?([^/?#]*).*$", r"\1\2/…", secret.reveal(), flags=re.DOTALL)
 
 

@@ -116,7 +116,7 @@ def _find_file(directory: Path) -> Path | None:
 
 
 def _whose(path: Path) -> str | None:
-    """Why somebody else decides what is in this file; None when that is this user, or root. Symbolic links count, too."""
+    """Why another user controls this file; None when only this user or root does. Symbolic links count, too."""
     if not hasattr(os, "getuid"):
         return None
     for found in (path.lstat(), path.stat()):

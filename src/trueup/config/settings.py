@@ -58,7 +58,9 @@ class Settings:
         None, REDIS_URLS, "the Redis for leases with backend='redis'; three or more, with commas between, are a quorum"
     )
     redis_unavailable: str = setting(
-        "closed", choice("closed", "open"), "whether leases in a Redis that is away go to nobody or to everybody"
+        "closed",
+        choice("closed", "open"),
+        "while Redis is unreachable: closed grants a lease to no process, open to every process",
     )
     app: str | None = setting(None, APP, "the App the command line works with, as module:attribute")
     include: tuple[str, ...] | None = setting(
@@ -70,19 +72,23 @@ class Settings:
         None, QUEUE_LIST, "the queues a worker serves, each with its own concurrency if given; none: those of its jobs"
     )
     concurrency: int = setting("50", whole(1, 10_000), "how many jobs a worker runs at a time")
-    prefetch: int = setting("1000", whole(0, 100_000), "the most jobs a worker claims ahead")
+    prefetch: int = setting("1000", whole(0, 100_000), "maximum number of jobs a worker claims ahead")
     lease_for: timedelta = setting("30s", duration("1s", "1d"), "how long a claim holds unless it is renewed")
     renew_every: timedelta = setting(
         "10s", duration("100ms", "12h"), "how often claims are renewed; unless set, a third of lease_for"
     )
     drain_for: timedelta = setting("25s", duration("0s", "1d"), "how long a stopping worker waits for running jobs")
-    poll_every: timedelta = setting("2s", duration("50ms", "5m"), "the longest idle poll while notifications arrive")
-    poll_without_listen: timedelta = setting("500ms", duration("10ms", "5m"), "the longest idle poll without them")
+    poll_every: timedelta = setting(
+        "2s", duration("50ms", "5m"), "maximum time between polls of an idle worker while notifications arrive"
+    )
+    poll_without_listen: timedelta = setting(
+        "500ms", duration("10ms", "5m"), "maximum time between polls of an idle worker without notifications"
+    )
     listen: bool = setting("true", BOOL, "wake up on notifications; needs a connection outside a transaction pooler")
     notify: bool = setting(
         "true", BOOL, "send notifications, which wake workers; false: neither send nor listen, so workers only poll"
     )
-    rescue_every: timedelta = setting("10s", duration("100ms", "1h"), "how often expired claims are looked for")
+    rescue_every: timedelta = setting("10s", duration("100ms", "1h"), "how often a worker looks for expired leases")
     prune_every: timedelta = setting("10m", duration("1s", "1d"), "how often old history is dropped")
     gather_for: timedelta = setting("2ms", duration("0s", "1s"), "how long finished jobs wait to be written together")
     aging: timedelta = setting("60s", duration("1ms", "3650d"), "the head start that one point of priority is worth")
@@ -95,7 +101,7 @@ class Settings:
     keep_actions: timedelta = setting("90d", duration("1s", "36500d"), "how long the record of what people did is kept")
     keep_sweeps: timedelta = setting("3d", duration("1s", "36500d"), "how long the record of sweeps is kept")
     reconcile: bool = setting("true", BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
-    pool_size: int = setting("10", whole(1, 1000), "the most pooled connections of a process")
+    pool_size: int = setting("10", whole(1, 1000), "maximum number of pooled connections of a process")
     pool_timeout: timedelta = setting(
         "30s",
         duration("100ms", "1h"),
@@ -111,22 +117,22 @@ class Settings:
     prepare: str = setting(
         "auto",
         choice("auto", "true", "false"),
-        "prepare statements on the server where it pays: auto, unless a pooler stands in between; true, without asking",
+        "prepare statements on the server where it pays: auto, unless there is a pooler; true, without that check",
     )
     blocked_after: timedelta = setting(
-        "1s", duration("10ms", "1h"), "when a handler that blocks the event loop is named"
+        "1s", duration("10ms", "1h"), "how long a handler may block the event loop before it is reported"
     )
     log_format: str = setting(
         "auto", choice("auto", "json", "console"), "how log lines look; auto: console on a terminal"
     )
     log_level: str = setting(
-        "info", choice("debug", "info", "warning", "error", "critical"), "the least that is logged"
+        "info", choice("debug", "info", "warning", "error", "critical"), "minimum level of log lines"
     )
     metrics_port: int | None = setting(
         None, whole(1, 65_535), "the port where a worker serves its metrics for Prometheus; none: it does not"
     )
     metrics_host: str = setting(
-        "127.0.0.1", HOST, "the address it serves them at; anybody who reaches it can read them"
+        "127.0.0.1", HOST, "the address it serves them at; anyone who can reach it can read them"
     )
     health_port: int | None = setting(
         None, whole(1, 65_535), "the port where a worker answers /healthz, /readyz and /metrics; none: it does not"
@@ -137,13 +143,13 @@ class Settings:
     ping_url: Secret | None = setting(
         None,
         HTTP_URL,
-        "a URL that is sent a POST while all checks pass, by one worker of the fleet: a dead man's switch",
+        "one worker of the fleet posts to this URL while all checks pass: a dead man's switch",
     )
-    ping_every: timedelta = setting("1m", duration("1s", "1d"), "how often it is sent one")
+    ping_every: timedelta = setting("1m", duration("1s", "1d"), "how often it posts to ping_url")
     alert_url: Secret | None = setting(
         None,
         HTTP_URL,
-        "a URL, such as a Slack webhook, that is sent a POST when a check keeps failing and when it passes again",
+        "a URL, such as a Slack webhook, to post to when a check keeps failing and when it passes again",
     )
     alert_after: timedelta = setting("2m", duration("0s", "7d"), "how long a check must fail before that")
     outgoing_allow: tuple[str, ...] | None = setting(
@@ -152,11 +158,11 @@ class Settings:
     check_limits: Mapping[str, float | None] | None = setting(
         None,
         CHECK_LIMITS,
-        "what the checks of `trueup status --check` allow, where it is not the default; off: not checked",
+        "thresholds of the checks of `trueup status --check`, where they differ from the default; off: not checked",
     )
     release: str | None = setting(None, RELEASE, "the release of your application, shown to people")
     service: str | None = setting(
-        None, RELEASE, "the name of your service, the same in all its releases; none: a service is known by its kinds"
+        None, RELEASE, "the name of your service, the same in all its releases; none: its kinds identify it"
     )
     retire_after: timedelta = setting(
         "1h",
@@ -164,7 +170,7 @@ class Settings:
         "how long workers of a service run without declaring a schedule before it is retired",
     )
     worker_name: str | None = setting(
-        None, RELEASE, "how a worker is called in lease columns of your tables; none: its host and process id"
+        None, RELEASE, "the name of a worker in lease columns of your tables; none: its host and process id"
     )
 
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

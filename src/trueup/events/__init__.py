@@ -1,9 +1,10 @@
 """What happened, as values. The core emits them; logs, metrics, alerts and pages subscribe.
 
 An event's name is stable and so are its fields: `docs/reference/events.md` lists them and a test compares. Events may be emitted from
-any thread. Emitting never fails: a subscriber that raises is reported on the `trueup.events` logger and the others still hear of it.
+any thread. Emitting never fails: a subscriber that raises is reported on the `trueup.events` logger, and the others still get the
+event.
 
-Each noun has its file; everybody imports from here.
+Each noun has its file; all other packages import from here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How events get from the core to those who asked for them."""
+"""How events get from the core to their subscribers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Subscriber = Callable[[Event], None]
 
 
 class Events:
-    """Hands each event to those who asked for its class."""
+    """Passes each event to the subscribers of its class."""
 
     def __init__(self) -> None:
         self._all: list[Subscriber] = []
@@ -21,7 +21,7 @@ class Events:
         self._wanted: dict[type[Event], tuple[Subscriber, ...]] = {}
 
     def subscribe(self, subscriber: Subscriber, *classes: type[Event]) -> Callable[[], None]:
-        """Call `subscriber` with events of these classes (none: all). Returns what ends the subscription."""
+        """Call `subscriber` with events of these classes (none: all). Returns a function that ends the subscription."""
         lists = [self._by_class.setdefault(cls, []) for cls in classes] or [self._all]
         for subscribers in lists:
             subscribers.append(subscriber)
@@ -36,7 +36,7 @@ class Events:
         return end
 
     def wants(self, cls: type[Event]) -> bool:
-        """Whether anybody listens; spares building events that come by the thousand."""
+        """Whether there is a subscriber; saves building frequent events without one."""
         return bool(self._subscribers(cls))
 
     def emit(self, event: Event) -> None:

@@ -9,7 +9,7 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLost(Event):
-    """A part of this process lost its connection and goes on trying."""
+    """A part of this process lost its connection and keeps trying to reconnect."""
 
     name = "database.lost"
     part: str
@@ -29,7 +29,7 @@ class DatabaseRestored(Event):
 class StatementTimedOut(Event):
     """The server ended a statement of this part that waited for a lock, or ran, almost as long as statement_timeout allows.
 
-    The part tries again; this is said once until one of its statements succeeds.
+    The part tries again; the event is emitted once until one of its statements succeeds.
     """
 
     name = "database.timed_out"
@@ -39,7 +39,7 @@ class StatementTimedOut(Event):
 
 @dataclass(frozen=True, slots=True)
 class ListenUnavailable(Event):
-    """Notifications do not arrive (a transaction pooler, perhaps): polling alone carries on, a little more often."""
+    """Notifications do not arrive (perhaps because of a transaction pooler): the worker polls instead, more often."""
 
     name = "listen.unavailable"
     reason: str
@@ -54,7 +54,7 @@ class ListenRestored(Event):
 
 @dataclass(frozen=True, slots=True)
 class NotificationIgnored(Event):
-    """A payload on our channel that is none of ours. Any role that may connect to the database can send them."""
+    """A payload on our channel that is not from trueup. Any role that may connect to the database can send one."""
 
     name = "listen.ignored"
     payload: str
@@ -62,7 +62,7 @@ class NotificationIgnored(Event):
 
 @dataclass(frozen=True, slots=True)
 class HistoryDayCreated(Event):
-    """A partition for a coming day was made."""
+    """A partition for a coming day was created."""
 
     name = "history.day_created"
     partition: str
@@ -89,7 +89,7 @@ class MigrationApplied(Event):
 
 @dataclass(frozen=True, slots=True)
 class MigrationWaits(Event):
-    """A step of the schema could not lock its tables. It was undone and will be tried again; nobody waits for it meanwhile."""
+    """A step of the schema could not lock its tables. It was rolled back and will be tried again; it blocks no other session meanwhile."""
 
     name = "migration.waits"
     step: str

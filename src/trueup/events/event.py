@@ -1,4 +1,4 @@
-"""What every event is: a value that cannot be changed, with a name that stays."""
+"""The base of all events: an immutable value with a stable name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class _Caused:
-    """The exception behind an event. It is no field: events are compared, shown and written out without it."""
+    """The exception behind an event. It is not a field: events are compared, shown and serialised without it."""
 
     __slots__ = ("_cause",)
     _cause: ExcInfo
 
     def because(self, error: BaseException | None, frames: TracebackType | None = None) -> Self:
-        """This event, with the exception that it tells of; `frames` when those are not on the exception any longer."""
+        """This event with its exception; `frames` when the exception no longer has its traceback."""
         if error is not None:
             object.__setattr__(self, "_cause", (type(error), error, frames or error.__traceback__))
         return self

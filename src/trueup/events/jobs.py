@@ -31,7 +31,7 @@ class JobsClaimed(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobStarted(Event):
-    """A handler was entered. `lateness_ms` counts from the moment the job was due to the moment it was claimed."""
+    """A handler was called. `lateness_ms` is the time from when the job was due until it was claimed."""
 
     name = "job.started"
     job_id: int
@@ -71,7 +71,7 @@ class JobRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobSnoozed(Event):
-    """running -> queued because the handler asked for later; no attempt spent."""
+    """running -> queued because the handler raised `Snooze`; no attempt spent."""
 
     name = "job.snoozed"
     job_id: int
@@ -135,7 +135,7 @@ class JobDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRescued(Event):
-    """A job of a worker whose lease passed was taken from it; `state` is where it went.
+    """A job was taken over from a worker whose lease expired; `state` is its new state.
 
     Without a host, the worker had left before its claim committed: no handler saw the job, and no attempt was spent.
     """
@@ -153,7 +153,7 @@ class JobRescued(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFinishRefused(Event):
-    """PostgreSQL refused to write how a job ended (its row is locked, say). The job stays in hand and is tried again."""
+    """PostgreSQL refused to write the outcome of a job (for example, its row is locked). The worker keeps the job and tries again."""
 
     name = "job.finish_refused"
     job_id: int
@@ -165,7 +165,7 @@ class JobFinishRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorBroken(Event):
-    """A process of a job's executor died, or its cluster is out of reach. A pool that a factory makes is `replaced`; jobs of any other
+    """A process of a job's executor died, or its cluster is out of reach. A pool from a factory is `replaced`; jobs of any other
     executor are postponed."""
 
     name = "executor.broken"
@@ -176,7 +176,7 @@ class ExecutorBroken(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobClaimLost(Event):
-    """A finish was refused: the claim had passed to somebody else (`database`), or we no longer trusted it (`local`)."""
+    """A finish was refused: another worker had taken over the job (`database`), or this one no longer trusted its lease (`local`)."""
 
     name = "job.claim_lost"
     job_id: int
@@ -187,7 +187,7 @@ class JobClaimLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobsCancelled(Event):
-    """queued -> cancelled, by a person or by code; `asked` counts running ones that were asked to stop."""
+    """queued -> cancelled, by a person or by code; `asked` counts running ones whose workers were notified."""
 
     name = "job.cancelled"
     count: int
@@ -225,7 +225,7 @@ class JobsUnserved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobResultDropped(Event):
-    """A job is done but what it returned could not be stored."""
+    """A job is done but its result could not be stored."""
 
     name = "job.result_dropped"
     job_id: int

@@ -1,4 +1,4 @@
-"""What happens to leases of users' code."""
+"""What happens to leases of user code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class LeaseAcquired(Event):
-    """A lease of users' code was taken by this process."""
+    """This process acquired a lease for user code."""
 
     name = "lease.acquired"
     lease: str
@@ -19,7 +19,7 @@ class LeaseAcquired(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost(Event):
-    """A lease of users' code passed, or went to somebody else, while this process used it."""
+    """A lease of user code expired, or another holder took it over, while this process used it."""
 
     name = "lease.lost"
     lease: str
@@ -30,7 +30,7 @@ class LeaseLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaseNotReleased(Event):
-    """A lease of users' code could not be given back; it ends by itself when its time has passed."""
+    """A lease of user code could not be released; it expires after its ttl."""
 
     name = "lease.not_released"
     lease: str
@@ -41,7 +41,7 @@ class LeaseNotReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrantedOpenly(Event):
-    """Redis is away and `redis_unavailable="open"`: a lease was given, or is kept, without asking it. Others may have it, too."""
+    """Redis is unreachable and `redis_unavailable="open"`: a lease was granted or kept without it. Other processes may hold it, too."""
 
     name = "lease.granted_openly"
     lease: str

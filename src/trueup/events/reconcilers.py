@@ -9,7 +9,7 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class SweepCompleted(Event):
-    """A sweep found nothing more to do, or its time was up. Sweeps that found no row are not told of."""
+    """A sweep found nothing more to do, or reached its deadline. Sweeps that found no row emit no event."""
 
     name = "sweep.completed"
     reconciler: str
@@ -30,7 +30,7 @@ class SweepCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class SweepFailed(Event):
-    """A sweep was ended by an error; the next one comes after `again_s`. `trueup reconcilers list` shows it until one goes through."""
+    """An error ended a sweep; the next one starts after `again_s`. `trueup reconcilers list` shows it until a sweep succeeds."""
 
     name = "sweep.failed"
     reconciler: str
@@ -41,7 +41,7 @@ class SweepFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SweepRefused(Event):
-    """A sweep did not begin: it would have touched a larger part of the table than it may."""
+    """A sweep did not begin: it would have touched more of the table than `max_fraction` allows."""
 
     name = "sweep.refused"
     reconciler: str
@@ -50,7 +50,7 @@ class SweepRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerDeclared(Event):
-    """A worker looked at the table of a reconciler, and will sweep it."""
+    """A worker inspected the table of a reconciler, and will sweep it."""
 
     name = "reconciler.declared"
     reconciler: str
@@ -59,7 +59,7 @@ class ReconcilerDeclared(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerPaused(Event):
-    """A reconciler rests: it failed for the same reason over and over, or a person paused it. With a key, only rows of that key do."""
+    """The circuit breaker of a reconciler opened after repeated failures, or a person paused it. With a key, only for rows of that key."""
 
     name = "reconciler.paused"
     reconciler: str
@@ -70,7 +70,7 @@ class ReconcilerPaused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerResumed(Event):
-    """A reconciler, or rows of this key of it, work again after a pause."""
+    """The circuit breaker of a reconciler closed, or its pause ended. With a key, only for rows of that key."""
 
     name = "reconciler.resumed"
     reconciler: str
@@ -79,7 +79,7 @@ class ReconcilerResumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class IndexMissing(Event):
-    """A reconciler's claim would read a large table from end to end; `ddl` makes the index that would serve it."""
+    """A reconciler's claim would scan a large table; `ddl` creates the index that avoids it."""
 
     name = "reconciler.index_missing"
     reconciler: str
@@ -90,7 +90,7 @@ class IndexMissing(Event):
 
 @dataclass(frozen=True, slots=True)
 class NaiveTimestamp(Event):
-    """A reconciler decides by a column without a time zone, whose values are taken as UTC; `ddl` gives it one."""
+    """A reconciler decides by a column without a time zone, whose values are read as UTC; `ddl` gives it one."""
 
     name = "reconciler.naive_timestamp"
     reconciler: str
@@ -101,7 +101,7 @@ class NaiveTimestamp(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScanCompleted(Event):
-    """A scan came to its end."""
+    """A scan reached its end."""
 
     name = "scan.completed"
     scan: str

@@ -35,7 +35,7 @@ class RowChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowUnchanged(Event):
-    """A handler had nothing to write; the row is looked at again after `again_ms`."""
+    """A handler had nothing to write; the row comes up again after `again_ms`."""
 
     name = "row.unchanged"
     reconciler: str
@@ -45,9 +45,9 @@ class RowUnchanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowConflict(Event):
-    """An outcome was not written: somebody else had moved, touched or deleted the row meanwhile.
+    """An outcome was not written: another transaction had changed or deleted the row meanwhile.
 
-    If the row is still one for its reconciler, this counts as a failed attempt.
+    If the row still matches its reconciler, this counts as a failed attempt.
     """
 
     name = "row.conflict"
@@ -68,7 +68,7 @@ class RowUndone(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowRetried(Event):
-    """A handler failed, or the database refused its outcome; the row is left alone for `delay_ms`."""
+    """A handler failed, or the database refused its outcome; the row is tried again after `delay_ms`."""
 
     name = "row.retried"
     reconciler: str
@@ -82,7 +82,7 @@ class RowRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowQuarantined(Event):
-    """A row is left alone until a person releases it."""
+    """A row failed for good and is quarantined until a person releases it."""
 
     name = "row.quarantined"
     reconciler: str
@@ -104,7 +104,7 @@ class RowReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowClaimLost(Event):
-    """An outcome was refused: the row's lease had passed (`database`), or we no longer trusted it (`local`).
+    """An outcome was refused: the row's lease had expired (`database`), or this worker no longer trusted it (`local`).
 
     `unknown`: it was sent and no answer came; it may have been written, and is not written again.
     """
@@ -128,7 +128,7 @@ class RowProposed(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowsFreed(Event):
-    """Rows in quarantine were released or discarded by a person, or all rows of a reconciler were forgotten."""
+    """A person released or discarded quarantined rows, or deleted all records of a reconciler."""
 
     name = "row.freed"
     reconciler: str

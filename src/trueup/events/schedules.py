@@ -9,7 +9,7 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class RunPostponed(Event):
-    """A run of a schedule with `lease=` could not ask for it: it waits for whoever keeps the lease, and spends no attempt."""
+    """A run of a schedule with `lease=` could not reach the lease backend: it waits, and spends no attempt."""
 
     name = "tick.postponed"
     schedule: str
@@ -29,7 +29,7 @@ class RunHandledElsewhere(Event):
 
 @dataclass(frozen=True, slots=True)
 class TicksDecided(Event):
-    """A pass of the planner: so many ticks were fired, so many skipped with a reason."""
+    """A pass of the planner, with the numbers of ticks it fired and skipped."""
 
     name = "tick.decided"
     fired: int
@@ -67,7 +67,7 @@ class ScheduleRetired(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleAhead(Event):
-    """An active schedule fires nothing until `until`: its ticks up to then were decided about on a clock that was ahead.
+    """An active schedule fires nothing until `until`: its ticks up to then were decided while the clock was ahead.
 
     `trueup schedules rewind` brings it back.
     """
@@ -80,7 +80,7 @@ class ScheduleAhead(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleUnreadable(Event):
-    """A schedule's row says something this release does not know; its newer planners must see to it."""
+    """A schedule's row has a value that this release does not know; workers of a newer release must plan it."""
 
     name = "schedule.unreadable"
     schedule: str
@@ -89,8 +89,8 @@ class ScheduleUnreadable(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRefused(Event):
-    """A tick of a schedule, or what code declares about it, cannot be stored, for the reason in `error`. It is tried again alone,
-    ever more rarely, in `retry_in_s` seconds for now. All other schedules go on.
+    """PostgreSQL refuses a tick of a schedule, or its declaration, for the reason in `error`. It is tried again alone with
+    backoff, next in `retry_in_s` seconds. All other schedules continue.
     """
 
     name = "schedule.refused"

@@ -9,7 +9,7 @@ from trueup.events.event import Event
 
 @dataclass(frozen=True, slots=True)
 class DuplicateWindowShort(Event):
-    """A NATS stream forgets message ids sooner than an attempt may be repeated: messages can be in it twice.
+    """A NATS stream drops message ids sooner than an attempt may be repeated, so it can hold a message twice.
 
     `ensure_stream()` lengthens its `duplicate_window`. Both are in seconds.
     """

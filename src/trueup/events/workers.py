@@ -34,7 +34,7 @@ class ModuleDeclared(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcessEnded(Event):
-    """A process of `trueup worker --processes` ended without being asked to; a new one starts after `restart_in_s` seconds.
+    """A process of `trueup worker --processes` exited unexpectedly; a new one starts after `restart_in_s` seconds.
 
     With `--reload` that is null: a new one starts when a file changes.
     """
@@ -55,7 +55,7 @@ class WorkersReloaded(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopping(Event):
-    """No more claims; running jobs get up to `drain_s` seconds."""
+    """The worker stopped claiming; running jobs get up to `drain_s` seconds."""
 
     name = "worker.stopping"
     holder: str
@@ -76,7 +76,7 @@ class WorkerStopped(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeaseLost(Event):
-    """This process stopped trusting its lease: handlers are cancelled, their finishes refused, and it starts anew as another holder."""
+    """This process stopped trusting its lease: it cancels handlers, drops their finishes, and registers again as another holder."""
 
     name = "worker.lease_lost"
     holder: str
@@ -86,7 +86,7 @@ class WorkerLeaseLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerExpired(Event):
-    """Another worker's lease passed and nothing of it is left."""
+    """Another worker's lease expired, and all its jobs were taken over."""
 
     name = "worker.expired"
     holder: str
@@ -96,7 +96,7 @@ class WorkerExpired(Event):
 
 @dataclass(frozen=True, slots=True)
 class RenewalFailed(Event):
-    """The lease could not be renewed this time; it is tried again until `trusted_for_s` is used up."""
+    """A renewal of the lease failed; the worker tries again until `trusted_for_s` is used up."""
 
     name = "worker.renewal_failed"
     holder: str
@@ -119,7 +119,7 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class DowntimeFound(Event):
-    """The first worker after a while in which none was alive. What was missed is caught up with from here on."""
+    """The first worker started after a time in which none was alive. The fleet catches up from here on."""
 
     name = "fleet.downtime"
     since: str
@@ -129,7 +129,7 @@ class DowntimeFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class AlertRaised(Event):
-    """A check has failed for `alert_after`. Emitted once, by the worker of the fleet that watches; needs `alert_url`."""
+    """A check has failed for `alert_after`. Emitted once, by the worker that runs the checks; needs `alert_url`."""
 
     name = "alert.raised"
     check: str
@@ -152,7 +152,7 @@ class AlertResolved(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
-    """One pass of a loop raised; the loop goes on. `times` in a row: reported at 1, 2, 4, 8 …, and once a minute."""
+    """One pass of a loop raised; the loop continues. `times` in a row: reported at 1, 2, 4, 8 …, and once a minute."""
 
     name = "service.failed"
     service: str

@@ -21,8 +21,8 @@ from trueup.jobs.tick import Tick
 class Arguments:
     """What a job takes.
 
-    `names` are its stored parameters in order, `defaults` what it takes for those that are left out; `context` is where it
-    wants its Context, if it does. `returns` is its return annotation.
+    `names` are its stored parameters in order, `defaults` the values of omitted ones; `context` is the parameter for its
+    Context, if it has one. `returns` is its return annotation.
     """
 
     def __init__(self, kind: str, function: Callable[..., Any], local_names: Mapping[str, Any] | None = None) -> None:
@@ -62,7 +62,7 @@ class Arguments:
         self._serializer = SchemaSerializer(self._adapter.core_schema, SERIALIZED)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The given arguments by name, validated. Raises InvalidArguments naming each that does not fit."""
+        """The arguments by name, validated. Raises InvalidArguments naming each that does not fit."""
         if len(args) > len(self._positional):
             raise InvalidArguments(
                 f"{self.kind}: takes {len(self._positional)} positional arguments, {len(args)} were given"
@@ -93,7 +93,7 @@ class Arguments:
         return [values.pop(name) for name in self._positional_only if name in values], values
 
     def by_name(self, stored: str) -> dict[str, Any]:
-        """Stored arguments by name, without those that were left out. Raises InvalidArguments as `load` does."""
+        """Stored arguments by name, without omitted ones. Raises InvalidArguments as `load` does."""
         try:
             return self._adapter.validate_json(stored)
         except ValidationError as error:

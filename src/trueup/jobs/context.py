@@ -1,4 +1,4 @@
-"""What a handler knows about its run, and what it can do with it. Injected where a parameter is annotated `Context`."""
+"""What a handler knows about its run and can do with it. Injected where a parameter is annotated `Context`."""
 
 from __future__ import annotations
 
@@ -47,11 +47,9 @@ class Context:
     def __init__(self, job: ClaimedJob, lost: Lost, port: RunPort) -> None:
         self.job = job
         self.lost = lost
-        self.finished = False  # committed as done by transaction()
+        self.finished = False  # transaction() has committed the job as done
         self.uncertain = False  # that commit was sent and no answer came
-        self.undone_by: BaseException | None = (
-            None  # the database ended transaction(), through no fault of the handler's
-        )
+        self.undone_by: BaseException | None = None  # the database ended transaction(); not the handler's fault
         self._port = port
 
     def __repr__(self) -> str:
@@ -59,7 +57,7 @@ class Context:
 
     @property
     def term(self) -> int:
-        """Grows with every claim of this job: send it along as a fence where the other side can compare it."""
+        """The fencing token: grows with every claim of this job. Pass it to systems that can compare it."""
         return self.job.term
 
     @property
@@ -78,7 +76,7 @@ class Context:
 
     @property
     def snoozed_for(self) -> timedelta:
-        """For how long this job has been put off by `Snooze`: the time since the run that raised the first one.
+        """How long `Snooze` has postponed this job: the time since the run that raised the first one.
 
         Zero for a job that was never snoozed. For the job of a schedule it is the time since its tick was due.
         """
@@ -86,16 +84,16 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job, and another one for every other job, also after a restore."""
+        """The same for every attempt of this job, and different for every other job, even after a restore."""
         return self.job.idempotency_key
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What was sent along with this job by `using(meta=…)` and by middleware. The jobs that it enqueues do not inherit it."""
+        """The metadata of this job from `using(meta=…)` and middleware. Jobs that it enqueues do not inherit it."""
         return {} if self.job.meta is None else json.loads(self.job.meta)
 
     async def progress(self, percent: float, note: str | None = None) -> None:
-        """Note how far the job is. Raises LostClaim when the lease has passed to somebody else."""
+        """Store the job's progress. Raises LostClaim when this worker has lost its lease."""
         await self._port.progress(self.job, percent, note)
 
     def progress_sync(self, percent: float, note: str | None = None) -> None:
@@ -111,7 +109,7 @@ class Context:
     def transaction(self, result: Any = None) -> JobTransaction:
         """A transaction that commits your writes and this job's "done" together, or neither.
 
-        `result` is the job's; a function is called for it at the end, before the commit. Raises LostClaim on leaving it when the
-        lease has passed to somebody else; your writes are then rolled back.
+        `result` is the job's result; a function is called at the end, before the commit. Raises LostClaim on exit when this
+        worker has lost its lease; your writes are then rolled back.
         """
         return self._port.transaction(self, result)

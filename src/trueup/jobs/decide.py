@@ -1,4 +1,4 @@
-"""What should become of a job after its handler's run. Pure: the statement that is sent then says what did."""
+"""Which move a job makes after its handler's run. Pure: the result of the statement says what really happened."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Only `exhausted=` is left, and is called later."""
+    """Only the call of `exhausted=` is left; it follows later."""
 
     delay: timedelta
     exhausting: Exhausting
@@ -70,7 +70,7 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Nothing is to be written: it was buried together with what `exhausted=` wrote."""
+    """Nothing to write: the job was buried in the same transaction as the writes of `exhausted=`."""
 
     bury: Bury
 
@@ -89,14 +89,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Nothing is to be written: it has been, or it is not ours to write."""
+    """Nothing to write: it is written already, or another worker holds the job."""
 
     lost: bool = False
 
 
 Move = Complete | RetryAfter | SnoozeFor | Bury | Defer | Drop | Release | Buried | Nothing
 
-MIN_SNOOZE = timedelta(milliseconds=1)  # or a handler that always asks for none would keep a worker going in circles
+MIN_SNOOZE = timedelta(milliseconds=1)  # or a handler that always snoozes for zero seconds would keep a worker busy
 DONE_WITHOUT_RESULT = Complete(None)
 
 
@@ -118,7 +118,7 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
             return SnoozeFor(timedelta(seconds=rng.uniform(*FREE_RETRY_AFTER)))
         case Raised(error) | Undone(error):
             move = _after_error(error, job, retry, rng)
-            # What is kept of it is in the move. The frames of its traceback hold the error, and would be a cycle per failure.
+            # The move has everything that is stored. The frames of its traceback hold the error, which would be a cycle per failure.
             error.__traceback__ = None
             return move
 
@@ -136,7 +136,7 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
     failure = Failure.of(error, job.attempt)
     try:
         worth_retrying = retry.worth_retrying(error)
-    except Exception as broken:  # classes of the user's that cannot even be compared
+    except Exception as broken:  # a user's class may raise when it is compared
         return Bury("its retry rule fails", Failure.of(broken, job.attempt))
     match error:
         case GiveUp(reason=reason):
@@ -151,7 +151,7 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
 
 
 def after_exhausted_failed(error: BaseException, job: ClaimedJob, bury: Bury, rng: random.Random) -> Move:
-    """`exhausted=` raised, ran too long or was refused: later again, and after the last try the job is buried without it."""
+    """`exhausted=` raised, timed out or was refused: call it again later; after the last attempt bury the job without it."""
     exhausting = exhausting_of(job, bury)
     failure = Failure.of(error, job.attempt)
     said = f"{bury.reason}, and exhausted= failed: {failure.type}: {failure.message}"
@@ -165,7 +165,7 @@ def after_exhausted_failed(error: BaseException, job: ClaimedJob, bury: Bury, rn
 
 
 def exhausted_elsewhere(job: ClaimedJob, bury: Bury) -> Defer:
-    """This worker stops: another one calls `exhausted=`, at once."""
+    """This worker is stopping: another one calls `exhausted=`, immediately."""
     return Defer(timedelta(), exhausting_of(job, bury), () if bury.failure is None else (bury.failure,))
 
 

@@ -1,4 +1,4 @@
-"""A declared job: the function, what it takes, how it is retried and limited; and the ways to ask for a run of it."""
+"""A declared job: the function, its parameters, retries and limits; and the ways to enqueue it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIN_RUN_AT = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_RUN_AT = datetime(8999, 12, 31, tzinfo=UTC)
 
 UniqueKey = str | Callable[..., str]
-ExecutorSource = Executor | Callable[[], Executor]  # one that is there, or what makes one when a worker needs it
+ExecutorSource = Executor | Callable[[], Executor]  # an executor, or a function that makes one when a worker needs it
 
 
 class Enqueuer(Protocol):
@@ -50,7 +50,7 @@ class Enqueuer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How one call asks for its run; `job.using(…)` makes them."""
+    """The options of one enqueue; `job.using(…)` makes them."""
 
     delay: timedelta = timedelta()
     run_at: datetime | None = None
@@ -65,7 +65,7 @@ class Options:
 
 
 class Job(Generic[P, R]):
-    """A declared job. Calling it calls the function; `enqueue` and its kin store a run of it."""
+    """A declared job. Calling it calls the function; `enqueue` and similar methods store a run of it."""
 
     def __init__(
         self,
@@ -151,13 +151,13 @@ class Job(Generic[P, R]):
         meta: Mapping[str, Any] | None = None,
         tx: Any = None,
     ) -> Request[P, R]:
-        """Ask for a run in a particular way.
+        """Set options for one enqueue.
 
-        `tx` is your open transaction, as a connection of psycopg or asyncpg or as what SQLAlchemy has around one: the job
-        is there if and only if it commits.
+        `tx` is your open transaction, as a connection of psycopg or asyncpg or a SQLAlchemy session or connection: the job
+        exists if and only if it commits.
         `unique` keeps one live job per key (text, or a function of the arguments); `on_conflict` says what happens to the
         second: "keep" the first and return it, "replace" it while it is queued, or "raise" DuplicateJob. With `unique_for`
-        the key stays taken that long, also after its job has finished.
+        the key stays taken that long, even after its job has finished.
         `meta` travels with the job beside its arguments: names and values that JSON can hold, for middleware and `ctx.meta`.
         """
         given: dict[str, Any] = {
@@ -243,7 +243,7 @@ class Request(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
         if self._options.tx is not None:
-            raise ConfigError("call() makes a value; tx= belongs to the one who stores it")
+            raise ConfigError("call() only makes a value; pass tx= where the job is stored")
         draft, middlewares = self._draft(args, kwargs), self._job._enqueuer.middlewares
         if middlewares.enqueue:
             with middlewares.enqueueing(draft, "call") as (draft, _):
@@ -294,9 +294,7 @@ class Request(Generic[P, R]):
         job = self._job
         values = job.arguments.bind(args, kwargs)
         stored = job.arguments.dump(values, job._enqueuer.payload_limit)
-        values = (
-            job.arguments.defaults | values
-        )  # left out or spelled out, a default is the same tenant and the same key
+        values = job.arguments.defaults | values  # omitted or explicit, a default is the same tenant and the same key
         return template.with_args(stored, fair_key(job.controls, values), self._unique_key(values))
 
     def _unique_key(self, values: Mapping[str, Any]) -> str | None:
@@ -308,7 +306,7 @@ class Request(Generic[P, R]):
 
 
 def fair_key(controls: Controls, values: Mapping[str, Any]) -> str:
-    """Whose turn a job counts as: its fair_by argument as text."""
+    """The fairness key of a job: its fair_by argument as text."""
     return "" if controls.fair_by is None else str(values[controls.fair_by])[:200]
 
 
@@ -366,7 +364,7 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
             raise ConfigError(f"{who}: run_at={options.run_at.isoformat()} has no time zone; give an aware datetime")
         if not MIN_RUN_AT <= options.run_at <= MAX_RUN_AT:
             raise ConfigError(
-                f"{who}: run_at={options.run_at.isoformat()}: a moment from 1970 to 8999 is needed; omit it to run at once"
+                f"{who}: run_at={options.run_at.isoformat()}: a time from 1970 to 8999 is needed; omit it to run immediately"
             )
         if options.delay:
             raise ConfigError(f"{who}: give delay= or run_at=, not both")
@@ -393,7 +391,7 @@ def _function_name(function: Any) -> str:
 def _positive(what: str, duration: Duration) -> timedelta:
     parsed = duration_of(what, duration)
     if parsed <= timedelta():
-        raise ConfigError(f"{what}: must be longer than nothing")
+        raise ConfigError(f"{what}: must be longer than 0")
     return parsed
 
 

@@ -1,4 +1,4 @@
-"""What `exhausted=` is given: the job that is being buried, and the transaction that buries it."""
+"""The argument of `exhausted=`: the job that is being buried, and the transaction that buries it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trueup.jobs.job import ClaimedJob, Draft
 if TYPE_CHECKING:
     from trueup.jobs.arguments import Arguments
 
-# A function that keeps failing is called this often, over about a quarter of an hour. Then the job is buried without it.
+# A function that keeps failing is called this often, with backoff. Then the job is buried without it.
 TRIES = Retry(max_attempts=10, first=timedelta(seconds=1), factor=2, cap=timedelta(minutes=5))
 TIMEOUT = timedelta(seconds=30)  # of one call: it holds the job's row locked
 
@@ -25,8 +25,8 @@ TIMEOUT = timedelta(seconds=30)  # of one call: it holds the job's row locked
 class Exhausted:
     """A job that is being buried, for the function given as `exhausted=`.
 
-    `tx` is the transaction that buries it, as a psycopg connection (async for a coroutine function, sync for a plain one): what
-    you write and enqueue through it is there if and only if the job is a dead letter.
+    `tx` is the transaction that buries it, as a psycopg connection (async for a coroutine function, sync for a plain one). What
+    you write and enqueue through it is committed if and only if the job becomes a dead letter.
     """
 
     tx: Any
@@ -38,7 +38,7 @@ class Exhausted:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the job was enqueued with, by name, defaults included. Arguments that no longer fit come as they are stored."""
+        """The job's arguments by name, defaults included. Arguments that no longer fit are returned as they are stored."""
         try:
             return self._arguments.defaults | self._arguments.by_name(self.job.args)
         except InvalidArguments:
@@ -46,7 +46,7 @@ class Exhausted:
 
     @property
     def idempotency_key(self) -> str:
-        """That of the job's attempts."""
+        """The same as in the job's attempts."""
         return self.job.idempotency_key
 
 
@@ -58,7 +58,7 @@ OnExhausted = Callable[[Exhausted], Awaitable[Follow]] | Callable[[Exhausted], F
 
 @dataclass(frozen=True, slots=True)
 class Exhausting:
-    """What is stored with a job whose handler is over, until `exhausted=` has been called."""
+    """What is stored with a job without attempts left, until `exhausted=` has been called."""
 
     reason: str
     type: str

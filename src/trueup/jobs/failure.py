@@ -24,8 +24,8 @@ class Failure:
     type: str
     message: str
     traceback: str
-    # For events, in this process: the exception, and the frames from the handler on. Apart from it, because a handler's frames
-    # often hold the exception, and each failure would be a cycle.
+    # For events in this process: the exception, and the frames from the handler on. They are kept apart from it, because a
+    # handler's frames often hold the exception, and each failure would be a cycle.
     error: BaseException | None = field(default=None, compare=False, repr=False)
     frames: TracebackType | None = field(default=None, compare=False, repr=False)
 

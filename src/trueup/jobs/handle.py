@@ -1,4 +1,4 @@
-"""What enqueueing gives back."""
+"""What enqueueing returns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Waiter(Protocol):
 
 
 class Handle(int, Generic[R]):
-    """A job's id, which can also be awaited for: `await handle.result(timeout="10s")`.
+    """A job's id, with methods to wait for it: `await handle.result(timeout="10s")`.
 
-    `created` is False when a live job with the same unique key was there and this is that one.
+    `created` is False when a live job with the same unique key existed; this is its handle.
     """
 
     created: bool
@@ -36,7 +36,7 @@ class Handle(int, Generic[R]):
         return handle
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Another process gets the id alone: there is nobody there to wait with."""
+        """Pickled for another process it is only the id: that process has no App to wait with."""
         return int, (int(self),)
 
     @property
@@ -50,10 +50,10 @@ class Handle(int, Generic[R]):
         return str(int(self))
 
     async def result(self, timeout: Duration | None = None) -> R:
-        """Wait until the job is done and return what it returned, as its function is annotated.
+        """Wait until the job is done and return its result, as its function is annotated.
 
         Raises JobFailed when it is dead, JobCancelled when it was cancelled, ResultTimeout when it takes longer, and
-        ResultMismatch when what is stored does not fit the annotation.
+        ResultMismatch when the stored result does not fit the annotation.
         """
         result: R = await self._waiter.wait_for_result(int(self), timeout)
         return result
@@ -64,7 +64,7 @@ class Handle(int, Generic[R]):
         return result
 
     async def status(self) -> JobDetails:
-        """The job as it is now: state, progress, errors and the rest. Raises NotFound when it is not known any longer."""
+        """The job as it is now: state, progress, errors and the rest. Raises NotFound when it no longer exists."""
         return await self._waiter.status_of(int(self))
 
     def status_sync(self) -> JobDetails:
@@ -74,7 +74,7 @@ class Handle(int, Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """How many of a batch became jobs, and for how many a live job with the same unique key was there already."""
+    """How many calls of a batch became jobs, and for how many a live job with the same unique key existed already."""
 
     created: int
     kept: int = 0

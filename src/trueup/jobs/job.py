@@ -1,4 +1,4 @@
-"""A job as values: what is asked for, and what was claimed."""
+"""A job as values: a draft before it is stored, and a claimed job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OnConflict = Literal["keep", "replace", "raise"]
 
 
 class Draft(NamedTuple):
-    """A job that somebody wants: everything about it but when "now" is. `job.call(…)` makes one without storing it.
+    """A job before it is stored: everything about it except the current time. `job.call(…)` makes one without storing it.
 
     A tuple, because bulk enqueueing makes them by the hundred thousand.
     """
@@ -73,8 +73,10 @@ class ClaimedJob:
     due_at: datetime | None = (
         None  # when that tick was due; of any other job, when it was claimed before its first snooze
     )
-    asked_to_stop: bool = False  # while it ran before: it failed or was handed back before it could be stopped
-    exhausting: str | None = None  # the handler is over, and only `exhausted=` is left to be called; see jobs.exhausted
+    asked_to_stop: bool = (
+        False  # during an earlier attempt, which failed or was handed back before it could be cancelled
+    )
+    exhausting: str | None = None  # no attempt is left, and only `exhausted=` is to be called; see jobs.exhausted
     meta: str | None = None
 
     def handler_call(self) -> HandlerCall:
@@ -93,9 +95,9 @@ class ClaimedJob:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this job: give it to whatever the handler calls outside the database.
+        """The same for every attempt of this job: pass it to the services that the handler calls.
 
-        Ids alone are used again: by another database, and by one that was restored or lost its last commits in a failover. So
-        the moment it was enqueued is part of it. That is stored with the job, and survives retries, takeovers and a revival.
+        Ids alone are reused: by another database, and by one that was restored or lost its last commits in a failover. So the
+        time of enqueueing is part of it. It is stored with the job, and survives retries, takeovers and a revival.
         """
         return f"{self.kind}:{self.id}@{self.enqueued_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"

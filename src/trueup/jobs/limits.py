@@ -1,6 +1,6 @@
-"""Fleet-wide limits of a kind: how many at once, how many per second, and whose turn it is.
+"""Fleet-wide limits of a kind: concurrency limit, rate limit, and fairness between keys.
 
-A kind with any of them has a lane of its own (`@kind`). Claims through a lane happen one at a time for the whole fleet,
+A kind with any of them has its own lane (`@kind`). Claims through a lane happen one at a time for the whole fleet,
 under a lock on the lane's row, so the limits hold at every instant. Pure: the numbers come from the lane's row.
 """
 
@@ -15,7 +15,7 @@ from trueup.errors import ConfigError
 from trueup.options import naming, wrong
 
 LANE_PREFIX = "@"
-AHEAD = timedelta(milliseconds=250)  # starts are given out this far ahead, so that a steady rate needs few claims
+AHEAD = timedelta(milliseconds=250)  # starts are granted this far ahead, so that a steady rate needs few claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What a kind declared; all empty for a plain kind."""
+    """The limits that a kind declares; all empty for a plain kind."""
 
     limit: Limit | None = None
     rate: Rate | None = None
@@ -93,13 +93,13 @@ def grant(rate: Rate | None, next_start_at: datetime | None, now: datetime, most
     """Up to `most` slots, the first not before `next_start_at`, none further ahead than AHEAD.
 
     Slots are `rate.spacing` apart, so any window of `rate.per` holds at most `rate.count` starts (plus `burst - 1` where a
-    burst was asked for). Time in which nothing was started is not saved up beyond the burst.
+    burst is declared). Unused slots do not accumulate beyond the burst.
     """
     if rate is None:
         return Grant(now, (now,) * most)
     earliest = now - rate.spacing * (rate.burst - 1)
     slot = earliest if next_start_at is None else max(next_start_at, earliest)
-    if slot > now + AHEAD + rate.spacing:  # none is ever taken that far ahead: the clock has been set back since
+    if slot > now + AHEAD + rate.spacing:  # no slot is granted that far ahead: the clock was set back since
         slot = now
     slots: list[datetime] = []
     while len(slots) < most and slot <= now + AHEAD:

@@ -7,7 +7,7 @@ A middleware is an object with one of these methods, or both:
 
 The first is a plain context manager, because `enqueue_sync` has no event loop. The second runs on the event loop; a handler in a
 thread sees the context variables that it sets. The middleware that was registered first is the outermost. A hook cannot change how
-a call ends: an error that it swallows is raised all the same, and one of its own is the error of the call.
+a call ends: an error that it swallows is still raised, and an error of its own becomes the error of the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trueup.errors import InvalidArguments
 from trueup.jobs.job import Draft, HandlerCall
 from trueup.options import wrong
 
-MAX_META = 16 * 1024  # bytes of JSON: it belongs to the delivery; what the handler needs are arguments
+MAX_META = 16 * 1024  # bytes of JSON: metadata of the delivery; data for the handler belongs into arguments
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ Middleware = EnqueueMiddleware | HandlerMiddleware
 
 
 class Middlewares:
-    """The hooks of an App, the outermost first. Those who call compare with an empty list, and pay nothing else."""
+    """The hooks of an App, the outermost first. Callers compare with an empty list, and pay nothing else."""
 
     def __init__(self, given: Iterable[Middleware] = ()) -> None:
         self.enqueue: list[Callable[[EnqueueCall], AbstractContextManager[Any]]] = []
@@ -76,7 +76,7 @@ class Middlewares:
     def enqueueing(
         self, draft: Draft, operation: Literal["enqueue", "enqueue_many", "call"]
     ) -> Iterator[tuple[Draft, EnqueueCall]]:
-        """Inside all hooks: the draft with what they have added to its `meta`, and where to note what came of it."""
+        """Inside all hooks: the draft with the `meta` that they have added, and the call in which to record the result."""
         call = EnqueueCall(draft.kind, draft.queue, operation, decode_meta(draft.meta))
         with ExitStack() as stack:
             for hook in self.enqueue:
@@ -86,7 +86,7 @@ class Middlewares:
 
 @contextmanager
 def _insisting(hook: AbstractContextManager[Any]) -> Iterator[None]:
-    """Raises how the call ended also when the hook swallows it."""
+    """Raises the error of the call even if the hook swallows it."""
     failed: list[BaseException] = []
     try:
         with hook:
@@ -118,7 +118,7 @@ def encode_meta(kind: str, meta: Mapping[str, Any]) -> str | None:
         raise explain(meta, root, error) from None
     if len(encoded) > MAX_META:
         raise InvalidArguments(
-            f"{root}: {len(encoded):,} bytes of JSON are over the limit of {MAX_META:,}; pass what is larger as an argument"
+            f"{root}: {len(encoded):,} bytes of JSON are over the limit of {MAX_META:,}; pass larger values as an argument"
         )
     return checked(encoded, meta, root, MAX_META)
 

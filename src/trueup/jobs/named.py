@@ -1,4 +1,4 @@
-"""Jobs of which only the name is known here: another program declares them, and its workers run them."""
+"""Jobs that another program declares and runs: here only their name is known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class UndeclaredArguments:
 
 
 class NamedJob(Job[..., Any]):
-    """A kind that other programs declare. It can be enqueued; what it takes is checked when it runs there.
+    """A kind that other programs declare. It can be enqueued; its arguments are checked where it runs.
 
     Without `using(…)` it goes to the queue "default" with the default number of attempts.
     """

@@ -1,4 +1,4 @@
-"""How a handler's run ended. Raised by handlers: Snooze, Discard, GiveUp. Everything else is observed by the worker."""
+"""How a handler's run ended. Handlers raise Snooze, Discard and GiveUp; the worker observes everything else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trueup.texts import describe
 
 
 class Snooze(Final, Portable):
-    """Raise to be run again after a while without spending an attempt."""
+    """Raise to run again later without spending an attempt."""
 
     def __init__(self, after: Duration) -> None:
         self.after = parse_duration(after)
@@ -19,7 +19,7 @@ class Snooze(Final, Portable):
 
 
 class _WithReason(Final, Portable):
-    """Its reason can be stored, whatever text it was raised with: handlers quote what others have sent."""
+    """Makes its reason fit to be stored: handlers quote text that other systems have sent."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class _WithReason(Final, Portable):
 
 
 class Discard(_WithReason):
-    """Raise when there is nothing left to do: the job is cancelled, with this reason."""
+    """Raise when nothing is left to do: the job is cancelled, with this reason."""
 
     def __init__(self, reason: str = "discarded by its handler") -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ class RunSkipped(Discard):
 
 
 class GiveUp(_WithReason):
-    """Raise when no further attempt can help: dead at once, with this reason."""
+    """Raise when no further attempt can help: the job is dead immediately, with this reason."""
 
     def __init__(self, reason: str = "given up by its handler") -> None:
         super().__init__(reason)
@@ -74,7 +74,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Cancelled because somebody asked for it."""
+    """Cancelled on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """Claimed through a lane that is not its kind's any more (the declaration changed since it was enqueued)."""
+    """Claimed through a lane that its kind no longer uses (the declaration changed since it was enqueued)."""
 
     lane: str
     key: str

@@ -1,6 +1,6 @@
-"""Arguments and results as JSON that PostgreSQL's jsonb can hold and that comes back as it went in.
+"""Arguments and results as JSON that PostgreSQL's jsonb can hold and returns unchanged.
 
-The fast path encodes once and looks at the bytes; only when something is off is the value walked to name the place.
+The fast path encodes once and checks the bytes; the value is walked to name the place only when something is wrong.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encode_result(value: Any, limit: int) -> str:
 def checked(encoded: bytes, value: Any, root: str, limit: int, *, safe_objects: int = 1) -> str:
     """The encoded value as text, or InvalidArguments that names the place which cannot be stored.
 
-    So many objects, from the outside, are known to have different keys: those that are named by parameters, say.
+    The outermost objects, as many as given, are known to have distinct keys: for example those named by parameters.
     """
     if len(encoded) > limit:
         raise InvalidArguments(
@@ -86,7 +86,7 @@ def _readable(encoded: bytes) -> bool:
 
 
 class _Object(list[tuple[str, Any]]):
-    """A JSON object with every key that was written, also those that are there twice."""
+    """A JSON object with every key that was written, including duplicates."""
 
 
 def _fault_in_json(encoded: bytes, root: str) -> str | None:
@@ -94,7 +94,7 @@ def _fault_in_json(encoded: bytes, root: str) -> str | None:
     try:
         return _fault_in_read(json.loads(encoded, object_pairs_hook=_Object), root)
     except (ValueError, RecursionError):
-        return None  # it cannot be read back, which is found out and said elsewhere
+        return None  # it cannot be read back; another check reports that
 
 
 def _fault_in_read(value: Any, path: str) -> str | None:

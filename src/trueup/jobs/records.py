@@ -1,4 +1,4 @@
-"""Jobs as people and programs read them: values, as they were when they were read."""
+"""Jobs as people and programs read them: snapshots."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """What a handler noted with `ctx.progress(percent, note)`."""
+    """The progress that a handler stored with `ctx.progress(percent, note)`."""
 
     percent: float
     note: str | None = None
@@ -110,7 +110,7 @@ class JobDetails:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs: all conditions that are given hold. `arguments` are names and values that the job's arguments contain."""
+    """Conditions on jobs, combined with AND. `arguments` are names and values that the job's arguments contain."""
 
     states: tuple[str, ...]
     kind: str | None = None
@@ -123,7 +123,7 @@ class JobFilter:
 
     @property
     def selective(self) -> bool:
-        """Whether it leaves out jobs of its states, so that finding a few may mean reading many."""
+        """Whether it filters within its states, so that finding a few jobs may mean reading many."""
         given = (self.kind, self.queue, self.schedule, self.arguments, self.error_contains, self.older_than_s)
         return self.min_attempts > 0 or any(each is not None for each in given)
 
@@ -154,7 +154,7 @@ class JobCount:
 
     @property
     def any(self) -> bool:
-        """Whether there may be some."""
+        """Whether there may be any."""
         return self.more or self.number > 0
 
     def __int__(self) -> int:

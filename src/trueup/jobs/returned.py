@@ -1,4 +1,4 @@
-"""What a job returns, read back as its function is annotated."""
+"""The result of a job, read back as its function is annotated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Returned:
     def load(self, stored: Any) -> Any:
         """A stored result as the annotation says. Raises ResultMismatch when it does not fit.
 
-        As JSON gives it back for a function without annotation, or with one that JSON cannot be checked against.
+        A function without an annotation, or with one that JSON cannot be checked against, gets plain JSON values.
         """
         if stored is None or any(self._hint is each for each in _ANY):
             return stored

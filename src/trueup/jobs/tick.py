@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One due moment of a schedule. `lateness` is how long after it the run was claimed; `attempt` starts at 1."""
+    """One due time of a schedule. `lateness` is how long after it the run was claimed; `attempt` starts at 1."""
 
     schedule: str
     due_at: datetime

@@ -1,4 +1,4 @@
-"""What can keep a lease. All of it is synchronous: leases are renewed from threads, which an event loop cannot hold up."""
+"""Lease backends. They are synchronous: leases are renewed from threads, which a blocked event loop cannot delay."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class LeaseBackend(Protocol):
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
         """One of three answers: the new term; None: another holder has it; or NotAcquired (`unreachable`) is raised, with a reason.
 
-        That is for everything that is not known: a keeper that is away, refuses or answers too late, and claims that met. None is
-        returned only when another holder was seen, because a run under a lease is skipped then, and postponed otherwise.
+        It is raised whenever the answer is unknown: the backend is unreachable, refuses or answers too late, or claims collided.
+        None means that another holder was seen. The difference matters: a scheduled run is skipped then, and postponed otherwise.
         """
         ...
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
-        """Extend it. False: it is lost. Raises when that cannot be known at the moment."""
+        """Extend it. False: it is lost. Raises when the backend gives no answer."""
         ...
 
     def release(self, name: str, holder: UUID, term: int) -> None:
-        """Give it back, if it is still ours."""
+        """Release it, if it is still ours."""
         ...
 
     def renew_every(self, ttl: timedelta) -> float:

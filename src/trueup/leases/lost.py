@@ -1,4 +1,4 @@
-"""How whoever holds something learns that it is gone."""
+"""How a holder learns that it has lost its lease."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lost:
         for waiter in list(self._waiters):
             try:
                 waiter.get_loop().call_soon_threadsafe(_wake, waiter)
-            except RuntimeError:  # its loop is closed: nobody waits any more
+            except RuntimeError:  # its loop is closed, so nothing waits
                 continue
 
     async def wait(self) -> None:

@@ -1,12 +1,12 @@
-"""How long a process may believe that it still has its lease.
+"""How long a process may trust that it still has its lease.
 
-The database decides who holds what; a process only keeps a deadline that is surely earlier. It is counted from *before*
-the claim or renewal was sent, on a clock that cannot be set and that runs on while the machine sleeps, and it is shorter
-than the lease by a margin. Past the deadline the process treats the lease as lost: it cancels what runs under it and
-finishes nothing, even if the database might still accept it.
+The database decides which process holds a lease; a process only keeps a deadline that is certainly earlier. It is counted
+from *before* the claim or renewal was sent, on a clock that cannot be set and that continues while the machine sleeps, and it
+is shorter than the lease by a margin. Past the deadline the process treats the lease as lost: it cancels the handlers that run
+under it and finishes nothing, even if the database might still accept it.
 
-Whoever has seen the deadline pass may have acted on it (a claim given up, a finish dropped), so a renewal that is confirmed
-after that does not bring the trust back: such a claim would be renewed for ever and worked on by nobody.
+Code that has seen the deadline pass may have acted on it (given up a claim, dropped a finish). So a renewal that is confirmed
+after that does not restore the trust: such a claim would be renewed forever without any handler working on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-MARGIN = 0.15  # of the lease: time to notice, cancel and let a slow statement end before anybody else may begin
+MARGIN = 0.15  # of the lease: time to notice, cancel and let a slow statement end before another process can take over
 
 
 class Trust:
