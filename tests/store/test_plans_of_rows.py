@@ -131,28 +131,28 @@ async def explained(desk: RowsDesk, steer: bytes, query: bytes, params: Mapping[
 async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
     query, params = rows.claim_statement()
     if after is None:
-        return await explained(desk, rows._steer, query, params)
+        return await explained(desk, rows.steer, query, params)
     order = await desk.scalar("select changed_at::text from t where id = %s", after)
     place = {"after_order": order, "after_1": str(after)}
-    return await explained(desk, rows._steer, rows.made.claim_fresh("with"), {**params, **place})
+    return await explained(desk, rows.steer, rows.made.claim_fresh("with"), {**params, **place})
 
 
 async def test_the_looks_of_an_idle_sweep_do_not_grow_with_what_rests(desk: RowsDesk) -> None:
     """A gate reads a few rows, and a probe one window of them, however many are known."""
     rows = await desk.rows("open", **STALE)
     probe = {"now": None, "cut_off": None, "reconciler": "look", "window": MIN_WINDOW}
-    plan = await explained(desk, rows._steer, rows.made.probe(), probe)
+    plan = await explained(desk, rows.steer, rows.made.probe(), probe)
     assert plan.most_rows <= MIN_WINDOW
     assert plan.indexes >= {"rows_pkey"}
     asked = {"now": None, "name": "look", **signed(rows.found.spec)}
-    gate = await explained(desk, rows._steer, desk.store.statements["reconcilers/gate"], asked)
+    gate = await explained(desk, rows.steer, desk.store.statements["reconcilers/gate"], asked)
     assert {node["Index Name"] for node in gate.scans} == {"rows_due", "rows_set_aside"}
     assert [(node["Index Name"], node["Actual Rows"]) for node in gate.scans if node["Actual Rows"] > 1] == []
 
 
 async def settle(desk: RowsDesk, rows: Rows, taken: list[ClaimedRow], verdict: Any) -> Plan:
-    ((query, params),), _ = rows._asks(taken, [verdict] * len(taken), touch=True)
-    return await explained(desk, rows._steer, query, {**params, **rows.about(taken[0].holder)})
+    ((query, params),), _ = rows.asks(taken, [verdict] * len(taken), touch=True)
+    return await explained(desk, rows.steer, query, {**params, **rows.about(taken[0].holder)})
 
 
 EXPLAINED = {
@@ -215,7 +215,7 @@ async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str
         assert plan.most_rows <= 200, verdict
         assert plan.buffers < 10_000
     query, params = rows.renewal(taken[0].holder, taken)
-    plan = await explained(desk, rows._steer, query, params)
+    plan = await explained(desk, rows.steer, query, params)
     assert plan.most_rows <= 200
 
 
@@ -225,7 +225,7 @@ async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) 
     assert len(taken) == 100
     lease = {"lease_for": rows.reconciler.lease_for.total_seconds()}
     params = {**rows.about(taken[0].holder), **rows._keys(taken), **lease}
-    plan = await explained(desk, rows._steer, rows.made.once("mark"), params)
+    plan = await explained(desk, rows.steer, rows.made.once("mark"), params)
     assert plan.indexes == {"rows_pkey", "t_pkey"}
     assert plan.most_rows <= 200
     assert plan.buffers < 10_000
@@ -235,7 +235,7 @@ async def test_a_checkpoint_looks_up_its_row(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     taken = (await rows.claim_fresh(uuid4(), 1, None)).rows
     params = {**rows.about(taken[0].holder), **rows._keys(taken), **rows._seen(taken), "c1": ["seen"]}
-    plan = await explained(desk, rows._steer, rows.made.checkpoint(("note",)), params)
+    plan = await explained(desk, rows.steer, rows.made.checkpoint(("note",)), params)
     assert plan.indexes == {"rows_pkey", "t_pkey"}
     assert plan.most_rows <= 10
 
@@ -245,7 +245,7 @@ async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk
     params = {**rows._about_claim(UUID(int=1)), "cut_off": None, "most": 100, "window": 1_000}
     plan = await explained(
         desk,
-        rows._steer,
+        rows.steer,
         rows.made.once("claim_again"),
         {**params, "suspects": False, "after_due": "-infinity", "after_key": "", "place": "t"},
     )
@@ -258,7 +258,7 @@ async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk
 async def test_forgetting_looks_at_a_part_at_a_time(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {"now": None, "reconciler": "look", "window": 1_000, "after": None, "after_key": ""}
-    plan = await explained(desk, rows._steer, rows.made.once("forget"), params)
+    plan = await explained(desk, rows.steer, rows.made.once("forget"), params)
     assert plan.indexes <= {"rows_due", "rows_set_aside", "rows_pkey", "t_pkey"}
     assert plan.most_rows <= 3_100  # all were set aside at one moment, so their index gives them in no order
     assert plan.buffers < 12_000
@@ -269,13 +269,13 @@ async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
     (row,) = (await rows.claim_fresh(uuid4(), 1, None)).rows
     params = {**rows.about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
     for query in (rows.made.once("lock"), rows.made.once("locked_out")):
-        plan = await explained(desk, rows._steer, query, params)
+        plan = await explained(desk, rows.steer, query, params)
         assert plan.most_rows <= 1
         assert plan.indexes == {"rows_pkey", "t_pkey"}
     params |= {"seen": row.seen, "seen_state": row.state, "state": "done"}
     changing = [rows.composer.change_locked(()), rows.composer.change_alone(())]
     for query in (*changing, rows.made.once("remove_locked"), rows.made.once("remove_alone")):
-        plan = await explained(desk, rows._steer, query, params)
+        plan = await explained(desk, rows.steer, query, params)
         assert plan.most_rows <= 1
         assert plan.indexes == {"t_pkey"}
 
@@ -329,7 +329,7 @@ async def test_purging_partitions_walks_their_indexes_and_finds_rows_by_their_ke
 async def test_counting_and_listing_stop_at_what_was_asked_for(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     params = {"now": None, "reconciler": "look", "most": 100, "late_by": 0.0}
-    listed = await explained(desk, rows._steer, rows.made.once("listed"), params)
+    listed = await explained(desk, rows.steer, rows.made.once("listed"), params)
     assert listed.most_rows <= 1_000
-    waiting = await explained(desk, rows._steer, rows.made.once("waiting"), params)
+    waiting = await explained(desk, rows.steer, rows.made.once("waiting"), params)
     assert "rows_pkey" in waiting.indexes

@@ -187,17 +187,48 @@ async def test_a_failure_that_cannot_be_written_either_is_reported_and_holds_nob
     await field.put(3)
     field.fix(lambda row: To("done"))
     sweeper = await field.gather()
-    settle = sweeper.rows.settle
+    asks = sweeper.rows.asks
 
-    async def refuses(holder: Any, rows: Any, verdicts: Any, tx: Any = None, **more: Any) -> Any:
+    def refuses(rows: Any, verdicts: Any, **more: Any) -> Any:
         if any(row.key == "2" for row in rows):
             raise RuntimeError("never")
-        return await settle(holder, rows, verdicts, tx, **more)
+        return asks(rows, verdicts, **more)
 
-    monkeypatch.setattr(sweeper.rows, "settle", refuses)
+    monkeypatch.setattr(sweeper.rows, "asks", refuses)
     counts = await field.sweep()
     assert (counts.changed, counts.lost) == (2, 1)
     assert field.events.of(ServiceFailed)[0].error == "never"
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+async def test_refused_rows_are_found_by_few_statements_and_each_has_its_own_error(field: Field, share: float) -> None:
+    """A batch with refused rows costs one more round trip, however many they are; their failures are written together."""
+    count, every = 500, round(1 / share)
+    await field.put(count)
+    field.fix(lambda row: To("done", n=5_000 + row.id if row.id % every == 0 else 1), batch=count, concurrency=count)
+    sweeper = await field.gather()
+    sent: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        send = getattr(sweeper.rows, name)
+
+        async def send_and_count(*arguments: Any, **more: Any) -> Any:
+            sent[name] += 1
+            return await send(*arguments, **more)
+
+        setattr(sweeper.rows, name, send_and_count)
+
+    counted("settle")
+    counted("settle_apart")
+    counts = await field.sweep()
+    culprits = count // every
+    assert (counts.changed, counts.retry) == (count - culprits, culprits)
+    # Outcomes come in groups of up to 500, or fewer where the machine is slow; not in statements for single rows.
+    assert sent.total() <= 25, sent
+    for event in field.events.of(RowRetried):
+        assert event.error == 'new row for relation "things" violates check constraint "small" (SQLSTATE 23514)'
+    stored = await field.ask("select errors::text as said from trueup.rows")
+    assert all(row["said"].count("violates") <= 2 for row in stored), "a row has the errors of others"
 
 
 # -- a bad network --------------------------------------------------------------------------------------------------------

@@ -168,6 +168,63 @@ begin
   return new;
 end $function$;
 
+CREATE OR REPLACE FUNCTION {schema}.one_by_one(statement text, count integer, seconds double precision)
+ RETURNS TABLE(key text, verdict text, nth integer, code text, said text, violated text)
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  name constant text := pg_catalog.format('trueup_%s', pg_catalog.gen_random_uuid());
+  until constant timestamptz := pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => seconds);
+  most constant int := 32;
+  size int := most;  -- smaller where one refused row follows upon another
+  first int := 1;
+  last int;
+  refused_to int := 0;  -- one of the rows from `first` to here is refused
+  one record;
+  keys text[];
+  verdicts text[];
+begin
+  execute pg_catalog.format('prepare %I (int, int) as %s', name, statement);
+  begin
+    while first <= count and pg_catalog.clock_timestamp() < until loop
+      last := case when first < refused_to then (first + refused_to - 1) / 2
+                   when first = refused_to then first
+                   else least(first + size - 1, count) end;
+      begin
+        keys := array[]::text[];
+        verdicts := array[]::text[];
+        for one in execute pg_catalog.format('execute %I (%s, %s)', name, first, last) loop
+          keys := pg_catalog.array_append(keys, one.key);
+          verdicts := pg_catalog.array_append(verdicts, one.verdict);
+        end loop;
+      exception when query_canceled or assert_failure or others then
+        if pg_catalog.clock_timestamp() >= until and (first = 1 or sqlstate = '57014') then
+          raise;
+        elsif last > first then
+          refused_to := last;
+          continue;
+        end if;
+        get stacked diagnostics code = returned_sqlstate, said = message_text, violated = constraint_name;
+        nth := first;
+        return next;
+        first := first + 1;
+        size := greatest(1, size / 4);
+        continue;
+      end;
+      return query select k, v, null::int, null::text, null::text, null::text from unnest(keys, verdicts) as u(k, v);
+      first := last + 1;
+      size := least(most, case when first > refused_to then size * 2 else size end);
+    end loop;
+  exception when query_canceled or assert_failure or others then
+    execute pg_catalog.format('deallocate %I', name);
+    raise;
+  end;
+  execute pg_catalog.format('deallocate %I', name);
+  nth := first;
+  return next;
+end $function$;
+
 CREATE OR REPLACE FUNCTION {schema}.term_floor()
  RETURNS bigint
  LANGUAGE plpgsql

@@ -35,11 +35,13 @@ from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
 from trueup.store.fitted import Fit, Look, RowStatements
 from trueup.store.jobs import Database
+from trueup.store.rows.apart import Apart, settle_apart
 from trueup.store.rows.compose import Composer, Place, steering
 from trueup.store.rows.tables import Found
 
 # Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
 MIN_WINDOW = 1_000
+MAX_SEARCH = 1.0  # seconds; rows that are not reached by then come with the next statement
 PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
 
 # What became of an outcome. After `contested` (somebody else has changed the row, which is still chosen), `undone` (a trigger
@@ -95,7 +97,7 @@ class Rows:
     ) -> None:
         """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
         self._claiming = claiming
-        self._settling = settling
+        self.settling = settling
         self.statements = statements
         self.clock = clock
         self.enqueue = enqueue
@@ -103,7 +105,9 @@ class Rows:
         self.reconciler = reconciler
         self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
         self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
-        self._steer = steering(statements, timeout)
+        self.steer = steering(statements, timeout)
+        # Seconds for a search for refused rows: less than a statement may take, so that one that took longer waited for something.
+        self.search_for = min(MAX_SEARCH, timeout.total_seconds() / 4)
         # How far rows in quarantine have been looked at, to see whether they still belong there.
         self._set_aside_until: tuple[datetime | None, str] = (None, "")
 
@@ -126,12 +130,13 @@ class Rows:
     def composer(self) -> Composer:
         return self.made.composer
 
-    async def changed_since(self, made: RowStatements) -> bool:
+    async def changed_since(self, made: RowStatements, *, settling: bool = False) -> bool:
         """Whether the table is not what it was when these were made; then those for the table as it is now are used from here on.
 
-        Raises ConfigError when it cannot be worked on any more.
+        Raises ConfigError when it cannot be worked on any more. `settling`: ask on the connection of settlements, where no claim
+        has to be waited for.
         """
-        return await self._fit.anew(made, self._claiming, self.statements)
+        return await self._fit.anew(made, self.settling if settling else self._claiming, self.statements)
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +199,7 @@ class Rows:
             **self._behind(behind),
         }
         query = self.made.probe("start" if behind is None else behind.place)
-        ((fresh, count),) = await self._claiming.fetch_steered(self._steer, query, params)
+        ((fresh, count),) = await self._claiming.fetch_steered(self.steer, query, params)
         return fresh, None if count >= window else count
 
     def _behind(self, place: Position | None) -> dict[str, Any]:
@@ -212,7 +217,7 @@ class Rows:
         """
         params = {**self.about(holder), **self._keys(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
         made = self.made
-        answers = await self._claiming.fetch_steered(self._steer, made.once("mark"), params)
+        answers = await self._claiming.fetch_steered(self.steer, made.once("mark"), params)
         marked = {key: (done, seen, values) for key, done, seen, *values in answers}
         for row in rows:
             done, seen, values = marked.get(row.key, (None, None, []))
@@ -250,7 +255,7 @@ class Rows:
         params["window"] = self._window(most)
         if reconciler.lane is None:
             sent = self.clock.elapsed()
-            rows = await self._claiming.fetch_steered(self._steer, query, {**params, "most": most})
+            rows = await self._claiming.fetch_steered(self.steer, query, {**params, "most": most})
             return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
         async with self._claiming.transaction() as connection:
             locked = await fetch(
@@ -262,7 +267,7 @@ class Rows:
             granted = grant(reconciler.rate, next_start_at, now, most)
             if not granted.slots:
                 return Batch(ask_again_after=granted.wait)
-            await connection.execute(self._steer)
+            await connection.execute(self.steer)
             sent = self.clock.elapsed()
             text = message.filled(connection, Call(query, {**params, "most": len(granted.slots)}))
             answers = await message.send(connection, text)
@@ -321,7 +326,7 @@ class Rows:
         for n, name in enumerate(names, 1):
             params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
         query = self.made.checkpoint(names)
-        answer = await self._settling.fetch_steered(self._steer, query, {**params, **self.about(row.holder)})
+        answer = await self.settling.fetch_steered(self.steer, query, {**params, **self.about(row.holder)})
         if not answer:
             return None
         done, seen = answer[0]
@@ -345,16 +350,20 @@ class Rows:
         In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
         all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
         """
-        asks, drafts = self._asks(rows, verdicts, touch=touch)
+        asks, drafts = self.asks(rows, verdicts, touch=touch)
         if tx is None and len(asks) == 1 and not drafts:
-            return dict(
-                await self._settling.fetch_steered(self._steer, asks[0][0], {**asks[0][1], **self.about(holder)})
-            )
+            return dict(await self.settling.fetch_steered(self.steer, asks[0][0], {**asks[0][1], **self.about(holder)}))
         if tx is not None:
             return await self._settle(holder, asks, drafts, tx)
-        async with self._settling.transaction() as connection:
-            await connection.execute(self._steer)
+        async with self.settling.transaction() as connection:
+            await connection.execute(self.steer)
             return await self._settle(holder, asks, drafts, connection)
+
+    async def settle_apart(
+        self, holder: UUID, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool = True
+    ) -> Apart:
+        """As `settle`, except that one row which the database refuses costs the others nothing. Raises what is about no row."""
+        return await settle_apart(self, holder, rows, verdicts, touch=touch)
 
     async def _settle(
         self,
@@ -380,7 +389,7 @@ class Rows:
             "most_errors": MAX_ERRORS,
         }
 
-    def _asks(
+    def asks(
         self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
         """One statement for each kind of verdict and set of columns."""
@@ -492,14 +501,14 @@ class Rows:
             "after": after,
             "after_key": after_key,
         }
-        ((gone, until, key),) = await self._claiming.fetch_steered(self._steer, self.made.once("forget"), params)
+        ((gone, until, key),) = await self._claiming.fetch_steered(self.steer, self.made.once("forget"), params)
         self._set_aside_until = (until, key or "")
         return int(gone)
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
         """Give back attempts that were spent before it was known that the fault was not the rows'."""
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
-        await self._settling.fetch(self.statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
+        await self.settling.fetch(self.statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
 
     async def next_due_in(self) -> float | None:
         """Seconds until the next row that rests is due; None without one."""
@@ -513,14 +522,14 @@ class Rows:
         """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
-        ((count,),) = await self._claiming.fetch_steered(self._steer, self.made.once("waiting"), params)
+        ((count,),) = await self._claiming.fetch_steered(self.steer, self.made.once("waiting"), params)
         return int(count)
 
     async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
         """(key, state, due since, attempts, the row) of those there are for it now, in its order. Claims nothing."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
         made = self.made
-        rows = await self._claiming.fetch_steered(self._steer, made.once("listed"), params)
+        rows = await self._claiming.fetch_steered(self.steer, made.once("listed"), params)
         return [(*row[:4], dict(zip(made.columns, row[4:], strict=True))) for row in rows]
 
 

@@ -12,11 +12,11 @@ written is kept as long as the lease of its row is trusted, and dropped then: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from trueup import faults
 from trueup.clock import elapsed
@@ -75,6 +75,7 @@ FULL_PAUSE = (
     1.0  # seconds until a row is tried again whose failure cannot be written either, because the disk is full, say
 )
 
+T = TypeVar("T")
 Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
 
 
@@ -117,6 +118,7 @@ class RowFinisher(Service):
         self._pending: list[Settling] = []
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
+        self._wary = False  # the database has refused rows of the last group: more of the kind may follow
 
     @property
     def pending(self) -> int:
@@ -187,7 +189,9 @@ class RowFinisher(Service):
             row = settling.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
                 # Those that have failed before go apart: one of them that is refused again does not make the others wait.
-                groups.setdefault((row.holder, settling.touch, row.attempt > 1, claim), []).append(settling)
+                groups.setdefault(
+                    (row.holder, settling.touch, row.attempt > 1 or settling.repeats > 0, claim), []
+                ).append(settling)
             else:
                 self._forget([settling])
                 self._lost(settling)
@@ -199,34 +203,31 @@ class RowFinisher(Service):
 
         `fits`: that the statements are for the table as it is was found out a moment ago.
         """
+        if self._wary and len(group) > 1:
+            await self._send_apart(group, fits=fits)
+            return
+        ready = self._ready(group)
+        if not ready:
+            return
+        begun, made = elapsed(), self._rows.made
+        rows, verdicts, touch = [each.row for each in ready], [each.verdict for each in ready], ready[0].touch
+        done = await _answer(ready, self._rows.settle(rows[0].holder, rows, verdicts, touch=touch))
+        if not isinstance(done, Exception):
+            self._answered(ready, done)
+        elif not (fits or to_repeat(done)) and await self._changed_since(made, ready):
+            await self._send(ready)
+        else:
+            await self._refused(ready, done, elapsed() - begun)
+
+    def _ready(self, group: list[Settling]) -> list[Settling]:
+        """Those that can be written now; the others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
         for settling in group:
             if not settling.held.writing:
                 settling.not_before = elapsed() + BUSY_PAUSE
-        if not ready:
-            return
-        begun = elapsed()
-        rows, verdicts, made = [each.row for each in ready], [each.verdict for each in ready], self._rows.made
-        try:
-            done = await self._rows.settle(rows[0].holder, rows, verdicts, touch=ready[0].touch)
-        except Exception as error:  # of the database, or of a value that is like nothing it knows
-            for settling in ready:
-                settling.held.writing = False
-                settling.uncertain = settling.uncertain or unanswered(error)
-            if unanswered(error):
-                raise
-            if not (fits or to_repeat(error)) and await self._changed_since(made, ready):
-                await self._send(ready)
-            else:
-                await self._refused(ready, error, elapsed() - begun)
-            return
-        except BaseException:
-            for settling in ready:
-                settling.held.writing = False
-            raise
-        await self._answered(ready, done)
+        return ready
 
-    async def _answered(self, group: list[Settling], done: dict[str, Done]) -> None:
+    def _answered(self, group: list[Settling], done: dict[str, Done]) -> None:
         still_held = ("busy", "contested", "undone")
         self._forget([each for each in group if done.get(each.row.key) not in still_held])
         for settling in group:
@@ -251,34 +252,70 @@ class RowFinisher(Service):
         """One row that the database refuses must not hold up the others, nor be lost itself."""
         if to_repeat(error) and self._repeat(group):
             return
-        if len(group) > 1:
+        if len(group) == 1:
+            self._blame(group[0], error)
+        elif took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
             for part in parts(group, error, took):
                 await self._send(part, fits=True)
+        else:
+            await self._send_apart(group, fits=True)
+
+    async def _send_apart(self, group: list[Settling], *, fits: bool) -> None:
+        """Write those that the database takes, and blame the others."""
+        ready = self._ready(group)
+        if not ready:
             return
-        (settling,) = group
+        made = self._rows.made
+        rows, verdicts, touch = [each.row for each in ready], [each.verdict for each in ready], ready[0].touch
+        apart = await _answer(ready, self._rows.settle_apart(rows[0].holder, rows, verdicts, touch=touch))
+        if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
+            self._wary = False
+            if not fits and not to_repeat(apart) and await self._changed_since(made, ready):
+                await self._send(ready)
+                return
+            for part in parts(ready, apart):
+                await self._send(part, fits=True)
+            return
+        self._wary = bool(apart.refused)
+        left = apart.refused.keys() | apart.untried
+        self._answered([each for each in ready if each.row.key not in left], apart.done)
+        refused = [each for each in ready if each.row.key in left]
+        for settling in refused:
+            settling.held.writing = False
+        if apart.refused and not fits and await self._changed_since(made, refused):
+            return
+        for settling in refused:
+            error = apart.refused.get(settling.row.key)
+            if error is None:
+                continue
+            if may_pass(error):  # it may have been the server's trouble while it was this row's turn
+                await self._send([settling], fits=True)
+            else:
+                await self._refused([settling], error, 0.0)
+
+    def _blame(self, settling: Settling, error: Exception) -> None:
+        """The database refuses this row: what is to be written about it instead."""
         if settling.decided is None:
             settling.decided, settling.verdict = settling.verdict, self.failure(settling.row, error)
             if isinstance(
                 settling.decided, BackOff | SetAside
             ):  # it says what failed before; only its outcome is left out
                 settling.verdict = _without_outcome(settling.decided)
-            await self._send(group, fits=True)
         elif settling.touch and self._rows.marks_rows:
             settling.touch = False
-            await self._send(group, fits=True)
         elif is_away(error) or may_pass(error):
             # Not even that: so the database refuses everything for the moment, and no row is to blame.
             settling.verdict, settling.decided, settling.touch, settling.repeats = settling.decided, None, True, 0
             settling.not_before = elapsed() + FULL_PAUSE
         else:
-            self._forget(group)
+            self._forget([settling])
             self._lost(settling, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
     async def _changed_since(self, made: RowStatements, group: list[Settling]) -> bool:
         """Whether the table has changed since these statements were made: no row is to blame, and they are to be sent anew."""
         try:
-            return await self._rows.changed_since(made)
+            return await self._rows.changed_since(made, settling=True)
         except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
             changing = [each for each in group if each.touch]
             for settling in changing:
@@ -400,6 +437,19 @@ class RowFinisher(Service):
             by = "unknown" if settling.uncertain else refused_by
             self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
         self._on_settled(settling, settling.counts_as or "lost")
+
+
+async def _answer(group: Sequence[Settling], writing: Awaitable[T]) -> T | Exception:
+    """What came of a statement with these: its answer, or why the server refuses it. Raises when no answer came."""
+    try:
+        return await writing
+    except BaseException as error:
+        for settling in group:
+            settling.held.writing = False
+            settling.uncertain = settling.uncertain or unanswered(error)
+        if unanswered(error) or not isinstance(error, Exception):
+            raise
+        return error.with_traceback(None)
 
 
 def _outcome_shown(verdict: Any) -> str:

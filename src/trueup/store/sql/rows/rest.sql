@@ -20,4 +20,4 @@ with mine as (
    where r.reconciler = %(reconciler)s and r.key = m.key and m.state = 'gone'
   returning r.key
 )
-select key, 'changed' from rested union all select key, 'changed' from gone;
+select key, 'changed' as verdict from rested union all select key, 'changed' from gone;

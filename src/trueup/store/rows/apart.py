@@ -1,0 +1,132 @@
+"""Settles rows of which the database has refused some, one by one and yet in one transaction.
+
+A statement over many rows is refused as a whole, whichever of them the reason is. Here the server tries parts of it, down to the
+single row, each in a subtransaction of its own. One round trip finds every culprit of a batch, and all other rows are written by it.
+Constraints that are deferred are checked row by row. A value that cannot even be sent is found before anything is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.pq import DiagnosticField
+
+from trueup.jobs.job import Draft
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.store.db import message
+from trueup.store.db.message import Call, Part
+
+if TYPE_CHECKING:
+    from trueup.store.rows.rows import Done, Rows
+
+IMMEDIATE = b"set constraints all immediate"
+_ARRAY = re.compile(rb"%\(\w+\)s::\w+\[\]")
+
+
+@dataclass(slots=True)
+class Apart:
+    """By key. A key that is nowhere in here was lost."""
+
+    done: dict[str, Done] = field(default_factory=dict)
+    refused: dict[str, Exception] = field(default_factory=dict)
+    untried: set[str] = field(default_factory=set)
+
+
+async def settle_apart(
+    rows: Rows, holder: UUID, claimed: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
+) -> Apart:
+    """As `Rows.settle`, except that one row which is refused costs the others nothing. Raises what is about no row."""
+    async with rows.settling.transaction() as connection:
+        apart = Apart()
+        ask = partial(_asks, rows, connection, holder, touch)
+        pairs = list(zip(claimed, verdicts, strict=True))
+        try:
+            asks = ask(pairs)
+        except Exception:
+            asks = ask(_sendable(pairs, ask, apart))
+        answers = (await message.send(connection, rows.steer, IMMEDIATE, *asks.parts)).check()
+        for n, keys in enumerate(asks.keys, 2):
+            _read(apart, keys, answers.rows(n))
+        following = [draft for key, then in asks.drafts.items() if apart.done.get(key) == "changed" for draft in then]
+        if following:
+            await rows.enqueue.together(following, connection)
+    return apart
+
+
+@dataclass(slots=True)
+class _Asks:
+    parts: list[Part]
+    keys: list[list[str] | None]  # of each part's rows; None: it is sent as it is
+    drafts: Mapping[str, Sequence[Draft]]
+
+
+def _asks(
+    rows: Rows, connection: AsyncConnection[Any], holder: UUID, touch: bool, pairs: Sequence[tuple[ClaimedRow, Any]]
+) -> _Asks:
+    """Raises what a value raises that cannot be sent."""
+    asks, drafts = rows.asks([row for row, _ in pairs], [verdict for _, verdict in pairs], touch=touch)
+    made = _Asks([], [], drafts)
+    for query, params in asks:
+        params |= rows.about(holder)
+        if query == rows.statements["rows/rest"]:  # nothing of the user's takes part in it
+            made.parts.append(message.filled(connection, Call(query, params)))
+            made.keys.append(None)
+            continue
+        text = message.filled(connection, Call(_of_a_part(query), params)).decode(connection.info.encoding)
+        values = {"statement": text, "count": len(params["key"]), "seconds": rows.search_for}
+        made.parts.append(message.filled(connection, Call(rows.statements["rows/one_by_one"], values)))
+        made.keys.append(params["key"])
+    return made
+
+
+@cache
+def _of_a_part(query: bytes) -> bytes:
+    """The same statement for the rows from $1 to $2 of those given."""
+    return _ARRAY.sub(rb"(\g<0>)[$1:$2]", query).rstrip().removesuffix(b";")
+
+
+def _sendable(
+    pairs: Sequence[tuple[ClaimedRow, Any]], ask: Callable[[Sequence[tuple[ClaimedRow, Any]]], Any], apart: Apart
+) -> list[tuple[ClaimedRow, Any]]:
+    """Those whose values can be sent; found by halves, because trying is all there is."""
+    try:
+        ask(pairs)
+    except Exception as error:
+        if len(pairs) > 1:
+            middle = len(pairs) // 2
+            return [*_sendable(pairs[:middle], ask, apart), *_sendable(pairs[middle:], ask, apart)]
+        apart.refused[pairs[0][0].key] = error.with_traceback(None)
+        return []
+    return list(pairs)
+
+
+def _read(apart: Apart, keys: Sequence[str] | None, answers: Sequence[tuple[Any, ...]]) -> None:
+    if keys is None:
+        apart.done |= dict(answers)
+        return
+    *answers, (*_, reached, _, _, _) = answers
+    for key, verdict, nth, code, said, violated in answers:
+        if nth is None:
+            apart.done[key] = verdict
+        else:
+            apart.refused[keys[nth - 1]] = _refusal(code, said, violated)
+    apart.untried.update(keys[reached - 1 :])
+
+
+def _refusal(code: str, said: str, violated: str) -> psycopg.Error:
+    """The error that psycopg would have raised."""
+    try:
+        kind = errors.lookup(code)
+    except KeyError:
+        kind = errors.get_base_exception(code)
+    about = {DiagnosticField.SQLSTATE: code, DiagnosticField.MESSAGE_PRIMARY: said}
+    if violated:
+        about[DiagnosticField.CONSTRAINT_NAME] = violated
+    return kind(said, info={name: text.encode() for name, text in about.items()})
