@@ -28,9 +28,7 @@ from trueup.texts import MAX_MESSAGE, clean
 PAGE = 500  # jobs per statement in commands over many
 MAX_LIST = 10_000  # jobs in one page of a list
 MAX_COUNT = 10_000  # exact up to here
-READ_AHEAD = (
-    50_000  # jobs read for one page or count with conditions that no index knows; a tenth of a second on two cores
-)
+READ_AHEAD = 20_000  # jobs read for one page or count with conditions that no index knows
 
 Progress = Callable[[int], None]
 

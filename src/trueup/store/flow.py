@@ -54,12 +54,12 @@ class Flow:
         begins = _begins(now, within, step)
         spans = {at: Span(at) for at in begins}
         params = {"since": begins[0], "step": step.total_seconds()}
-        for at, *counts in await self._fetch("ended", **params):
-            if (span := spans.get(at.astimezone(UTC))) is not None:
-                span.done, span.dead, span.cancelled, span.worst_waited_s = counts
-        for at, enqueued in await self._fetch("enqueued", **params):
-            if (span := spans.get(at.astimezone(UTC))) is not None:
-                span.enqueued = enqueued
+        for ended_in, enqueued_in, number, done, dead, cancelled, waited_s in await self._fetch("jobs", **params):
+            if ended_in is not None and (span := spans.get(ended_in.astimezone(UTC))) is not None:
+                span.done, span.dead, span.cancelled = span.done + done, span.dead + dead, span.cancelled + cancelled
+                span.worst_waited_s = max(span.worst_waited_s, waited_s)
+            if enqueued_in is not None and (span := spans.get(enqueued_in.astimezone(UTC))) is not None:
+                span.enqueued += number
         return list(spans.values())
 
     async def sweeps(
