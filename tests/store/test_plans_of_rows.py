@@ -4,14 +4,17 @@ statistics say: with good ones, with none, and with those of a time when there w
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.store.rows_desk import RowsDesk, desk_on, failure
+from tests.support.database import TestServer
 from trueup import App
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, Remove, Rest
@@ -21,7 +24,6 @@ from trueup.store.rows.guard import index_ddl
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import MIN_WINDOW, Rows
 from trueup.store.rows.tables import signed
-from trueup.store.store import Store
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -75,16 +77,38 @@ async def outdated(desk: RowsDesk) -> None:
     await desk.run(KNOWN.format(rows=ROWS))
 
 
+class Filled:
+    """A database for each kind of statistics, filled when it is first asked for; tests get clones of it."""
+
+    def __init__(self, server: TestServer, stack: ExitStack) -> None:
+        self._server, self._stack = server, stack
+        self._urls: dict[Statistics, str] = {}
+
+    async def template(self, statistics: Statistics) -> str:
+        if statistics not in self._urls:
+            url = self._stack.enter_context(self._server.database())
+            async with App(url) as app, desk_on(await app.open()) as desk:
+                await desk.run(TABLE)
+                await desk.run("alter table trueup.rows set (autovacuum_enabled = off)")
+                found = (await desk.rows("open", **STALE)).found
+                await desk.run(index_ddl(found, state=True, order=["changed_at", "id"]))
+                await statistics(desk)
+            self._urls[statistics] = url
+        return conninfo_to_dict(self._urls[statistics])["dbname"]  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="session")
+def filled(server: TestServer) -> Iterator[Filled]:
+    with ExitStack() as stack:
+        yield Filled(server, stack)
+
+
 @pytest_asyncio.fixture(params=[good, fresh, outdated], ids=["good", "none", "outdated"])
-async def desk(app: App, request: pytest.FixtureRequest) -> AsyncIterator[RowsDesk]:
-    store: Store = await app.open()
-    async with desk_on(store) as desk:
-        await desk.run(TABLE)
-        await desk.run("alter table trueup.rows set (autovacuum_enabled = off)")
-        found = (await desk.rows("open", **STALE)).found
-        await desk.run(index_ddl(found, state=True, order=["changed_at", "id"]))
-        await request.param(desk)
-        yield desk
+async def desk(server: TestServer, filled: Filled, request: pytest.FixtureRequest) -> AsyncIterator[RowsDesk]:
+    template = await filled.template(request.param)
+    with server.database(template) as url:
+        async with App(url) as app, desk_on(await app.open()) as desk:
+            yield desk
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
