@@ -41,7 +41,7 @@ apps: setup ## all five demos, one after the other; fails unless every proof hol
 # reach the processes that pytest starts; variables do. Development mode as a whole costs an eighth more time (decision 0049).
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONWARNINGS=default::ResourceWarning PYTHONFAULTHANDLER=1 $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS))
 
-test: setup lint types ## lint, types, and every test against real servers; of large matrices a covering selection (WORKERS=3: that many at a time)
+test: setup lint types ## lint, types, and every test against real servers; of large matrices a covering selection (WORKERS=2: that many at a time)
 	@$(PYTEST)
 
 proof: setup ## every test with every cell of its matrix, as each night; lasts longer than make test

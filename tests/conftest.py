@@ -22,6 +22,7 @@ pytest_plugins = ["tests.support.matrix"]
 
 
 def pytest_configure() -> None:
+    gc.disable()  # until all tests are collected: what is made meanwhile stays
     if place := in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))  # what `tmp_path` is below
 
@@ -44,7 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # nine thousand tests that stay until the end, which every full collection would walk through
+    gc.freeze()  # ten thousand tests that stay until the end, which every full collection would walk through
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from tests.crash.planner import EVERY_SECOND
 from tests.crash.test_limits import statements_logged
 from tests.support.database import TestServer
 from tests.support.faketime import faketime_env, remove_leftovers
+from tests.support.matrix import count
 from tests.support.processes import Fleet
 from tests.support.waiting import wait_until
 from trueup import App
@@ -30,7 +31,7 @@ from trueup.store.schedules import Entry
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PLANNERS = 5
-SECONDS = int(os.environ.get("SECONDS_OF_PLANNING", "20"))  # of killing; for longer runs by hand
+SECONDS = int(os.environ.get("SECONDS_OF_PLANNING", count(10, proof=20)))  # of killing; for longer runs by hand
 SECOND = timedelta(seconds=1)
 HANDFUL = 6  # statements a second of the whole idle fleet
 

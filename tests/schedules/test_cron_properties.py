@@ -10,14 +10,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.schedules.oracle import Oracle, clock_changes
+from tests.support.matrix import count
 from trueup.errors import ConfigError
 from trueup.schedules import Cron
 from trueup.schedules.cron import Dst
 from trueup.schedules.zones import zone, zone_names
 
 DSTS: st.SearchStrategy[Dst] = st.sampled_from(["debian", "literal"])
-FEW = settings(max_examples=100, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(FEW, max_examples=250)
+FEW = settings(
+    max_examples=count(40, proof=200), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+MANY = settings(FEW, max_examples=count(100, proof=500))
 SECOND = timedelta(seconds=1)
 
 
@@ -95,7 +98,7 @@ def test_any_expression_agrees_with_a_minute_by_minute_scan(expr: str, place: tu
     assert (list(schedule.between(start, end)) if schedule else []) == expected
 
 
-@settings(FEW, max_examples=10)
+@settings(FEW, max_examples=count(5, proof=20))
 @given(WITH_SECONDS, places(), DSTS)
 def test_an_expression_with_seconds_agrees_with_a_second_by_second_scan(
     expr: str, place: tuple[str, datetime], dst: Dst

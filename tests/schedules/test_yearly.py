@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.schedules.moments import utc, written
 from tests.schedules.oracle import Oracle
+from tests.support.matrix import count
 from trueup.errors import ConfigError
 from trueup.schedules import yearly
 from trueup.schedules.yearly import LeapDay
@@ -78,7 +79,7 @@ def test_28_february_is_not_moved_by_leap_years() -> None:
     assert written([yearly(2, 28, "09:00", "UTC").occurrence(2028)]) == ["2028-02-28T09:00"]
 
 
-@settings(deadline=None, max_examples=100, print_blob=True)
+@settings(deadline=None, max_examples=count(40, proof=200), print_blob=True)
 @given(
     st.dates(),
     st.times().map(lambda drawn: drawn.replace(second=0, microsecond=0, fold=0)),

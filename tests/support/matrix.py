@@ -4,6 +4,8 @@ The matrix of a test is made by its `parametrize` marks and parametrised fixture
 test marked `@pytest.mark.matrix`, `make test` runs a covering selection: each value of each axis is in at least one of its cells.
 With `@pytest.mark.matrix(pairs=("mode", "stage"))` so is each pair of values of the axes named. A test without the mark runs whole.
 
+What is large by its numbers instead, of rows or of examples, takes them from `count(few, proof=many)`.
+
 The selection is made of what is left after `-k`, `-m` and the ids on the command line, so a cell that is named is always run.
 """
 
@@ -17,7 +19,14 @@ from typing import Any
 import pytest
 
 Cell = Mapping[str, int]  # for each axis, the number of its value
+_proof = False  # known before any test is imported
+
 Goal = tuple[tuple[str, int], ...]  # a value of an axis, or values of two axes together
+
+
+def count(few: int, *, proof: int) -> int:
+    """How many rows, seconds or examples: enough to notice the mistake, and more of the same with `--proof`."""
+    return proof if _proof else few
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    global _proof
+    _proof = bool(config.getoption("--proof"))
     config.addinivalue_line(
         "markers",
         "matrix(pairs=()): each value of each axis is run, and each pair of the axes named; all of it with --proof",

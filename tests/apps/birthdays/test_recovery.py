@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.apps.birthdays.desk import Desk, Receiver
+from tests.support.matrix import count
 from tests.support.watching import until
 from trueup import App
 from trueup.testing.clock import ManualClock
@@ -48,7 +49,7 @@ async def test_a_backlog_of_ten_thousand_drains_steadily_under_the_rate_and_olde
     app: App, receiver: Receiver
 ) -> None:
     """A part of it: so many that a burst would show. The claims are those of any sweep, so the rest is more of the same."""
-    rate, parts = 400, 4
+    rate, parts = count(100, proof=400), 4
     desk = Desk(app, ManualClock(), receiver, BIRTHDAYS_RATE=f"{rate}/s")  # real time: the App's own clock counts
     await desk.begin()
     await desk.do(
