@@ -72,3 +72,26 @@ def test_it_says_which_rows_it_is_about() -> None:
     shown = str(Selection.of(WHO, narrowed, ["new", "old"], stale_for=timedelta(minutes=10)))
     assert shown == "app.things: new or old, unchanged for 10m, n > 0"
     assert str(Selection.of(WHO, BARE, [], due_at="due")) == "things: all rows, due has come"
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "anywhere"),
+    [
+        (None, {}, False),  # only a write adds a row
+        (None, {"order_by": "note"}, False),
+        (None, {"stale_for": "1h"}, False),
+        (None, {"stale_for": "1h", "order_by": "changed_at desc"}, False),
+        (None, {"stale_for": "1h", "order_by": "note"}, True),
+        (None, {"due_at": "due"}, False),
+        (None, {"due_at": "due", "order_by": "due"}, False),
+        (None, {"due_at": "due", "order_by": "changed_at"}, True),
+        ("until < now()", {}, True),
+        ("until < CURRENT_DATE", {"due_at": "due"}, True),
+        ("note <> ''", {"due_at": "due"}, False),
+    ],
+)
+def test_time_adds_rows_in_the_middle_unless_the_order_is_that_of_due_times(
+    where: str | None, options: dict[str, Any], anywhere: bool
+) -> None:
+    table = TableSpec.of("t", "id", "state", changed_at="changed_at", where=where)
+    assert Selection.of("r", table, ["new"], **options).due_anywhere is anywhere

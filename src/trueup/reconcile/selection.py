@@ -32,6 +32,9 @@ def ordered_by(text: str) -> tuple[str, str]:
     return (name.strip(), last.lower()) if name and last.lower() in ("asc", "desc") else (text.strip(), "")
 
 
+TIMES = ("now(", "clock_timestamp(", "timestamp(", "current_")  # in a condition: it may become true without a write
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Rows in one of these states that have not changed for `stale_for`, or whose `due_at` has come."""
@@ -89,6 +92,14 @@ class Selection:
         else:
             order = Order()
         return cls(table, texts, stale, due_at, order, working, claimed_set)
+
+    @property
+    def due_anywhere(self) -> bool:
+        """Whether time alone, without a write, can add a row in the middle of the order. In the order of due times it adds them at an end."""
+        if any(word in (self.table.where or "").lower() for word in TIMES):
+            return True
+        due = self.table.changed_at if self.stale_for is not None else self.due_at
+        return due is not None and self.order.column != due
 
     def __str__(self) -> str:
         """As people read it: `wallpapers: uploading, unchanged for 10m`."""

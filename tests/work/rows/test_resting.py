@@ -47,6 +47,7 @@ def test_a_walk_is_put_off_by_what_it_costs(past: int | None, written: bool, ago
     assert is_walk_due(SECOND, gate(walked_ago=ago, walked_past=past, walked_writes=7, writes=None)) is (
         due or ago == 59.0
     ), "a table whose writes nobody counts is taken for one that was written to"
+    assert is_walk_due(SECOND, known, anywhere=True) is (due or ago == 59.0), "rows become due without a write"
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,29 @@ async def test_new_rows_are_found_at_both_ends_and_in_between_when_a_walk_is_due
     assert seen == [5, 2000, 555]
     assert third.walked_past == 100
     await live.manual.worker.row_services.stop()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(("order_by", "anywhere"), [("due_at", False), ("due_at desc", False), ("id", True)])
+async def test_a_sweep_knows_whether_rows_become_due_in_the_middle(
+    live: Field, monkeypatch: pytest.MonkeyPatch, order_by: str, anywhere: bool
+) -> None:
+    asked: list[bool] = []
+
+    def noted(every: timedelta, known: Gate, *, anywhere: bool) -> bool:
+        asked.append(anywhere)
+        return True
+
+    live.fix(lambda row: To("done"), due_at="due_at", order_by=order_by, run_at_start=True)
+    await live.put(60)
+    await resting(live, 60)
+    monkeypatch.setattr(sweeper, "is_walk_due", noted)
+    member = await live.gather()
+    for _ in range(2):
+        member._due = 0.0
+        await member.run_once()
+    assert asked == [anywhere]
 
 
 @pytest.mark.asyncio

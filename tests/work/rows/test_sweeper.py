@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
-from trueup import Context, GiveUp, Retry, Stay, To
+from trueup import Again, Context, GiveUp, Retry, Stay, To
 from trueup.events import (
     DatabaseLost,
     ReconcilerPaused,
@@ -208,6 +208,35 @@ async def test_rows_that_failed_are_woken_for_between_whole_sweeps(
     async with live.app.worker():
         await live.events.seen(RowChanged)
     assert len(tries) == 4
+
+
+async def test_a_row_that_comes_to_rest_during_a_pass_that_claims_nothing_is_woken_for(
+    live: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the pass read when it began knows only of the row's lease: 30 s, where the row is to be looked at again in 0.2 s."""
+    go = asyncio.Event()
+
+    async def handler(row: Any) -> Any:
+        await go.wait()
+        return Again("200ms")
+
+    await live.put()
+    live.fix(handler, run_at_start=True)
+    member = await live.gather()
+    await member.run_once()
+    assert not member.hand.idle
+    pass_over = member._sweep
+
+    async def meanwhile(*arguments: Any, **more: Any) -> None:
+        await pass_over(*arguments, **more)
+        go.set()
+        await member.hand.until(lambda: member.hand.idle and not member.finisher.pending)
+
+    monkeypatch.setattr(member, "_sweep", meanwhile)
+    member._wake.clear()
+    pause = await member.run_once()
+    assert pause < 5 or member._wake.is_set()
+    await live.manual.worker.row_services.stop()
 
 
 async def test_a_deadline_ends_a_sweep_and_the_next_one_does_the_rest(live: Field) -> None:
@@ -539,7 +568,7 @@ async def test_a_claim_that_is_cancelled_is_reported_and_the_next_sweep_happens(
     worker = live.app.worker()
     await worker.row_services.gather()
     rows = live.sweeper(worker).rows
-    monkeypatch.setattr(rows, "_steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
+    monkeypatch.setattr(rows, "steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
     async with worker:
         (event, *_) = await live.events.seen(SweepFailed)
         assert event.error_type.endswith("QueryCanceled")

@@ -45,15 +45,15 @@ def swept_elsewhere(every: timedelta, gate: Gate, own_ago: float | None) -> floa
     return every.total_seconds() - gate.swept_ago + spread
 
 
-def is_walk_due(every: timedelta, gate: Gate) -> bool:
+def is_walk_due(every: timedelta, gate: Gate, *, anywhere: bool = False) -> bool:
     """Whether a sweep is to walk past all rows again. Where many of them rest, it looks at the first and behind the last in between.
 
     A row can become one to be handled anywhere. If the table was written to since the last walk, so far as the server knows, the next one
-    is due much sooner.
+    is due much sooner. So it is when rows become due `anywhere` in the order without a write.
     """
     if gate.walked_ago is None or gate.walked_past is None or gate.walked_ago < 0:
         return True
-    written = gate.writes is None or gate.writes != gate.walked_writes
+    written = anywhere or gate.writes is None or gate.writes != gate.walked_writes
     pause = gate.walked_past * PASSING_COSTS / (WRITTEN_SHARE if written else IDLE_SHARE)
     return gate.walked_ago >= min(max(pause, every.total_seconds() * OWN_TURN), WALKS_WITHIN)
 

@@ -113,7 +113,8 @@ class Sweeper(Service):
         self._asked_to_sweep = False  # because a key works again
         self._cut_short = False  # by a pause, or the end of this process
         self._looked = 0.0
-        self._wakes_at = float("-inf")  # when the pause between two passes ends; not before now while one is under way
+        # When the pause between two passes ends, or while one is under way, when the first row is due that came to rest during it.
+        self._wakes_at = float("-inf")
         self._due: float | None = None
         self._swept_at: float | None = None  # when this one's last whole sweep ended
         self._walked_to: Position | None = None  # the last row of the last walk past all rows
@@ -125,6 +126,7 @@ class Sweeper(Service):
     # -- when ---------------------------------------------------------------------------------------------------------
 
     async def run_once(self) -> float:
+        self._wakes_at = float("inf")  # before the gate is read: what comes to rest from here on may not be in it
         gate = await self._log.gate(self.reconciler.name)
         if gate.closed:
             return min(PAUSED_LOOK, gate.rests_for or PAUSED_LOOK)
@@ -179,9 +181,8 @@ class Sweeper(Service):
         return again
 
     async def _pause(self, gate: Gate | None, begun: float) -> float:
-        """`gate`: what was known when the sweep began, if it still holds."""
+        """`gate`: what was known when the sweep began, if nothing was claimed since. Rows that came to rest meanwhile are in `_wakes_at`."""
         assert self._due is not None
-        self._wakes_at = float("inf")
         next_in = gate.next_due_in if gate is not None else await self.rows.next_due_in()
         if gate is not None and next_in is not None:
             next_in -= elapsed() - begun
@@ -262,7 +263,7 @@ class Sweeper(Service):
             and self.reconciler.pause_by is None  # rows of keys that were paused may be anywhere
             and end is not None
             and (gate.walked_past or 0) >= MANY
-            and not is_walk_due(self.reconciler.every, gate)
+            and not is_walk_due(self.reconciler.every, gate, anywhere=self.reconciler.selection.due_anywhere)
         ):
             walk.skip_to, walk.complete = end, False
             fresh, _ = await self.rows.probe(gate.now, end)
