@@ -1,4 +1,4 @@
-"""Whether claims, looks and finishes slow down with what else there is: delayed jobs, queues, kinds with limits, fair keys.
+"""Whether claims, looks, finishes and enqueues slow down with what else there is: due and delayed jobs, queues, keys, reconcilers.
 
     python -m bench.growth [--rows 200000] [--rounds 5] [--quick] [--json]
 
@@ -26,7 +26,7 @@ from rich.table import Table
 from bench.jobs import run
 from bench.report import parser, progress, report
 from bench.server import server
-from trueup import App, Job
+from trueup import App, Job, Row, To
 from trueup.embedded.cluster import Cluster
 from trueup.store.lanes import Lanes
 from trueup.testing.worker import ManualWorker
@@ -40,33 +40,37 @@ SETTINGS: dict[str, Any] = {
 }  # claims are made by hand, and nobody renews
 
 DELAYED = """
-insert into trueup.jobs (kind, queue, lane, key, priority, run_at, rank, args, max_attempts)
-select 'other', {queue}, {lane}, {key}, {priority}, t, t - make_interval(secs => {priority} * 60), '{{}}', 3
-  from (select n, now() + interval '10 minutes' + n * interval '1 ms' as t from generate_series(1, {rows}) as n) as made
+insert into trueup.jobs (kind, queue, lane, key, priority, run_at, rank, args, max_attempts, unique_key)
+select {kind}, {queue}, {lane}, {key}, {priority}, t, t - make_interval(secs => {priority} * 60), '{{}}', 3, {unique_key}
+  from (select n, now() + {after} + n * interval '1 ms' as t from generate_series(1, {rows}) as n) as made
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """What grows on one side; `kinds`: how many kinds with a limit the worker has there, `queues`: how many queues it serves."""
+    """What grows on one side: rows, or what its worker has: `kinds` with a limit, `queues` it serves, idle `reconcilers`."""
 
     name: str
     fill: str = ""
     lane: str | None = None  # of the jobs that are claimed; None: the plain queue
     kinds: int = 0
     queues: int = 0
+    reconcilers: int = 0
     drains: bool = False
 
 
 def cases(rows: int) -> list[Case]:
     def delayed(**columns: str) -> str:
-        given = {"queue": "'default'", "lane": "'default'", "key": "''", "priority": "0", "rows": str(rows), **columns}
-        return DELAYED.format(**given)
+        given = {"kind": "'other'", "queue": "'default'", "lane": "'default'", "key": "''", "priority": "0"}
+        given |= {"unique_key": "null", "after": "interval '10 minutes'", "rows": str(rows)}
+        return DELAYED.format(**given | columns)
 
     fair = {"lane": "'@fair'", "key": "'key ' || n"}
     limited = {"lane": "'@limited'"}
     kinds, queues = max(rows // 200, 50), max(rows // 1000, 50)
     return [
+        Case("due jobs", delayed(kind="'plain'", after="interval '-1 day'")),
+        Case("unique keys", delayed(kind="'plain'", unique_key="'key ' || n")),
         Case("delayed jobs", delayed()),
         Case("delayed jobs of higher priority", delayed(priority="20")),
         Case("delayed jobs of 20 priorities", delayed(priority="n % 20")),
@@ -79,6 +83,7 @@ def cases(rows: int) -> list[Case]:
         ),
         Case("idle kinds with a limit", kinds=kinds, drains=True),
         Case("idle queues", queues=queues, drains=True),
+        Case("idle reconcilers", reconcilers=max(rows // 1000, 50), drains=True),
     ]
 
 
@@ -87,6 +92,8 @@ class Side:
     url: str
     kinds: int
     queues: int
+    reconcilers: int = 0
+    enqueue_ms: list[float] = field(default_factory=list)
     claim_ms: list[float] = field(default_factory=list)
     look_ms: list[float] = field(default_factory=list)
     finish_ms: list[float] = field(default_factory=list)
@@ -108,10 +115,17 @@ def make_app(side: Side, handle: Callable[[], None] = lambda: None) -> tuple[App
 
     for number in range(side.kinds):
         app.job(name=f"idle_{number}", limit=1)(_nothing)
+    things = app.table("things", key="id", state="state")
+    for number in range(side.reconcilers):
+        things.reconcile("open", every="1m", name=f"idle_{number}")(_no_outcome)
     return app, {None: plain, "@limited": limited, "@fair": fair}
 
 
 async def _nothing() -> None: ...
+
+
+async def _no_outcome(row: Row) -> To:
+    return To("done")
 
 
 def queues_of(side: Side) -> list[str]:
@@ -138,11 +152,14 @@ async def timed(step: Awaitable[Any], taken: list[float]) -> Any:
 
 
 async def statements(side: Side, case: Case) -> None:
-    """Claims, looks and finishes on the connections a worker has for them, with nothing around them."""
+    """Enqueues; claims, looks and finishes on the connections a worker has for them, with nothing around them."""
     async with hand_worker(side) as (manual, jobs):
         worker, job = manual.worker, jobs[case.lane]
         holder, claimer = UUID(worker.holder), worker.claimer
-        await job.enqueue_many((number,) for number in range(BATCH * CLAIMS))
+        unique = job.using(unique=lambda n: f"new {n}")
+        for number in range(CLAIMS):
+            await timed(unique.enqueue(number), side.enqueue_ms)
+        await job.enqueue_many((number,) for number in range(CLAIMS, BATCH * CLAIMS))
         lanes: Lanes = claimer._lanes
         watched = {
             **dict.fromkeys(queues_of(side)),
@@ -179,10 +196,13 @@ async def drain(side: Side, count: int) -> None:
             side.drain_ms.append((time.perf_counter() - started) * 1000)
 
 
-def create(cluster: Cluster, name: str, *, kinds: int = 0, queues: int = 0) -> Side:
+def create(cluster: Cluster, name: str, *, kinds: int = 0, queues: int = 0, reconcilers: int = 0) -> Side:
     with psycopg.connect(cluster.url(), autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    side = Side(cluster.url(name), kinds, queues)
+    side = Side(cluster.url(name), kinds, queues, reconcilers)
+    with psycopg.connect(side.url, autocommit=True) as connection:
+        connection.execute("create table things (id bigint primary key, state text not null)")
+        connection.execute("create index on things (state, id)")
     make_app(side)[0].store.migrate()
     return side
 
@@ -190,7 +210,7 @@ def create(cluster: Cluster, name: str, *, kinds: int = 0, queues: int = 0) -> S
 def measure(cluster: Cluster, case: Case, number: int, rounds: int, drained: int) -> dict[str, float]:
     """Ratios of large to small."""
     small = create(cluster, f"small_{number}")
-    large = create(cluster, f"large_{number}", kinds=case.kinds, queues=case.queues)
+    large = create(cluster, f"large_{number}", kinds=case.kinds, queues=case.queues, reconcilers=case.reconcilers)
     if case.fill:
         with psycopg.connect(large.url, autocommit=True) as connection:
             connection.execute(case.fill.encode())
@@ -200,9 +220,10 @@ def measure(cluster: Cluster, case: Case, number: int, rounds: int, drained: int
             if case.drains:
                 run(partial(drain, side, drained))
             if turn == 0:  # the first one warms up
-                side.claim_ms, side.look_ms, side.finish_ms, side.drain_ms = [], [], [], []
-    ratios = {"claim": (small.claim_ms, large.claim_ms), "look": (small.look_ms, large.look_ms)}
-    ratios |= {"finish": (small.finish_ms, large.finish_ms), "drain": (small.drain_ms, large.drain_ms)}
+                side.enqueue_ms, side.claim_ms, side.look_ms, side.finish_ms, side.drain_ms = [], [], [], [], []
+    ratios = {"enqueue": (small.enqueue_ms, large.enqueue_ms), "claim": (small.claim_ms, large.claim_ms)}
+    ratios |= {"look": (small.look_ms, large.look_ms), "finish": (small.finish_ms, large.finish_ms)}
+    ratios |= {"drain": (small.drain_ms, large.drain_ms)}
     return {
         name: statistics.median(many) / statistics.median(few) for name, (few, many) in ratios.items() if few and many
     }
@@ -217,7 +238,7 @@ def measure_all(cluster: Cluster, rows: int, rounds: int, drained: int) -> dict[
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    parts = ("claim", "look", "finish", "drain")
+    parts = ("enqueue", "claim", "look", "finish", "drain")
     table = Table("what has grown", *parts, title=f"times as long as in a small system; goal ≤ {GOAL}")
     for name, ratios in result.items():
         table.add_row(name, *(f"{ratios[part]:.2f}" if part in ratios else "" for part in parts))
