@@ -48,6 +48,8 @@ PAGES = {
     "one schedule": "/schedules/schedule_1",
     "fleet": "/fleet",
     "recovery": "/recovery",
+    "queues": "/queues",
+    "alerts": "/alerts",
     "audit": "/audit",
 }
 

@@ -34,6 +34,8 @@ PICTURES = (
     ("fleet", "/shop/fleet", DESKTOP, False),
     ("recovery-dark", "/shop/recovery", DESKTOP, True),
     ("audit", "/shop/audit", DESKTOP, False),
+    ("queues", "/shop/queues", DESKTOP, False),
+    ("alerts-dark", "/shop/alerts", DESKTOP, True),
 )
 MORE = (  # to look at, not to keep
     ("reconciler", "/shop/reconcilers/ship_paid_orders", DESKTOP, False),
@@ -44,6 +46,10 @@ MORE = (  # to look at, not to keep
     ("fleet-phone", "/shop/fleet", PHONE, True),
     ("recovery-phone", "/shop/recovery", PHONE, False),
     ("job-phone", "/shop/jobs/{dead}", PHONE, False),
+    ("queues-phone", "/shop/queues", PHONE, False),
+    ("alerts-phone", "/shop/alerts", PHONE, True),
+    ("alerts", "/shop/alerts", DESKTOP, False),
+    ("queues-dark", "/shop/queues", DESKTOP, True),
     ("audit-phone", "/shop/audit", PHONE, True),
     ("audit-dark", "/shop/audit", DESKTOP, True),
 )

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from trueup.dsn import Secret
     from trueup.embedded.embedded import EmbeddedPostgres
     from trueup.operate.actions import ActionOperations
+    from trueup.operate.alerting import AlertOperations
     from trueup.operate.checks import Finding, Report
     from trueup.operate.jobs import Operations
     from trueup.operate.posting import Post
@@ -465,6 +466,13 @@ class App:
         with BUILDING:
             from trueup.operate.workers import WorkerOperations
         return WorkerOperations(self.store)
+
+    @property
+    def alerts(self) -> AlertOperations:
+        """Every check with its limit, and the alerts that fire: `await app.alerts.list()`."""
+        with BUILDING:
+            from trueup.operate.alerting import AlertOperations
+        return AlertOperations(self.store, self.settings)
 
     @property
     def actions(self) -> ActionOperations:

@@ -11,6 +11,7 @@ import typer
 
 from trueup.cli import dead, jobs, postgres, queues, reconcilers, rules, schedules
 from trueup.cli.actions import actions
+from trueup.cli.alerts import alerts
 from trueup.cli.argv import check_text, hide_secrets
 from trueup.cli.audit import audit
 from trueup.cli.config import config
@@ -38,6 +39,7 @@ app.add_typer(dead.group, name="dead")
 app.add_typer(queues.group, name="queues")
 app.add_typer(schedules.group, name="schedules")
 app.add_typer(reconcilers.group, name="reconcilers")
+app.command()(alerts)
 app.command()(actions)
 app.command()(audit)
 app.command()(recovery)

@@ -49,6 +49,7 @@ def _lines(job: JobDetails) -> list[tuple[str, str]]:
         *((label, _moment(getattr(job, name))) for label, name in MOMENTS),
         ("progress", progress_text(job.progress) if job.progress else None),
         ("arguments", _json(job.args)),
+        ("meta", _json(job.meta) if job.meta else None),
         ("result", None if job.result is None else _json(job.result)),
     ]
     shown = [(label, printable_lines(text)) for label, text in facts if text]

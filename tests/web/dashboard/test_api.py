@@ -74,6 +74,19 @@ def test_an_operator_acts_by_it(client: httpx.Client) -> None:
     assert client.post("/shop/reconcilers/ship_paid_orders/quarantine/release", json=row).status_code == 404
 
 
+def test_queues_and_kinds_are_paused_by_it_and_checks_are_listed(client: httpx.Client) -> None:
+    for what in ("queues", "kinds"):
+        answer = client.post(f"/shop/{what}/mail/pause", json={"reason": "the provider is down"})
+        assert answer.json()["done"].endswith("mail: paused")
+        assert client.post(f"/shop/{what}/mail/pause", json={}).json()["done"].endswith("was paused already")
+        (paused,) = client.get("/shop/queues").json()["paused"]
+        assert (paused["what"] + "s", paused["paused_by"], paused["reason"]) == (what, "Otto", "the provider is down")
+        assert client.post(f"/shop/{what}/mail/resume", json={}).json()["done"].endswith("resumed")
+        assert client.post(f"/shop/{what}/mail/explode", json={}).status_code == 404
+    rules = {each["check"]: each for each in client.get("/shop/alerts").json()["alerts"]}
+    assert (rules["sweeps"]["state"], rules["workers"]["state"]) == ("failing", "ok")
+
+
 def test_what_was_done_by_it_is_recorded_with_the_name_of_the_token(client: httpx.Client) -> None:
     assert client.post("/shop/schedules/refresh_rates/pause", json={}).status_code == 200
     assert client.post("/shop/schedules/refresh_rates/resume", json={}).status_code == 200

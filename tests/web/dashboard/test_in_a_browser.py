@@ -32,6 +32,8 @@ PAGES = (
     "/schedules/refresh_rates",
     "/fleet",
     "/recovery",
+    "/queues",
+    "/alerts",
     "/audit",
 )
 EVIL = '<img src=x onerror="window.injected=1"><script>window.injected=1</script>\'"</pre>'
@@ -182,6 +184,42 @@ def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, ur
     assert execute(url, "select state from trueup.schedules where name = 'close_carts'") == [("active",)]
 
 
+def test_a_queue_and_a_kind_are_paused_and_resumed(page: Page, address: str, url: str) -> None:
+    for region, what, name in (("Queues", "queue", "media"), ("Kinds", "kind", "charge_card")):
+        page.goto(f"{address}/queues")
+        row = page.get_by_role("region", name=region).locator("tr", has=page.get_by_role("link", name=name, exact=True))
+        row.locator("summary", has_text="Pause").click()
+        row.get_by_role("button", name=f"Pause {what} {name}").click()
+        expect(page.get_by_role("status").filter(has_text=f"{what.capitalize()} {name} is paused")).to_be_visible()
+        expect(row.locator(".state")).to_have_text("◆paused")
+        assert execute(url, "select what, name, paused_by from trueup.pauses") == [(what, name, "local")]
+        row.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("status").filter(has_text=f"{what.capitalize()} {name} is resumed")).to_be_visible()
+        assert execute(url, "select count(*) from trueup.pauses") == [(0,)]
+
+
+def test_alerts_show_what_fires_and_since_when(page: Page, address: str, url: str) -> None:
+    execute(url, "insert into trueup.alerts values ('sweeps', 'sent', now() - interval '20 min', 'error', 'x')")
+    page.goto(f"{address}/alerts")
+    first = page.locator("tbody tr").first
+    expect(first.locator(".state")).to_have_text("▲firing")
+    expect(first).to_contain_text("sweeps")
+    expect(first).to_contain_text("20m ago")
+    expect(first).to_contain_text("sent")
+    first.get_by_role("link", name="Show the error").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Reconcilers")
+    execute(url, "delete from trueup.alerts")
+
+
+def test_what_was_sent_along_with_a_job_is_shown_without_secrets(page: Page, address: str, url: str) -> None:
+    job = one_dead(url, 5)
+    meta = orjson.dumps({"traceparent": "00-4bf92f35-01", "api_key": "hunter2"}).decode()
+    execute(url, "update trueup.history set meta = %s::jsonb where id = %s", meta, job)
+    page.goto(f"{address}/jobs/{job}")
+    expect(page.get_by_role("region", name="Sent along")).to_contain_text("00-4bf92f35-01")
+    assert "hunter2" not in page.content()
+
+
 def test_what_people_do_is_on_the_audit_page(page: Page, address: str, url: str) -> None:
     job = one_dead(url, 3)
     page.goto(f"{address}/jobs/{job}")
@@ -255,6 +293,12 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page, address: str
     expect(page.get_by_role("status").filter(has_text="is discarded")).to_be_visible()
 
 
+def test_the_current_page_is_in_view_on_a_phone(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 420, "height": 860})
+    page.goto(f"{address}/audit")
+    expect(page.locator("nav a[aria-current=page]")).to_be_in_viewport()
+
+
 def test_the_theme_is_chosen_once_and_kept(page: Page, address: str) -> None:
     page.goto(address)
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -278,7 +322,13 @@ def test_a_viewer_logs_in_and_finds_nothing_to_press(browser: Browser, url: str)
         page.get_by_label("Token").fill("viewer-token-of-ours")
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_text("Vera · viewer")).to_be_visible()
-        for path in ("/jobs?state=dead", f"/jobs/{one_dead(url)}", "/schedules", "/reconcilers/ship_paid_orders"):
+        for path in (
+            "/jobs?state=dead",
+            f"/jobs/{one_dead(url)}",
+            "/schedules",
+            "/queues",
+            "/reconcilers/ship_paid_orders",
+        ):
             page.goto(f"{address}/shop{path}")
             labels = page.locator("main form[method=post] button").count()
             assert labels == 0, path

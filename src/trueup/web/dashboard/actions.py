@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trueup.errors import NotFound
 from trueup.web.dashboard import bulk
@@ -52,6 +53,30 @@ async def stop_run(visit: Visit, form: Form) -> Said:
     stopped = written.isdigit() and len(written) < 10 and visit.bulk.stop(visit.source.name, int(written))
     text = "Stopped. Jobs that it had reached stay as they are." if stopped else "It has ended already."
     return Said(text, visit.url("jobs"), wrong=not stopped)
+
+
+async def act_on_queue(visit: Visit, form: Form) -> Said:
+    return await _pause_or_resume(visit, form, "queue")
+
+
+async def act_on_kind(visit: Visit, form: Form) -> Said:
+    return await _pause_or_resume(visit, form, "kind")
+
+
+async def _pause_or_resume(visit: Visit, form: Form, what: str) -> Said:
+    name, jobs = visit.part("name"), visit.app.jobs
+    thing: dict[str, Any] = {what: name}
+    match visit.part("action"):
+        case "pause":
+            reason = clean(form.get("reason", ""), 200) or None
+            changed = await jobs.pause(**thing, reason=reason)
+            text = f"{what.capitalize()} {name} {'is paused' if changed else 'was paused already'}."
+        case "resume":
+            changed = await jobs.resume(**thing)
+            text = f"{what.capitalize()} {name} {'is resumed' if changed else 'was not paused'}."
+        case other:
+            raise NotFound(f"there is no action {other!r} on queues and kinds")
+    return Said(text, visit.url("queues"))
 
 
 async def act_on_schedule(visit: Visit, form: Form) -> Said:

@@ -14,21 +14,25 @@ from trueup.web.dashboard.visit import Visit
 PAGES = (
     ("overview", "Overview", "o"),
     ("jobs", "Jobs", "j"),
+    ("queues", "Queues", "q"),
     ("reconcilers", "Reconcilers", "r"),
     ("schedules", "Schedules", "s"),
     ("fleet", "Fleet", "f"),
     ("recovery", "Recovery", "v"),
+    ("alerts", "Alerts", "a"),
     ("audit", "Audit", "u"),
 )
 
 # A shape beside each word: colour alone tells some people nothing.
 SHAPES = {
-    **dict.fromkeys(("done", "fired", "changed", "held", "alive", "working", "caught up", "unchanged"), ("ok", "●")),
+    **dict.fromkeys(
+        ("done", "fired", "changed", "held", "alive", "working", "caught up", "unchanged", "ok"), ("ok", "●")
+    ),
     **dict.fromkeys(("running", "active"), ("run", "◐")),
     **dict.fromkeys(("queued", "resting", "waiting", "finished", "free"), ("idle", "○")),
     **dict.fromkeys(("paused", "stopping", "retry", "late", "skipped", "stopped", "behind"), ("warn", "◆")),
-    **dict.fromkeys(("dead", "failing", "failed", "quarantined", "gone", "refused", "lost"), ("bad", "▲")),
-    **dict.fromkeys(("cancelled", "discarded", "retired"), ("off", "■")),
+    **dict.fromkeys(("dead", "failing", "failed", "quarantined", "gone", "refused", "lost", "firing"), ("bad", "▲")),
+    **dict.fromkeys(("cancelled", "discarded", "retired", "off"), ("off", "■")),
 }
 
 

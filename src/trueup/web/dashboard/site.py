@@ -35,7 +35,7 @@ from trueup.web.dashboard.actions import Action
 from trueup.web.dashboard.auth import COOKIE, SESSION_FOR, Auth, Open, Person, Tokens
 from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact
-from trueup.web.dashboard.pages import audit, fleet, jobs, overview, reconcilers, recovery, schedules
+from trueup.web.dashboard.pages import alerts, audit, fleet, jobs, overview, queues, reconcilers, recovery, schedules
 from trueup.web.dashboard.source import Source
 from trueup.web.dashboard.visit import Visit
 
@@ -67,6 +67,8 @@ PAGES = (
     PageRoute("/schedules/{name}", "schedule.html", schedules.schedule, "schedules"),
     PageRoute("/fleet", "fleet.html", fleet.fleet, "fleet"),
     PageRoute("/recovery", "recovery.html", recovery.recovery, "recovery"),
+    PageRoute("/queues", "queues.html", queues.queues, "queues"),
+    PageRoute("/alerts", "alerts.html", alerts.alerts, "alerts"),
     PageRoute("/audit", "audit.html", audit.audit, "audit"),
 )
 
@@ -74,6 +76,8 @@ ACTIONS: Mapping[str, Action] = {
     "/jobs/{id}/{action}": actions.act_on_job,
     "/jobs-matching/{action}": actions.act_on_all,
     "/runs/{run}/stop": actions.stop_run,
+    "/queues/{name}/{action}": actions.act_on_queue,
+    "/kinds/{name}/{action}": actions.act_on_kind,
     "/schedules/{name}/{action}": actions.act_on_schedule,
     "/reconcilers/{name}/{action}": actions.act_on_reconciler,
 }

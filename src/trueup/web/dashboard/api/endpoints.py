@@ -66,6 +66,7 @@ async def job(visit: Visit, query: Any, body: Any) -> BaseModel:
     found = await pages.one(visit)
     named = {name: getattr(found, name) for name in models.Job.model_fields}
     named |= {"args": visit.shown(found.kind, found.args), "result": visit.shown(found.kind, found.result)}
+    named["meta"] = visit.shown(found.kind, found.meta)
     return models.Job.model_validate({**named, "holder": None if found.holder is None else str(found.holder)})
 
 
@@ -153,6 +154,41 @@ async def recovery(visit: Visit, query: models.RecoveryQuery, body: Any) -> Base
     return models.Recovery.model_validate(report)
 
 
+async def queues(visit: Visit, query: Any, body: Any) -> BaseModel:
+    depths = await visit.source.shared("queues", visit.app.store.views.queues)
+    paused = await visit.app.jobs.paused()
+    return models.Queues(
+        queues=[models.Queue(**each) for each in depths],
+        paused=[models.PausedThing.model_validate(each) for each in paused],
+    )
+
+
+async def act_on_queue(visit: Visit, query: Any, body: models.Reason) -> BaseModel:
+    return await _pause_or_resume(visit, body, "queue")
+
+
+async def act_on_kind(visit: Visit, query: Any, body: models.Reason) -> BaseModel:
+    return await _pause_or_resume(visit, body, "kind")
+
+
+async def _pause_or_resume(visit: Visit, body: models.Reason, what: str) -> BaseModel:
+    name, operations = visit.part("name"), visit.app.jobs
+    thing: dict[str, Any] = {what: name}
+    match visit.part("action"):
+        case "pause":
+            done = "paused" if await operations.pause(**thing, reason=_clean(body.reason)) else "was paused already"
+        case "resume":
+            done = "resumed" if await operations.resume(**thing) else "was not paused"
+        case other:
+            raise NotFound(f"there is no action {other!r} on queues and kinds")
+    return models.Done(done=f"{what} {name}: {done}")
+
+
+async def alerts(visit: Visit, query: Any, body: Any) -> BaseModel:
+    rules = await visit.source.shared("alerts", visit.app.alerts.list, 2.0)
+    return models.Alerts(alerts=[models.AlertRule.model_validate(each) for each in rules])
+
+
 async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseModel:
     page = await visit.app.actions.list(
         actor=_clean(query.actor),
@@ -189,6 +225,10 @@ ENDPOINTS = (
         models.Done,
         body=models.Key,
     ),
+    Endpoint("/queues", "What waits in each queue, and what is paused", queues, models.Queues),
+    Endpoint("/queues/{name}/{action}", "pause or resume a queue", act_on_queue, models.Done, body=models.Reason),
+    Endpoint("/kinds/{name}/{action}", "pause or resume a kind", act_on_kind, models.Done, body=models.Reason),
+    Endpoint("/alerts", "Every check with its limit, and what fires", alerts, models.Alerts),
     Endpoint("/actions", "What people did, newest first", actions, models.ActionList, models.ActionQuery),
     Endpoint("/recovery", "What was missed and caught up with", recovery, models.Recovery, models.RecoveryQuery),
 )

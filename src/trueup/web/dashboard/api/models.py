@@ -96,6 +96,7 @@ class Job(JobSummary):
 
     args: Any
     result: Any
+    meta: Any
     reason: str | None
     unique_key: str | None
     lane: str
@@ -225,6 +226,39 @@ class ActionQuery(Model):
     within: Annotated[str, Field(max_length=20, description="a duration: 24h")] | None = None
     before: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class AlertRule(Model):
+    check: str
+    state: Literal["ok", "failing", "firing", "off"]
+    severity: str
+    value: float
+    allowed: float | None
+    detail: str
+    advice: str
+    since: datetime | None
+    sent: bool
+
+
+class Alerts(Model):
+    alerts: list[AlertRule]
+
+
+class PausedThing(Model):
+    what: Literal["queue", "kind"]
+    name: str
+    paused_at: datetime
+    paused_by: str | None
+    reason: str | None
+
+
+class Queues(Model):
+    queues: list[Queue]
+    paused: list[PausedThing]
+
+
+class Reason(Model):
+    reason: Annotated[str, Field(max_length=200)] | None = None
 
 
 class Downtime(Model):

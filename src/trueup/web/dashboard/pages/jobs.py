@@ -104,6 +104,7 @@ async def job(visit: Visit) -> dict[str, Any]:
         "title": f"{found.kind} #{found.id}",
         "args": visit.shown(found.kind, found.args),
         "result": visit.shown(found.kind, found.result),
+        "meta": visit.shown(found.kind, found.meta) if found.meta else None,
         "attempts": found.errors[::-1],
         "worker": workers.get(found.holder),
         "actions": [action for action, states in STATES.items() if found.state in states],

@@ -176,5 +176,10 @@ document.addEventListener("toggle", (event) => {
   for (const other of document.querySelectorAll("details.ask[open]")) if (other !== event.target) other.open = false;
 }, true);
 
-// On a phone the pages are a row that scrolls: the current one is in view.
-document.querySelector("nav a[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// On a phone the pages are a row that scrolls: the current one is in view. Not by scrollIntoView, from where Tab would go on.
+const current = document.querySelector("nav a[aria-current=page]");
+for (let row = current?.parentElement; row && row !== document.body; row = row.parentElement) {
+  if (row.scrollWidth <= row.clientWidth) continue;
+  row.scrollLeft += current.getBoundingClientRect().left - row.getBoundingClientRect().left - row.clientWidth / 2;
+  break;
+}

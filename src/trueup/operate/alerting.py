@@ -1,0 +1,79 @@
+"""Reading alerts: every check with its limit, whether it fails now, and how far its alert has come. `app.alerts`."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Self, TypeAlias
+
+from trueup.config import Settings
+from trueup.operate.checks import ADVICE
+from trueup.operate.twins import twin
+from trueup.store.alerts import Alert, AlertStates
+from trueup.store.health import Health, Measured
+from trueup.store.jobs import Database
+from trueup.store.store import Store
+
+CheckState = Literal["ok", "failing", "firing", "off"]
+Rules: TypeAlias = "tuple[AlertRule, ...]"  # named here, because in the class `list` is a method
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """One check. It is `failing` at first, and `firing` once a worker has raised the alert, which needs `alert_url`.
+
+    `value` is what was measured, `allowed` the limit: seconds for ages, and counts otherwise. `since` is when a worker first noticed
+    that it fails. `sent` says whether the webhook took the alert.
+    """
+
+    check: str
+    state: CheckState
+    severity: str
+    value: float
+    allowed: float | None
+    detail: str
+    advice: str
+    since: datetime | None = None
+    sent: bool = False
+
+
+class AlertOperations:
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._database: Database = store.pool
+
+    def blocking(self) -> Self:
+        same = copy(self)
+        same._database = self._store.blocking
+        return same
+
+    async def list(self) -> Rules:
+        """Every check as it is now, those that fire first, then those that fail."""
+        store = self._store
+        measured = await Health(self._database, store.statements, store.clock).measured()
+        alerts = await AlertStates(self._database, store.statements, store.clock).list()
+        limits = self._settings.check_limits or {}
+        rules = [_rule(each, limits.get(each.name, each.allowed), alerts.get(each.name)) for each in measured]
+        order = {"firing": 0, "failing": 1, "ok": 2, "off": 3}
+        return tuple(sorted(rules, key=lambda rule: (order[rule.state], rule.severity != "error")))
+
+    list_sync = twin(list)
+
+
+def _rule(measured: Measured, allowed: float | None, alert: Alert | None) -> AlertRule:
+    failing = allowed is not None and measured.value > allowed
+    raised = alert is not None and alert.state in ("raised", "sent")
+    state: CheckState = "off" if allowed is None else "ok" if not failing else "firing" if raised else "failing"
+    return AlertRule(
+        measured.name,
+        state,
+        measured.severity,
+        measured.value,
+        allowed,
+        measured.detail,
+        ADVICE.get(measured.name, "look at: trueup status"),
+        alert.since if alert is not None and failing else None,
+        failing and alert is not None and alert.state == "sent",
+    )

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from tests.cli.conftest import Cli
+
+
+def test_alerts_are_listed_with_what_fails_first(cli: Cli) -> None:
+    header, first, *rest = cli("alerts").out.splitlines()
+    assert header.split()[:5] == ["CHECK", "STATE", "SEVERITY", "VALUE", "ALLOWED"]
+    assert first.split()[:3] == ["workers", "failing", "error"]
+    assert "no worker is alive" in first
+    assert len(rest) == 9
+    rules = cli("alerts", "--json").json
+    assert (rules[0]["check"], rules[0]["state"], rules[0]["since"]) == ("workers", "failing", None)
