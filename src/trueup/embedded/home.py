@@ -33,7 +33,7 @@ class Home:
 
     @property
     def keeper(self) -> Path:
-        """Held by the keeper all its life, so there is at most one; says how far it is."""
+        """Held by the keeper all its life, so there is at most one; its content is the keeper's state."""
         return self.directory / "keeper.lock"
 
     @property
@@ -65,7 +65,7 @@ class Home:
         return locks.is_locked(self.keeper)
 
     def keeper_says(self) -> str:
-        """What the keeper, or the last one there was, said last."""
+        """The last state that the current or previous keeper wrote."""
         try:
             return self.keeper.read_text(errors="replace")
         except FileNotFoundError:

@@ -4,17 +4,17 @@ It starts the server (or adopts one whose keeper was killed), starts it again if
 user has gone. It has its own session, so Ctrl-C in a user's terminal does not reach it, and holds nothing of the process
 that launched it: no pipe, no terminal, no working directory.
 
-Who uses the server is decided by one lock, `users.lock`. Every user holds it shared, and the kernel lets go for a user
-that was killed. The keeper tries it exclusively, a few times a second, and gets it only when there is no user. To stop
-the server it keeps the lock until the server is down and it has given up being the keeper. So one who arrives meanwhile
-waits, finds neither server nor keeper, and starts both anew; one who arrived before keeps the keeper from stopping.
+One lock, `users.lock`, decides who uses the server. Every user holds it shared, and the kernel releases it for a user that was
+killed. The keeper tries it exclusively, a few times a second, and gets it only when there is no user. To stop the server it
+keeps the lock until the server is down and it is no longer the keeper. So a user that arrives meanwhile waits, finds neither
+server nor keeper, and starts both again; a user that arrived before keeps the keeper from stopping.
 
-A server that crashes is started again, and again while that fails (on a full disk, say), for as long as it has users. Whether
-it crashed or was stopped is decided by its exit status. The keeper leaves when somebody else has stopped the server, and ends
-it at once on SIGTERM, and when the directory was deleted, or the data in it. In all these cases it says that it has left.
+The keeper starts a crashed server again, and keeps trying while that fails (for example on a full disk), as long as it has
+users. The exit status tells a crash from a stop. The keeper leaves when another process has stopped the server. It stops the
+server immediately on SIGTERM, and when the directory or the data in it was deleted. In all these cases it records that it left.
 
-If the keeper itself is killed the server runs on. Its users notice that it has not left, and start a new keeper, which adopts
-the server or starts it again. An adopted server may be in another container on the same directory; see `cluster`.
+If the keeper itself is killed the server keeps running. Its users notice that it has not left, and start a new keeper, which
+adopts the server or starts it again. An adopted server may be in another container on the same directory; see `cluster`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trueup.errors import TrueupError
 POLL = 0.25  # seconds: how late the last leave or a crash is noticed; a look costs well under a millisecond
 ENDS_WITHIN = 1.0  # seconds between the end of `postmaster.pid` and that of the server, in an orderly stop
 MAX_PAUSE = 10.0  # seconds between two tries to start a server that does not start
-BECOME_WITHIN = 1.0  # seconds: whoever looks whether there is a keeper holds the keeper's lock for a moment
+BECOME_WITHIN = 1.0  # seconds: a process that checks for a keeper briefly holds the keeper's lock
 
 log = logging.getLogger("trueup.embedded.keeper")  # not __name__, which is __main__ here
 
@@ -133,13 +133,13 @@ class Keeper:
             _say(office, READY)
 
     def _stop_if_unused(self, office: locks.FileLock) -> bool:
-        """Stop the server if nobody has used it for a while; True when that was done."""
+        """Stop the server if it has had no user for a while; True when it was stopped."""
         nobody = locks.try_lock(self._home.users)
         if nobody is None:
             self._unused_since = None
             return False
         with nobody:
-            # Looked at under the lock: whoever marks the server as kept is a user while doing so.
+            # Checked under the lock: a process that marks the server as kept is a user while doing so.
             if self._home.kept.exists() or not self._lingered():
                 return False
             log.info("the last user has gone; stopping PostgreSQL %s", self._cluster.pid)
@@ -208,7 +208,7 @@ def _await_word(reader: int) -> int:
 
 
 def _detach(home: Home) -> None:
-    """Let go of the launcher's session, files and directory; what is printed from now on goes to the keeper's log."""
+    """Detach from the launcher's session, files and directory; output from now on goes to the keeper's log."""
     os.setsid()
     os.umask(0o077)
     os.chdir(home.directory)

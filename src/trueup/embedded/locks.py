@@ -1,4 +1,4 @@
-"""Locks on files, which the kernel gives back when their holder dies, however it dies."""
+"""Locks on files, which the kernel releases when their holder dies for any reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL = 0.02  # seconds between two tries
 class FileLock:
     """A lock held until `release`, or until the process is gone.
 
-    A forked child shares the hold: it ends when parent and child have both let go. Neither can end it for the other,
+    A forked child shares the hold: it ends when parent and child have both released it. Neither can end it for the other,
     which is why releasing means closing and never unlocking: an unlock would reach through to the other's descriptor.
     """
 
@@ -26,7 +26,7 @@ class FileLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let go. Harmless when already released."""
+        """Release the lock. Harmless when already released."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -68,7 +68,7 @@ def try_lock(path: Path, *, shared: bool = False) -> FileLock | None:
 
 
 def lock(path: Path, *, shared: bool = False, within: float) -> FileLock:
-    """Lock the file, waiting for others to let go. Raises TimeoutError after that many seconds."""
+    """Lock the file, and wait until it is free. Raises TimeoutError after that many seconds."""
     deadline = time.monotonic() + within
     while True:
         held = try_lock(path, shared=shared)
@@ -80,7 +80,7 @@ def lock(path: Path, *, shared: bool = False, within: float) -> FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the file exclusively."""
+    """Whether a process holds the file exclusively."""
     if not path.exists():
         return False
     probe = try_lock(path, shared=True)

@@ -1,6 +1,6 @@
 """Running PostgreSQL's programs, which refuse to run as root, and as a user without a name.
 
-First choice is a user namespace: the programs believe to be `nobody`, the files stay ours, and private parent
+The first choice is a user namespace: the programs run as `nobody` inside it, the files stay ours, and private parent
 directories are no obstacle. Where namespaces are forbidden (many containers) root's programs really run as `nobody`; the
 data then belongs to that user, and every directory above it must be passable for others. An ordinary user needs neither.
 """
@@ -25,7 +25,7 @@ NAMESPACE = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}
 
 @dataclass(frozen=True)
 class Way:
-    """How to start a PostgreSQL program: what goes before it, and what `subprocess` is told."""
+    """How to start a PostgreSQL program: its prefix, and the options for `subprocess`."""
 
     prefix: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Way:
         return int(self.options.get("user", os.geteuid()))
 
     def own(self, path: Path) -> None:
-        """Give the file or directory to the user the programs run as, if that is somebody else."""
+        """Give the file or directory to the user the programs run as, if that is another user."""
         if self.uid != os.geteuid():
             os.chown(path, self.uid, self.options["group"])
 
@@ -53,7 +53,7 @@ AS_NOBODY = Way(
 
 @cache
 def way() -> Way:
-    """The way that works for this process, found out once."""
+    """The way that works for this process, determined once."""
     root = os.geteuid() == 0
     if not root and _has_name():
         return DIRECT

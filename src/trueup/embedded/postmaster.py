@@ -1,7 +1,7 @@
-"""Who serves a data directory: what `postmaster.pid` says, and whether it can be believed.
+"""Which process serves a data directory: what `postmaster.pid` says, and whether it is true.
 
-A server that was killed leaves the file behind, and its number may belong to any other process by then. So the file
-counts only if that process really works in this data directory.
+A killed server leaves the file behind, and its process id may belong to any other process by then. So the file counts only
+if that process really works in this data directory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def serves(pid: int, data: Path) -> bool:
 
 
 def cluster_name(data: Path) -> str:
-    """What the server is told to call itself, so that its processes can be told from those of other servers."""
+    """The cluster name of the server, which tells its processes from those of other servers."""
     return f"trueup-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"
 
 

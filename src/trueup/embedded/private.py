@@ -1,6 +1,6 @@
-"""Directories that nobody else may enter.
+"""Directories that no other user may enter.
 
-The servers' sockets ask for no password: whoever can enter the directory of a socket owns the data.
+The servers' sockets ask for no password: any user who can enter the directory of a socket owns the data.
 """
 
 from __future__ import annotations

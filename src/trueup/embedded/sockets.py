@@ -44,7 +44,7 @@ def _fits(directory: Path) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine that no process listens on."""
     for _ in range(100):
         port = random.choice(TCP_PORTS)  # noqa: S311  no secret; only to keep out of the way of others who choose now
         with socket.socket() as probe:

@@ -1,6 +1,6 @@
 """WHEN: schedules as values, without a database and without a clock.
 
-A schedule says when through `next_after`; what becomes of a due tick is decided in `misfire` and `overlap`.
+A schedule says when through `next_after`; `misfire` and `overlap` decide about a due tick.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Ticks that were expected, against the ledger of those that were decided. Pure.
 
-What is expected of a schedule at a moment is what its version of that moment says: each version counts after it was made up
-to and including the moment of the next. While it is paused, retired or deleted nothing is expected.
+The version of a schedule at a given time says which ticks are expected: each version counts from when it was made up to and
+including when the next was made. While it is paused, retired or deleted, no tick is expected.
 
 A row of the ledger accounts for its tick, or for all ticks from its first to its last when it stands for several. Whether a
-tick was fired by the planner, by a backfill, or skipped for a reason makes no difference: it is accounted for. What people
-fired besides (triggered, or backfilled at times that no version expected) is neither missing nor too much.
+tick was fired by the planner, by a backfill, or skipped for a reason makes no difference: it is accounted for. Ticks that
+people triggered, or backfilled at times that no version expected, are neither missing nor unexpected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import pairwise
 from trueup.schedules.when import When
 
 PATIENCE = timedelta(seconds=60)  # how long a planner may take before a tick without a verdict counts as overdue
-BY_PEOPLE = ("triggered", "backfill")  # reasons of ticks that need not be expected
+BY_PEOPLE = ("triggered", "backfill")  # reasons of ticks that do not have to be expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(slots=True)
 class Span:
-    """So many expected ticks in a row."""
+    """A number of consecutive expected ticks."""
 
     first: datetime
     last: datetime
@@ -66,8 +66,8 @@ class Astray:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found about one schedule. `gaps` are ticks that were passed over, `overdue` ones that nobody has decided
-    about yet, `unexpected` ones that no version asked for, `astray` runs without a tick of their own."""
+    """What was found about one schedule. `gaps` are ticks that were passed over, `overdue` ones without a verdict
+    yet, `unexpected` ones that no version expects, `astray` runs without a tick of their own."""
 
     name: str
     expected: int = 0
@@ -88,9 +88,9 @@ class Findings:
     def compare(
         self, ticks: Sequence[datetime], rows: Sequence[Row], after: datetime, watermark: datetime, now: datetime
     ) -> None:
-        """Judge the ticks, all that are expected after `after` up to some moment, by the ledger's rows of that time.
+        """Judge all expected ticks after `after` up to some time by the ledger's rows of that time.
 
-        Called once for each stretch of time, in order.
+        Called once for each interval of time, in order.
         """
         self._count(ticks, [row for row in rows if row.due_at > after])
         for tick, decided in _looked_up(ticks, rows):
@@ -121,13 +121,13 @@ class Findings:
 
 
 def reigns(versions: Sequence[tuple[datetime, When | None]], end: datetime) -> list[Reign]:
-    """Versions, each with the moment it was made, as the stretches of time they reign over."""
+    """Versions, each with the time it was made, as the intervals in which they are in effect."""
     bounds = pairwise([*(since for since, _ in versions), end])
     return [Reign(since, until, when) for (since, until), (_, when) in zip(bounds, versions, strict=True)]
 
 
 def expected(reigns: Iterable[Reign], start: datetime, end: datetime) -> Iterator[datetime]:
-    """The ticks after `start` up to and including `end`, oldest first; found as they are asked for."""
+    """The ticks after `start` up to and including `end`, oldest first; computed lazily."""
     for reign in reigns:
         since, until = max(reign.since, start), min(reign.until, end)
         if reign.when is not None and since < until:

@@ -1,9 +1,9 @@
 """Cron schedules in a time zone.
 
-What happens when clocks are moved follows Debian's cron (`dst="debian"`):
+Clock changes follow the rule of Debian's cron (`dst="debian"`):
 
-- A schedule at fixed times is due when its zone's clocks first show that time, or first jump over it. A time that is skipped
-  is so due once, right after the gap (several in one gap are one tick), and a time that is shown twice is due the first time.
+- A schedule at fixed times is due when its zone's clocks first show that time, or first jump over it. A skipped time
+  is due once, right after the gap (several in one gap are one tick), and a time that is shown twice is due the first time.
 - A schedule with a star in the minute or the hour follows real time: it is due whenever the clocks show a matching time,
   so not in a gap, and twice in a fold.
 
@@ -35,7 +35,7 @@ _TRIED_FROM = datetime(2026, 1, 1, tzinfo=UTC)
 class Cron(When):
     """Ticks at the times a cron expression matches on the clocks of a zone. Equal when written the same way.
 
-    There are ticks from 1800 to 9998; moments before that are taken for its beginning.
+    There are ticks from 1800 to 9998; earlier times count as its beginning.
     Raises ConfigError for an expression that is wrong (naming the field), that never comes, or for an unknown zone.
     """
 

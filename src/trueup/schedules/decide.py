@@ -1,4 +1,4 @@
-"""What should become of a schedule that is due: a verdict for each tick, and when it is due next. Pure."""
+"""The decision about a schedule that is due: a verdict for each tick, and when it is due next. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Decision:
     verdicts: tuple[Verdict, ...]
     decided_until: datetime
     next_due: datetime | None
-    stop_running: bool  # unfinished runs of earlier ticks are asked to stop
+    stop_running: bool  # unfinished runs of earlier ticks are cancelled
 
 
 def decide(
@@ -71,5 +71,5 @@ def decide(
 
 
 def _replaced(verdict: Verdict) -> Verdict:
-    """A tick that would be fired, were not a later one due together with it that stops its run."""
+    """A tick that is not fired because a later one, due together with it, would cancel its run."""
     return replace(verdict, run_at=None, reason=REPLACED) if verdict.fired else verdict

@@ -1,7 +1,7 @@
 """The fields of a cron expression: reading them, and saying what is wrong with them.
 
-cronsim does the reading, and knows the days (`L`, `LW`, `#`, and how the two day fields combine). What it lets through or gets
-wrong is settled before it sees the text; the record on cronsim in `docs/decisions/` has the list.
+cronsim parses the fields, and knows the days (`L`, `LW`, `#`, and how the two day fields combine). What it wrongly accepts or
+misreads is handled before it sees the text; the record on cronsim in `docs/decisions/` has the list.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def clean(written: str) -> str:
     if not isinstance(written, str):
         raise ConfigError(f'cron expression {shown(written)}: a text such as "30 2 * * *" is needed')
     if len(written) > MAX_LENGTH:
-        raise ConfigError(f"a cron expression of {len(written)} characters is too long; the most is {MAX_LENGTH}")
+        raise ConfigError(f"a cron expression of {len(written)} characters is too long; the maximum is {MAX_LENGTH}")
     # Before anything is made upper case: there are letters outside ASCII whose upper case is a plain S or I.
     if not written.isascii() or not written.replace("\t", " ").isprintable():
         raise ConfigError(f"cron expression {written!r}: only printable ASCII characters and blanks may be in it")
@@ -96,13 +96,13 @@ def parse_fields(text: str, fields: dict[str, str]) -> CronSim:
 
 
 def _misshapen(name: str, term: str) -> str | None:
-    """What is wrong with a term that cronsim might accept all the same, or None."""
+    """What is wrong with a term that cronsim might still accept, or None."""
     stepped = _STEPPED.fullmatch(term)
     if not stepped:
         return None if _SPECIAL.fullmatch(term) else _unreadable(name, term)
     size, _ = _FIELDS[name]
     if stepped["step"] and not 1 <= int(stepped["step"]) <= size:
-        # "*/90" in the minutes would mean once an hour, which nobody who writes it has in mind.
+        # "*/90" in the minutes would mean once an hour, which is surely not what its author means.
         return f"has a step of {int(stepped['step'])}; it takes 1 to {size}"
     return None
 
@@ -124,7 +124,7 @@ def _readable(name: str, term: str) -> bool:
 
 
 def _settled(field: str) -> str:
-    """The field in the words in which cronsim takes it as it is meant."""
+    """The field in a form that cronsim reads as it is meant."""
     # It looks for a star at the beginning only, so "5,*" would not be taken for a wildcard, although "*,5" is.
     terms = sorted(field.split(","), key=lambda term: not term.startswith("*"))
     return ",".join(map(_settled_term, terms))

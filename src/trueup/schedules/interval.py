@@ -1,4 +1,4 @@
-"""Schedules at even distances in real time."""
+"""Schedules at a fixed interval of real time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Every(When):
         parsed = duration_of("interval", interval)
         if parsed < MIN_INTERVAL:
             raise ConfigError(
-                f"every {format_duration(parsed)} is too often; the least is {format_duration(MIN_INTERVAL)}"
+                f"every {format_duration(parsed)} is too often; the minimum is {format_duration(MIN_INTERVAL)}"
             )
         if anchor is not None and not isinstance(anchor, datetime):
             raise wrong("anchor", anchor, "an aware datetime")

@@ -1,6 +1,6 @@
-"""What becomes of the ticks that are due, many of which may have been missed while nothing was running.
+"""Verdicts on the ticks that are due, many of which may have been missed while no worker was running.
 
-A tick is missed when it is late by more than `grace`. One that is not is fired, always. What was missed is settled by `missed`:
+A tick is missed when it is late by more than `grace`. One that is not is always fired. `missed` decides about missed ones:
 
 - `latest`: one run makes up for all of them. It is the next tick that is not missed, or else the last of those that are;
   the others are skipped as "coalesced".
@@ -41,7 +41,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What becomes of missed ticks; see the top of this module."""
+    """What to do with missed ticks; see the top of this module."""
 
     missed: Missed = "latest"
     catch_up: timedelta = timedelta(days=1)
@@ -110,8 +110,8 @@ def plan(
 ) -> Plan:
     """Decide about the ticks after `watermark` up to and including `now`.
 
-    `watermark` is the last tick that has a verdict, or else the moment the schedule was declared or changed: nothing due up
-    to then is ever looked at again. When `now` is before it nothing is decided.
+    `watermark` is the last tick that has a verdict, or else the time the schedule was declared or changed: ticks up to then are
+    never decided again. When `now` is before it nothing is decided.
     """
     watermark, now = in_utc(watermark, "watermark"), in_utc(now, "now")
     verdicts: list[Fire | Skip] = []

@@ -1,8 +1,8 @@
-"""A zone's time as stretches in which its clocks keep one distance from UTC.
+"""A zone's time as stretches in which its clocks have one UTC offset.
 
-Between two stretches the clocks are moved: forward, which leaves a gap of readings that are never shown, or back, which shows
-some readings twice (a fold). All that schedules need to know about a zone is asked here, and it is answered from conversions
-out of UTC only, which are never ambiguous. Readings are naive datetimes, moments are aware ones in UTC.
+Between two stretches the clocks change: forward, which leaves a gap of readings that are never shown, or back, which shows
+some readings twice (a fold). This module answers everything that schedules need to know about a zone, using only conversions
+from UTC, which are never ambiguous. Readings are naive datetimes, moments are aware ones in UTC.
 """
 
 from __future__ import annotations

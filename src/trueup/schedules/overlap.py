@@ -1,4 +1,4 @@
-"""What becomes of a due tick while runs of earlier ticks of its schedule are not finished."""
+"""What to do with a due tick while runs of earlier ticks of its schedule are not finished."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from trueup.errors import ConfigError
 
 Overlap: TypeAlias = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 
-MAX_QUEUED = 100  # runs waiting for one schedule; more means that it never catches up
+MAX_QUEUED = 100  # waiting runs of one schedule; with more it would never catch up
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How many runs of a schedule are at work, and how many wait for their turn or their next attempt."""
+    """How many runs of a schedule are running, and how many wait for their turn or their next attempt."""
 
     running: int = 0
     waiting: int = 0
@@ -36,7 +36,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Ask the unfinished runs to stop, and fire it; it runs when they have."""
+    """Cancel the unfinished runs, and fire it; it runs when they have ended."""
 
 
 @dataclass(frozen=True, slots=True)

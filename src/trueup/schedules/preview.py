@@ -1,4 +1,4 @@
-"""What moved clocks do to a cron schedule in a year: each time they skip or repeat, what was chosen, and why."""
+"""The effect of clock changes on a cron schedule in a year: each time they skip or repeat, what was chosen, and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECOND = timedelta(seconds=1)
 class Touched:
     """A matching time on the zone's clocks that they skip (a gap) or show twice (a fold).
 
-    `ticks` are the moments at which it is due all the same: none, one or two. Times in one gap share one tick.
+    `ticks` are the times at which it is still due: none, one or two. Times in one gap share one tick.
     """
 
     reading: datetime
@@ -33,7 +33,7 @@ class Touched:
 def preview(cron: Cron, year: int) -> Iterator[Touched]:
     """Everything that the changes of the zone's clocks in that year of UTC touch, in order.
 
-    Found as it is asked for: a schedule for every second has 3,600 of them at each change of an hour.
+    Computed lazily: a schedule for every second has 3,600 of them at each change of an hour.
     Raises ConfigError for a year without a calendar.
     """
     _check_calendar(year)
@@ -69,7 +69,7 @@ def _why(cron: Cron, change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Year:
-    """A schedule in a year of UTC: its first ticks, and what moved clocks do to it. `more` when not all of that is here."""
+    """A schedule in a year of UTC: its first ticks, and the effect of clock changes. `more` when it is not complete."""
 
     spec: Spec
     year: int
@@ -79,7 +79,7 @@ class Year:
 
 
 def in_year(spec: Spec, year: int, *, first: int = 5, most: int = 1_000) -> Year:
-    """The first ticks of any schedule in that year, and at most so many times that the zone's clocks skip or repeat.
+    """The first ticks of any schedule in that year, and a bounded number of times that the zone's clocks skip or repeat.
 
     Only cron schedules look at clocks. Raises ConfigError for a year without a calendar.
     """

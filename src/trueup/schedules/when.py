@@ -1,4 +1,4 @@
-"""What every kind of schedule can be asked."""
+"""The interface of every kind of schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class When(ABC):
     def between(self, start: datetime, end: datetime, limit: int | None = None) -> Iterator[datetime]:
         """The ticks after `start` up to and including `end`, oldest first, at most `limit` of them.
 
-        Ticks are found as they are asked for, so a long span costs nothing until it is walked.
+        Ticks are computed lazily, so a long span costs nothing until it is walked.
         """
         end = in_utc(end, "end")
         tick = self.next_after(start)

@@ -22,7 +22,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT)([+-])0*([0-9]{1,2})(?::?00)?", re.IGNORECASE)
 _REFUSED = {
     "localtime": "it means something else on every host",
     "posixrules": "it is a template, not a place",
-    "factory": "it stands for a zone that nobody has set",
+    "factory": "it stands for a zone that was never set",
 }
 _REFUSED_TREES = {
     "right": "its seconds count leap seconds, which PostgreSQL's do not",

@@ -31,7 +31,7 @@ Noting: TypeAlias = Callable[[AsyncConnection[Any], int, Iterable[object]], Awai
 
 @dataclass(slots=True)
 class Action:
-    """What somebody does. `id` is known once it is recorded; what is done later in the same action is added to that row."""
+    """An action of an operator. `id` is known once it is recorded; later steps of the same action are added to that row."""
 
     actor: str
     via: str
@@ -45,7 +45,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ActionRecord:
-    """What somebody did. Field order is that of `actions/list.sql`.
+    """A recorded action of an operator. Field order is that of `actions/list.sql`.
 
     `actor` is who, `via` from where (cli, python or web), `host` the machine it was done on. `keys` are the ids of jobs or keys of
     rows, the first hundred of `count`; `name` is the queue, kind, schedule or reconciler.

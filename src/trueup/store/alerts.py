@@ -1,4 +1,4 @@
-"""The alerts that are under way, kept in the database so that another worker goes on where this one stopped."""
+"""Open alerts, kept in the database so that another worker can continue where this one stopped."""
 
 from __future__ import annotations
 

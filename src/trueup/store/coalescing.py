@@ -1,7 +1,7 @@
 """Calls of one process that enqueue at the same time share a statement and a commit.
 
-A caller that is alone sends its own statement at once. While MAX_ALONE statements are on their way, later callers wait; when one
-of them ends, a single statement stores everything that waits. Each caller returns after the commit of its own job and gets its
+A caller that is alone sends its own statement immediately. While MAX_ALONE statements are in flight, later callers wait; when one
+of them ends, a single statement stores all waiting jobs. Each caller returns after the commit of its own job and gets its
 own error.
 """
 
@@ -51,7 +51,7 @@ class Coalescing:
 
 
 class _Traffic:
-    """What is on its way in one event loop."""
+    """The statements in flight of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool, store: Store) -> None:
         self.loop = loop
@@ -77,7 +77,7 @@ class _Traffic:
             return (await self._store([draft], connection))[0]
 
     def _ended(self) -> None:
-        """A statement has ended: what has gathered meanwhile goes next, in a task that no caller's cancellation ends."""
+        """A statement has ended: the jobs gathered meanwhile go next, in a task that no caller's cancellation ends."""
         self._under_way -= 1
         while self._waiting and self._waiting[0].stored.done():
             self._waiting.popleft()  # cancelled
@@ -108,7 +108,7 @@ class _Traffic:
         except Exception as error:
             if is_away(error) or may_pass(error) or len(batch) == 1:
                 raise
-            await self._one_by_one(batch, connection)  # one of them is refused, and only its caller is to hear of it
+            await self._one_by_one(batch, connection)  # one of them is refused, and only its caller must get the error
             return
         for waiting, job_id in zip(batch, ids, strict=True):
             _done(waiting, job_id)
@@ -136,7 +136,7 @@ class _Traffic:
         return batch
 
     def _overdue(self) -> list[_Waiting]:
-        """Those who have waited long enough for a connection: the first, and who came soon after it. The others wait on."""
+        """The callers that have waited long enough for a connection: the first, and those soon after it. The others keep waiting."""
         overdue: list[_Waiting] = []
         while self._waiting and (not overdue or self._pool.overdue(self._waiting[0].since)):
             overdue.append(self._waiting.popleft())

@@ -1,8 +1,8 @@
 """What running code declares, kept as rows: the only way for one process to know what the others declare.
 
-A worker's row names its declaration, so a declaration is alive while a worker that made it is. Equal code shares one row,
-found by its digest. Workers of releases before this one have none: what they declare is not known, and nothing that may be
-theirs is judged.
+A worker's row names its declaration, so a declaration is alive while a worker that made it is alive. Equal code shares one row,
+found by its digest. Workers of older releases have none: their declarations are unknown, and schedules that may be theirs are
+never retired.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Declarations:
         return moment
 
     async def look(self, digest: str, lanes: Iterable[str], every: float) -> tuple[int, int] | None:
-        """A sign of life. Returns how many declared schedules have a row, and the sum of their versions; None when the
+        """A heartbeat. Returns how many declared schedules have a row, and the sum of their versions; None when the
         declaration is gone."""
         rows = await self._fetch("look", digest=digest, lanes=list(lanes), every=every)
         return (rows[0][0], rows[0][1]) if rows else None
@@ -117,7 +117,7 @@ class Declarations:
         return [(row[0], row[1]) for row in await self._fetch("declared_by", name=name)]
 
     async def forget(self) -> int:
-        """Forget declarations that no longer matter. Returns how many."""
+        """Delete declarations that no longer matter. Returns how many."""
         return int((await self._fetch("forget"))[0][0])
 
     async def _fetch(self, verb: str, **params: Any) -> Rows:

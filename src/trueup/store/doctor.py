@@ -60,7 +60,7 @@ class Doctor:
         self._clock = clock
 
     async def server(self) -> tuple[Server, bool]:
-        """The server, and whether something between it and us speaks for it: a pooler."""
+        """The server, and whether a pooler is in between."""
         async with self._database.transaction() as connection:
             cursor = await connection.execute(self._statements["doctor/server"], {"schema": self._statements.schema})
             row: Any = await cursor.fetchone()
@@ -68,7 +68,7 @@ class Doctor:
             return server, server.pid != connection.info.backend_pid
 
     async def transactions(self, idle: float, busy: float) -> list[OpenTransaction]:
-        """Those that have been idle, or open, for longer than so many seconds."""
+        """Sessions that have been idle, or transactions that have been open, for longer than that many seconds."""
         return [OpenTransaction(*row) for row in await self._rows("sessions", idle=idle, busy=busy)]
 
     async def slots(self, bytes: float) -> list[Slot]:
@@ -84,7 +84,7 @@ class Doctor:
         return sorted(_expected() - found.keys()), [name for name, valid in found.items() if not valid]
 
     async def offsets(self, zones: Collection[str]) -> list[tuple[str, datetime, float]]:
-        """How far the server believes these zones to be from UTC, month by month."""
+        """The UTC offsets of these zones by the server's time zone data, month by month."""
         rows = await self._rows("zones", zones=list(zones), now=self._clock.now()) if zones else []
         return [(zone, moment, seconds) for zone, moment, seconds in rows]
 

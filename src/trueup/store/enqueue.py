@@ -25,7 +25,7 @@ from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
-IN_ORDER = 10_000  # unique keys are taken in their order, so many of a batch at a time
+IN_ORDER = 10_000  # unique keys are taken in their order, at most this many of a batch at a time
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TRIES = 10  # a unique key's job may finish between "it exists" and "which one is it"; each try sees a newer state
@@ -88,7 +88,7 @@ class Enqueue:
             return drive_sync(self._one(draft), connection)
 
     async def many(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
-        """Store all of them or none. Reads the iterator as it goes and keeps no more than a block of it."""
+        """Store all of them or none. Reads the iterator lazily and keeps at most a block of it in memory."""
         if tx is not None:
             theirs = await connection_of(tx)
             async with self._savepoint(theirs):
@@ -140,7 +140,7 @@ class Enqueue:
     async def _many(self, template: Draft, drafts: Iterator[Draft], connection: CallersConnection) -> StoredMany:
         if isinstance(connection, AsyncpgConnection) or in_pipeline(
             connection
-        ):  # neither can stream a statement of ours
+        ):  # neither can stream our COPY statement
             return await drive(self._batches(template, drafts), connection)
         first = list(islice(drafts, ONE_STATEMENT + 1))
         drafts = chain(first, drafts)
@@ -151,7 +151,7 @@ class Enqueue:
         async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 await copy.write(block)
-                await asyncio.sleep(0)  # validating and encoding a block takes a while: others get a turn
+                await asyncio.sleep(0)  # validating and encoding a block takes a while: other tasks get a turn
                 if faults.ARMED:
                     faults.hit("mid_enqueue_many")
         await fetch(connection, *self._wake(template, lines))

@@ -1,7 +1,7 @@
-"""Statements over a user's table are made for the table as it was when it was looked at, and made anew when it has changed.
+"""Statements over a user's table are composed for the table as it was inspected, and composed again when it has changed.
 
-A table changes under running workers: a column is dropped, added or retyped, the table is created again. Its sign tells
-(`tables.sign`). Whoever is refused asks here before a row is blamed for it.
+A table changes under running workers: a column is dropped, added or retyped, the table is created again. Its fingerprint tells
+(`tables.sign`). When a statement is refused, callers check here before they blame a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Look = Callable[[], Awaitable[Found]]  # raises ConfigError when the table canno
 
 
 class Fit(Generic[T]):
-    """What was made for a table, until it is made anew. Without `look` it stays."""
+    """The statements of a table, until they are composed again. Without `look` they stay."""
 
     def __init__(self, found: Found, make: Callable[[Found], T], look: Look | None) -> None:
         self.found = found
@@ -37,7 +37,7 @@ class Fit(Generic[T]):
         self._lock = asyncio.Lock()
 
     async def anew(self, before: T, database: Database, statements: Statements) -> bool:
-        """Whether the table is not what it was when `before` was made; if so, all is made anew.
+        """Whether the table has changed since `before` was composed; if so, all statements are composed again.
 
         Raises ConfigError when it cannot be worked on as it is now.
         """
@@ -122,7 +122,7 @@ class PurgeStatements:
         self.found = found
         self._purge = purge
         self._columns = tuple(sorted(purge.columns))
-        # Of unknown age is not old: nobody looks at these rows again before they go.
+        # A row of unknown age is not stale: no handler checks these rows before they are deleted.
         self.composer = Purging(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self.forgetting = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self.take = cache(self._take)

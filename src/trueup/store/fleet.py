@@ -1,4 +1,4 @@
-"""Read-only looks at worker processes and leases, for everything that shows them to people."""
+"""Read-only queries about worker processes and leases, for the CLI and the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much happened when: jobs enqueued and ended, and what sweeps did, by spans of time."""
+"""Throughput over time: jobs enqueued and ended, and the outcomes of sweeps, by time span."""
 
 from __future__ import annotations
 

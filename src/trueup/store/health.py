@@ -1,4 +1,4 @@
-"""What the checks measure, read where it is stored: by the function behind the view `health`, so that both always agree."""
+"""The values of the checks, from the function behind the view `health`, so that both always agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trueup.store.leases import label
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One check: what it found, and how much of it is allowed. Ages are in seconds, everything else is a count."""
+    """One check: its value and its threshold. Ages are in seconds, everything else is a count."""
 
     name: str
     severity: str  # "error" or "warning"
@@ -48,7 +48,7 @@ class Health:
 
 
 class Lead:
-    """A lease that one process of the fleet has: taken and renewed by the same statement, given up by another."""
+    """A lease of one process of the fleet: one statement acquires and renews it, another releases it."""
 
     def __init__(
         self, database: Database, statements: Statements, clock: Clock, name: str, holder: UUID, seconds: float
@@ -69,11 +69,11 @@ class Lead:
 
     @property
     def fence(self) -> dict[str, object]:
-        """What a statement compares with the lease's row; nothing matches once it was given back or refused."""
+        """What a statement compares with the lease's row; nothing matches once it was released or refused."""
         return {"lease": self._of["name"], "holder": self._of["holder"], "term": self._term}
 
     async def leave(self) -> None:
-        """Give it back if it is ours. A database that is away lets it pass by itself."""
+        """Release it if it is ours. If the database is unreachable, it expires."""
         term, self._term = self._term, None
         if term is not None:
             with suppress(psycopg.Error, OSError, DatabaseUnavailable):

@@ -1,8 +1,8 @@
-"""Housekeeping of finished jobs: a partition per state and day, made ahead, dropped when its time has passed.
+"""Housekeeping of finished jobs: a partition per state and day, created in advance, dropped after its retention.
 
-Making and dropping a day lock tables that everybody uses, and those who come queue behind one who waits for such a lock. So
-housekeeping looks first whether somebody has had a table open for long, waits for a moment only, and leaves the rest to the next
-pass. And what it removes is gone: a moment that only one pass has seen, on a clock that was ahead for a while, removes nothing.
+Creating and dropping a day lock tables that every worker uses, and other sessions queue behind a session that waits for such a
+lock. So housekeeping first checks whether a session has had a table open for long, waits only briefly, and leaves the rest to the
+next pass. What it removes is gone, so two passes must agree: a clock that was ahead during one pass removes nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trueup.store.db.own_connection import Rows, fetch, milliseconds
 from trueup.store.jobs import Database
 from trueup.texts import describe
 
-LOCK_WAIT = timedelta(milliseconds=50)  # for a table; everybody else who wants it waits as long
+LOCK_WAIT = timedelta(milliseconds=50)  # for a table; other sessions that need it wait as long
 OTHERS_WAIT = timedelta(seconds=1)  # for another worker that makes the same day, when starting
 APART = 60.0  # seconds between two passes that must agree before anything is removed
 SLACK = timedelta(minutes=1)  # by which the database's clock may be ahead of what the earlier pass would expect
 AHEAD = 3  # days made in advance: housekeeping may be down that long before rows go to the catch-all partition
 LOCK = "trueup history"
-KEEP_LEASES = timedelta(days=1)  # after their end, for people who ask who held one
+KEEP_LEASES = timedelta(days=1)  # after their end, so that people can look up the last holder
 PARENTS = ("history_done", "history_cancelled", "history_dead", "ticks")
 
 
@@ -83,14 +83,14 @@ class Look:
 
 
 def agreed(now: datetime, elapsed: float, earlier: Look | None) -> datetime | None:
-    """The moment by which rows may be removed: one that an earlier pass would not contradict. None: there was none. Pure."""
+    """The time up to which rows may be removed, confirmed by an earlier pass. None: there was no earlier pass. Pure."""
     if earlier is None or elapsed - earlier.elapsed < APART:
         return None
     return min(now, earlier.now + timedelta(seconds=elapsed - earlier.elapsed) + SLACK)
 
 
 def plan(now: datetime, keep: timedelta, existing: set[date], ahead: int = AHEAD) -> tuple[list[date], list[date]]:
-    """Which days to make, and which to drop because all of each is past its time. Pure."""
+    """Which days to create, and which to drop because all of each has passed its retention. Pure."""
     today = now.astimezone(UTC).date()
     wanted = [today + timedelta(days=days) for days in range(ahead + 1)]
     oldest = (now - keep).astimezone(UTC).date()
@@ -98,7 +98,7 @@ def plan(now: datetime, keep: timedelta, existing: set[date], ahead: int = AHEAD
 
 
 class Refused(Exception):
-    """Somebody has a table open that a day of history is made or dropped in; the next pass tries again."""
+    """Another session has a table open in which a day of history is created or dropped; the next pass tries again."""
 
 
 class History:
@@ -109,7 +109,7 @@ class History:
         self._earlier: Look | None = None
 
     async def prune(self, kept: Kept, ahead: int = AHEAD) -> Pruned:
-        """Make the coming days and drop the past ones, each in a transaction of its own.
+        """Create the coming days and drop the past ones, each in its own transaction.
 
         Several at once would lock several partitions, and readers of the whole history lock them in another order.
         """
@@ -118,7 +118,7 @@ class History:
         past = self._agreed(now)
         try:
             await self._make_and_drop(pruned, kept, ahead, now, past)
-        except errors.InsufficientPrivilege as error:  # rows expire from the catch-all partition all the same
+        except errors.InsufficientPrivilege as error:  # rows still expire from the catch-all partition
             pruned = replace(pruned, refused=describe(error))
         while await self._database.fetch(self._statements["history/finish_schedules"], {"now": now}):
             pass
@@ -145,9 +145,9 @@ class History:
                     pruned.dropped.extend(await self._drop(parent, day))
 
     async def make_ready(self) -> Pruned:
-        """Make today, if it is not there: rows that come before it would stay in the catch-all partition.
+        """Create today's partition, if it is missing: rows written before it exists would stay in the catch-all partition.
 
-        When another worker is just making it, wait for that one: it starts on a new database, too, and so it takes a moment.
+        If another worker is creating it, wait for that one: it starts on a new database, too, so it takes only a moment.
         """
         pruned = Pruned([], [])
         ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})

@@ -1,4 +1,4 @@
-"""The moves of a job, as statements. Each returns what did happen: the ids that came back."""
+"""The moves of a job, as statements. Each returns what happened: the ids that came back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
 
 
 class Database(Protocol):
-    """A line or the pool."""
+    """An OwnConnection or the pool."""
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows: ...
@@ -43,7 +43,7 @@ class Claim(list[ClaimedJob]):
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """A job taken from a worker whose lease passed; `state` is where it went. Without a host, the worker had left in order."""
+    """A job taken from a worker whose lease expired; `state` is its new state. Without a host, the worker had left in order."""
 
     job_id: int
     kind: str
@@ -52,12 +52,12 @@ class Rescued:
     host: str
     pid: int
     state: str
-    exhausting: bool = False  # queued for its `exhausted=` alone
+    exhausting: bool = False  # queued only for its `exhausted=`
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is known of a job: live (result and error empty), or how it ended."""
+    """The state of a job: live (result and error empty), or how it ended."""
 
     state: str
     term: int
@@ -184,7 +184,7 @@ class Jobs:
         return await self._finish("jobs/drop", holder, jobs, reasons=list(reasons))
 
     async def ended_as_mine(self, holder: UUID, jobs: Sequence[ClaimedJob]) -> dict[int, str]:
-        """After a reply was lost: which of these claims this holder did finish, and the state each is in."""
+        """After a lost reply: which of these claims this holder has finished, and the state of each."""
         rows = await self._fetch(
             "jobs/ended_as_mine",
             holder=holder,
@@ -195,14 +195,14 @@ class Jobs:
         return dict(rows)
 
     async def rescue(self, exhausts: Iterable[str] = ()) -> list[Rescued]:
-        """Take the jobs of every worker whose lease has passed. `exhausts`: kinds with `exhausted=`, beside those declared."""
+        """Take the jobs of every worker whose lease has expired. `exhausts`: kinds with `exhausted=`, in addition to declared ones."""
         rows = await self._fetch(
             "jobs/rescue", most_errors=MAX_ERRORS, max_tries=TRIES.max_attempts, exhausts=list(exhausts)
         )
         return [Rescued(*row) for row in rows]
 
     async def stopping(self, holder: UUID) -> set[tuple[int, int]]:
-        """(id, term) of this holder's jobs that somebody asked to stop."""
+        """(id, term) of this holder's jobs with a pending cancellation."""
         return {(job_id, term) for job_id, term in await self._fetch("jobs/stopping", holder=holder)}
 
     async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> bool:
@@ -216,11 +216,11 @@ class Jobs:
         return _ids(await self._fetch("jobs/cancel", ids=list(ids), reason=reason))
 
     async def request_stop(self, ids: Sequence[int]) -> set[int]:
-        """Ask the holders of running jobs to stop them."""
+        """Request the cancellation of running jobs."""
         return _ids(await self._fetch("jobs/request_stop", ids=list(ids), channel=self._statements.channel))
 
     async def revive(self, ids: Sequence[int]) -> set[int]:
-        """dead -> queued, with all attempts anew."""
+        """dead -> queued, with all attempts available again."""
         return _ids(
             await self._fetch("jobs/revive", ids=list(ids), aging=self._aging, channel=self._statements.channel)
         )

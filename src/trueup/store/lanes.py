@@ -24,7 +24,7 @@ class LaneClaim:
     """Jobs, and how long after `granted_at` each may start; and when to ask again.
 
     `ask_again_after`: the rate allows the next start only then. `more`: the lane may allow more, and have more, than was asked
-    for. `full`: it is at its limit, and nothing but the end of a job changes that. `unseen`: nothing was found, and some keys
+    for. `full`: it is at its limit, and only the end of a job changes that. `unseen`: nothing was found, and some keys
     were not looked at.
     """
 
@@ -55,15 +55,15 @@ class _Found:
 class Offset:
     """How far this process' clock is from the database's.
 
-    A reply comes when this process gets to it, which on a busy machine may be long after it was sent. The quickest replies
-    tell best, as long as what they say lies between sending and receiving.
+    This process may read a reply long after it was sent on a busy machine. The quickest replies are the most accurate, as long
+    as the time they report lies between sending and receiving.
     """
 
     def __init__(self) -> None:
         self._least = float("inf")
 
     def locally(self, moment: float, sent: float, received: float) -> float:
-        """A moment of the database's clock, read between two of this process', on this process' clock."""
+        """A time of the database's clock, read between two times of this process's clock, on the latter."""
         self._least = max(min(self._least, received - moment), sent - moment)
         return moment + self._least
 

@@ -1,6 +1,6 @@
-"""Leases in PostgreSQL: as rows (works behind poolers), or as advisory locks on a connection of their own.
+"""Leases in PostgreSQL: as rows (works behind poolers), or as advisory locks on their own connections.
 
-Terms come from the `leases` table for every backend, so that the database refuses an older holder whatever kept the lease.
+Terms come from the `leases` table for every backend, so that the database can reject an older holder of any lease.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from trueup.store.db.thread_connection import Connect, ThreadConnection
 MAX_SECONDS = 5.0
 MIN_SILENCE = timedelta(seconds=60)  # in a fenced transaction between two statements; a call to another system fits in
 LOCKED = "another transaction has locked it: one that an earlier holder has fenced, or another acquisition under way"
-ADVISORY_LOOK = 1.0  # seconds between looks at an advisory lock: it ends with its connection, whatever the ttl
+ADVISORY_LOOK = 1.0  # seconds between checks of an advisory lock: it ends with its connection, independent of the ttl
 
 
 def label() -> str:
-    """Who holds it, for people."""
+    """The holder's name, for people."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -46,7 +46,7 @@ def _fence(name: str, holder: UUID, term: int, silence: timedelta) -> dict[str, 
 class Terms:
     """Terms and their fence, and the connections that leases of this process share.
 
-    Renewals have a connection of their own: they must not wait for somebody who tries to acquire.
+    Renewals have their own connection: they must not wait for acquisitions.
     """
 
     def __init__(self, connect: Connect, statements: Statements, clock: Clock, timeout: timedelta) -> None:
@@ -63,7 +63,7 @@ class Terms:
         return ThreadConnection(self._connect, part, self._seconds)
 
     def acquire(self, statement: str, name: str, **params: Any) -> Rows:
-        """Run a statement that gives a lease to somebody. No rows: it is held elsewhere.
+        """Run a statement that grants a lease. No rows: another holder has it.
 
         Raises NotAcquired (`unreachable`) when another transaction has its row locked, and it is not known to be held: an earlier
         holder's fenced transaction is open, or another acquisition is under way.
@@ -112,7 +112,7 @@ class Terms:
         self.run("leases/release", name=name, holder=holder, term=term)
 
     def touch(self, name: str, holder: UUID, term: int) -> None:
-        """A lease that is kept elsewhere is still held: housekeeping must not forget its term."""
+        """Mark a lease of another backend as still held, so that housekeeping keeps its term."""
         self.run("leases/touch", name=name, holder=holder, term=term)
 
     def at_close(self, call: Callable[[], None]) -> Callable[[], None]:
@@ -126,7 +126,7 @@ class Terms:
         return forget
 
     def close(self) -> None:
-        """Whoever holds a lease is told that it is lost: nothing renews it from here on."""
+        """Tell the holders that their leases are lost: nothing renews them from here on."""
         self._closed = True
         for call in list(self._at_close):
             call()

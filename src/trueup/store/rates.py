@@ -1,8 +1,8 @@
-"""Rates that calls share across the fleet: `await app.rate("provider", "1/s")`.
+"""Rate limits that calls share across the fleet: `await app.rate("provider", "1/s")`.
 
-A row per rate says when the next call may begin; taking a moment is one statement, and moments are a spacing apart. A process that
-comes to its moment too late (a busy loop, a suspended machine) lets it pass and takes another one: otherwise its call would begin
-together with the next one's. A process that dies has wasted its moment, nothing more.
+A row per rate limit says when the next call may start; taking a slot is one statement, and slots are evenly spaced. A process
+that is late for its slot (a busy loop, a suspended machine) takes another one: otherwise its call would start together with the
+next one. A process that dies has only wasted its slot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 
 MAX_WAIT = timedelta(hours=1)
-LATE = 0.05  # seconds, or a tenth of the spacing if that is longer: begun later than this, a call takes another moment
+LATE = 0.05  # seconds, or a tenth of the spacing if that is longer: a call that is later than this takes another slot
 
 
 class Rates:
@@ -77,5 +77,5 @@ def _checked(name: str, rate: str | Rate) -> Rate:
 def _seconds(name: str, wait: Duration) -> float:
     parsed = parse_duration(wait)
     if parsed > MAX_WAIT:
-        raise ConfigError(f"rate {name!r}: wait={wait!r}: an hour is the most; postpone the job or row instead")
+        raise ConfigError(f"rate {name!r}: wait={wait!r}: the maximum is an hour; postpone the job or row instead")
     return parsed.total_seconds()

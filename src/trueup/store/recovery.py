@@ -1,4 +1,4 @@
-"""What happened since a moment, counted where it is stored: downtimes, verdicts on ticks, sweeps, and what still waits."""
+"""What happened since a given time, counted in the database: downtimes, verdicts on ticks, sweeps, and waiting work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Runs that have not ended, and how many of them are late: their tick was, or nobody has begun them in time."""
+    """Runs that have not ended, and how many of them are late: their tick was, or no worker has started them in time."""
 
     runs: int
     late: int
@@ -43,7 +43,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What the sweeps of one reconciler did, and how fast they were while they were at it."""
+    """The outcomes of the sweeps of one reconciler, and its rate while it was sweeping."""
 
     counts: Counts
     rows_per_second: float | None
@@ -51,7 +51,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A reconciler as it is now, and how many of its rows something is known about."""
+    """A reconciler as it is now, and how many records of rows it has."""
 
     name: str
     paused: bool
@@ -65,7 +65,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Jobs that are overdue: nobody has claimed them. Runs of schedules are not among them."""
+    """Overdue jobs that no worker has claimed. Runs of schedules are not among them."""
 
     queue: str
     kind: str
@@ -83,7 +83,7 @@ class RecoveryViews:
         return [Downtime(*row) for row in await self._rows("downtimes", since=since, until=until)]
 
     async def down_since(self) -> datetime | None:
-        """The last sign of life when no worker is alive; None when one is, or was a moment ago, or when there never was any."""
+        """The last heartbeat when no worker is alive; None when one is, or was a moment ago, or when there never was any."""
         rows = await self._rows("down_since", grace=ALIVE_WITHIN.total_seconds())
         return rows[0][0] if rows else None
 

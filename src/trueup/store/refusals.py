@@ -1,7 +1,7 @@
-"""Schedules whose ticks are refused: by the database, or because their row says something that cannot be.
+"""Schedules whose ticks are refused: by the database, or because their row is invalid.
 
-They are kept in a table of their own, because a row of `schedules` may be the very thing that refuses to be changed. So all
-planners of a fleet know them, each is tried alone and ever more rarely, and people see the reason.
+They are kept in a separate table, because the row in `schedules` may be what cannot be changed. So all planners of a fleet know
+them, each is tried alone with backoff, and people see the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """How often a schedule was refused, and for how long it rests now."""
+    """How often a schedule was refused, and its current backoff."""
 
     refused: Refused
     refusals: int

@@ -4,10 +4,10 @@ A pass of the planner is one transaction: take the fleet's planning lock without
 from each row's own spec, record the ticks and enqueue their jobs, advance the rows by compare-and-set. A crash anywhere
 leaves all of it or nothing.
 
-Whoever changes a schedule locks its row, and only then looks at the clock; what was due by then is settled under the old
-version, and the new one begins at that moment, so no tick falls between two versions and none belongs to both. A planner
-passes over rows that are locked: one that is being changed is settled by whoever changes it, and a process frozen halfway
-keeps one schedule waiting and not the fleet. One row is all that a change ever locks, so the two cannot wait in a circle.
+A transaction that changes a schedule locks its row, and only then reads the clock; ticks due by then are decided under the old
+version, and the new one begins at that time, so no tick falls between two versions and none belongs to both. A planner skips
+locked rows: the transaction that changes a schedule decides about its due ticks, and a process frozen halfway delays one
+schedule and not the fleet. A change locks only one row, so changes and planners cannot deadlock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_TICKS = 10_000  # rows of the ledger written in one transaction, give or tak
 DECIDE_FOR = (
     0.1  # seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s
 )
-AHEAD_BY = timedelta(minutes=1)  # a watermark that is further ahead than this was moved by a clock that was ahead
+AHEAD_BY = timedelta(minutes=1)  # a watermark that is further ahead than this was moved while the clock was ahead
 
 UNDECLARED = "no longer declared in the code"  # the note of a schedule that was not retired by a person
 
@@ -56,7 +56,7 @@ class StaleSchedule(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A schedule as somebody wants it stored."""
+    """A schedule before it is stored."""
 
     name: str
     origin: Literal["code", "people"]
@@ -105,7 +105,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a pass did. `held` is False when another planner was at it; `more`: something is due still."""
+    """What a pass did. `held` is False when another planner was planning; `more`: further ticks are due."""
 
     held: bool = True
     fired: int = 0
@@ -185,7 +185,7 @@ class Schedules:
             name, version = row[0], row[3]
             try:
                 decision = _decide(row, now, failing=name in failing)
-            except ConfigError as error:  # written by a newer release: its planners will see to it
+            except ConfigError as error:  # written by a newer release: its planners will handle it
                 broken.append(Unreadable(name, version, str(error)))
             except Exception as error:  # by no release: what it says cannot be
                 refused.append(Refused(name, version, f"{type_name(error)}: {describe(error)}"))
@@ -196,7 +196,7 @@ class Schedules:
         finished = [row[0] for row, decision in decisions if decision.next_due is None]
         for name in finished:
             await self._change_state(connection, name, now, "finished", ("active",), None)
-        # Not before all that was due has its verdict: nobody looks at a paused schedule again.
+        # Not before all due ticks have a verdict: no planner reads a paused schedule again.
         paused = [row[0] for row, d in decisions if row[0] in failing and d.next_due is not None and d.next_due > now]
         for name in paused:
             await self._pause_failing(connection, name, failing[name], now)
@@ -327,26 +327,26 @@ class Schedules:
     ) -> tuple[datetime, datetime | None]:
         """From which moment on its ticks count, and the first of them. Raises ConfigError when there is none to come.
 
-        A new one whose only tick is late by no more than its `grace` is not missed yet: it begins before that.
+        A new one whose only tick is late by at most its `grace` is not missed yet: it begins before that.
         """
         first = entry.spec.next_after(now)
         if first is not None:
             return now, first
         exists = await self._get(connection, entry.name) is not None
         if exists and expected == 0:
-            return now, None  # refused, whatever it says: the name is taken
+            return now, None  # always refused: the name is taken
         late = entry.spec.next_after(now - entry.policy.grace - timedelta.resolution)
         if late is not None and not exists:
             return late - timedelta.resolution, late
         raise ConfigError(
-            f"schedule {entry.name!r}: {entry.spec.describe()} is past; give a moment to come, or enqueue the job now"
+            f"schedule {entry.name!r}: {entry.spec.describe()} is in the past; give a future time, or enqueue the job now"
         )
 
     async def pause(self, names: Sequence[str], note: str, noting: Noting | None = None) -> set[str]:
         return await self._set_state(names, "paused", ("active",), note, noting)
 
     async def resume(self, names: Sequence[str], noting: Noting | None = None) -> set[str]:
-        """Active again from now on: ticks of the pause are not made up for."""
+        """Active again from now on: ticks of the pause are not caught up."""
         return await self._set_state(names, "active", ("paused",), None, noting)
 
     async def retire(self, names: Sequence[str], note: str, noting: Noting | None = None) -> set[str]:
@@ -404,7 +404,7 @@ class Schedules:
         return {row[0] for row in rows}
 
     async def rewind(self, name: str, noting: Noting | None = None) -> bool:
-        """Ticks from now on, for one whose watermark a clock that was ahead has moved. False when it is not ahead.
+        """Ticks from now on, for a schedule whose watermark was moved while the clock was ahead. False when it is not ahead.
 
         Ticks that were decided about meanwhile keep their verdict: the ledger refuses to fire them again.
         """
@@ -450,7 +450,7 @@ class Schedules:
             return False
 
     async def _hold(self, connection: AsyncConnection[Any], name: str) -> datetime:
-        """Lock one schedule's row, if there is one, and only then look at the clock."""
+        """Lock one schedule's row, if there is one, and only then read the clock."""
         await connection.execute(BOUND, milliseconds(SILENT_FOR))
         await fetch(connection, self._statements["schedules/hold"], {"name": name})
         return await self._now(connection)
@@ -465,7 +465,7 @@ class Schedules:
         )
 
     async def delete(self, name: str, noting: Noting | None = None) -> bool:
-        """Forget a schedule that people made, or a retired one; what was due is settled first, and its ledger stays."""
+        """Delete a schedule that was not declared in code, or a retired one; due ticks are decided first, and its ledger stays."""
         async with self._settled(name) as (connection, now):
             rows = await fetch(connection, self._statements["schedules/delete"], {"name": name, "at": now})
             if rows:
@@ -473,7 +473,7 @@ class Schedules:
         return bool(rows)
 
     async def trigger(self, name: str, noting: Noting | None = None) -> int | None:
-        """Fire once now, whatever the schedule says. Returns the job's id; None when a tick of this very moment exists."""
+        """Fire once now, regardless of the schedule. Returns the job's id; None when a tick of this exact time exists."""
         try:
             return await self._trigger(name, noting)
         except errors.CheckViolation:  # while it waited for the catch-all partition, its day was attached beside that
@@ -498,7 +498,7 @@ class Schedules:
         async with self._settled(name) as (connection, now):
             if moments and max(moments) > now:
                 raise ConfigError(
-                    f"schedule {name!r}: {max(moments).isoformat()} is still to come; backfill what is past"
+                    f"schedule {name!r}: {max(moments).isoformat()} is in the future; a backfill takes past times only"
                 )
             # Due now and not then: they queue up behind what waits already, oldest first.
             fired = await self._fire(connection, arrays(name, moments, run_at=now, reason="backfill"), now)

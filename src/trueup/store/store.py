@@ -61,7 +61,7 @@ class Store:
     ) -> None:
         self.url = url
         self.events = events
-        self.middlewares = middlewares or Middlewares()  # for all who call handlers on this store
+        self.middlewares = middlewares or Middlewares()  # for everything that calls handlers on this store
         self.clock = clock
         self.aging = aging
         self.connect_timeout = connect_timeout
@@ -183,7 +183,7 @@ class Store:
 
 
 def unavailable_if_away(url: str, error: Exception) -> None:
-    """Raises DatabaseUnavailable for an error of psycopg that means the database is away; whether it did the work is then unknown."""
+    """Raises DatabaseUnavailable for a psycopg error that means the database is unreachable; the outcome is then unknown."""
     if isinstance(error, psycopg.Error) and is_away(error):
         raise unavailable(url, error) from error
 

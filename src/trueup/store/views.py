@@ -1,4 +1,4 @@
-"""Read-only looks at what is there, shared by the CLI and everything else that shows it to people."""
+"""Read-only queries, shared by the CLI and everything else that shows results to people."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Views:
         )
 
     async def window(self, states: Sequence[str], most: int, before: int = MAX_ID) -> int:
-        """The id down to which no more than `most` jobs of each table are in these states; 0 when that is all of them."""
+        """The id down to which at most `most` jobs of each table are in these states; 0 when that is all of them."""
         params = {"states": list(states), "before": before, "window": most}
         ((at,),) = await self._database.fetch(self._statements["views/window"], params)
         return at or 0

@@ -20,7 +20,7 @@ GRACE = timedelta(
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
-    """When no worker was alive: from the last sign of life to the first worker afterwards."""
+    """When no worker was alive: from the last heartbeat to the first worker afterwards."""
 
     since: datetime
     until: datetime
@@ -32,7 +32,7 @@ class Downtime:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A worker's life: `holder` is random per life; host, pid and release are for people."""
+    """A worker's registration: `holder` is random per registration; host, pid and release are for people."""
 
     holder: UUID
     host: str
@@ -50,7 +50,7 @@ class Workers:
         self._clock = clock
 
     async def register(self, identity: Identity, lease_for: timedelta) -> Downtime | None:
-        """Begin a life. Returns the downtime that it ended, to the one worker that did."""
+        """Register. Returns the downtime that it ended, to the one worker that did."""
         rows = await self._database.fetch_steered(
             self._statements["workers/lock"],
             self._statements["workers/register"],
@@ -70,7 +70,7 @@ class Workers:
         return Downtime(*rows[0]) if rows else None
 
     async def renew(self, holder: UUID, lease_for: timedelta) -> bool:
-        """Extend the lease. False: it has passed, or somebody has rescued the jobs."""
+        """Extend the lease. False: it has expired, or another worker has rescued the jobs."""
         return bool(
             await self._database.fetch(
                 self._statements["workers/renew"], self.renewal(holder, lease_for, stopping=False)
@@ -87,12 +87,12 @@ class Workers:
         }
 
     async def leave(self, holder: UUID) -> bool:
-        """Go. False: jobs are still in hand, so the row stays until it expires and they are rescued."""
+        """Delete the row. False: the worker still holds jobs, so the row stays until it expires and they are rescued."""
         params = {"now": self._clock.now(), "holder": holder}
         async with self._database.transaction() as connection:
             await fetch(connection, self._statements["workers/hold"], params)
             return bool(await fetch(connection, self._statements["workers/leave"], params))
 
     async def forget(self) -> Sequence[tuple[UUID, str, int]]:
-        """Remove the rows of rescued workers that hold nothing any more; returns (holder, host, pid) of each."""
+        """Remove the rows of rescued workers that hold no more jobs; returns (holder, host, pid) of each."""
         return [(row[0], row[1], row[2]) for row in await self._database.fetch(self._statements["workers/forget"])]

@@ -1,8 +1,8 @@
 """A caller's asyncpg connection, as far as enqueueing needs one.
 
-trueup has a driver of its own and does not import this one: whoever hands over a connection has. Two of its ways matter here.
-It has no COPY for a statement of ours, so that long batches go in as several inserts. And callers teach it to encode types in
-their own way, `jsonb` above all, so that arguments are text to it and PostgreSQL makes them `jsonb`.
+trueup uses psycopg and does not import asyncpg; a caller that passes such a connection has imported it. Two differences matter
+here. It has no COPY for a statement of ours, so long batches are several inserts. And callers may set their own codecs, above
+all for `jsonb`, so arguments are sent as text and PostgreSQL casts them to `jsonb`.
 """
 
 from __future__ import annotations

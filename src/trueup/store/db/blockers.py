@@ -1,4 +1,4 @@
-"""Who keeps a migration waiting, for people: which process, and for how long. What it runs is not shown: statements have contents."""
+"""Which sessions block a migration, and for how long. Their statements are not shown: they contain data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Blocker:
 
 
 def blockers(connection: Connection[Any], statements: Statements, longer_than: timedelta) -> list[Blocker]:
-    """Those who have had something locked for longer than this."""
+    """The sessions that have held a lock for longer than this."""
     params = {"schema": statements.schema, "longer_than": longer_than.total_seconds()}
     return [Blocker(*row) for row in connection.execute(statements["migrations/blockers"], params)]
 

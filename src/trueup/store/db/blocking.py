@@ -1,7 +1,7 @@
 """A database for callers without an event loop, behind the same interface as the pool.
 
-Its coroutines never suspend: each statement blocks until its rows are there. So a coroutine that awaits nothing but statements
-can be run to its end with `finish`, and what is written once serves async and sync callers.
+Its coroutines never suspend: each statement blocks until its rows are there. So a coroutine that awaits only statements can be
+run to its end with `finish`, and the same code serves async and sync callers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The one door for callers' transactions: what `tx=` and `lease.fence` take, and what they refuse.
+"""The one place that checks callers' transactions: what `tx=` and `lease.fence` take, and what they refuse.
 
-A psycopg connection or one of asyncpg, or what SQLAlchemy or Django has around them. Whatever comes through has a transaction
-that the caller will end. Everything else is refused before anything is sent: outside a transaction a job would be stored whatever
-becomes of the caller's rows, and a fence would lock nothing. The caller's connection is never closed here.
+They take a connection of psycopg, asyncpg, SQLAlchemy or Django, or a session of SQLAlchemy, with an open transaction that the
+caller will end. Everything else is refused before anything is sent: outside a transaction a job would be stored even if the
+caller's rows are rolled back, and a fence would lock nothing. The caller's connection is never closed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How trueup connects, and which errors mean "try again" rather than "this is wrong".
 
-Nothing here needs a session: no SET, no session lock, no server-side prepared statement unless it is known that nothing
-stands in between; so a pooler in transaction mode may. Half-open connections are noticed by TCP, not by luck.
+Nothing here needs a session: no SET, no session lock, and server-side prepared statements only without a pooler. So a pooler
+in transaction mode works. TCP keepalives detect half-open connections.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PASSING = frozenset({errors.QueryCanceled.sqlstate, errors.LockNotAvailable.sqls
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the database is away, or asks for the same statement again. Everything else is the statement's own fault."""
+    """Whether the database is unreachable, or asks to repeat the statement. Everything else is the statement's own fault."""
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         if state is None:  # no answer from a server; psycopg also raises its own DataError for a value it cannot send
@@ -61,7 +61,7 @@ def is_away(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a refusal may end by itself: a lock, a timeout, a full disk. It may concern one row or the whole server."""
+    """Whether a refusal is transient: a lock, a timeout, a full disk. It may concern one row or the whole server."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
 
@@ -87,7 +87,7 @@ REFUSING = ("authentication failed", "does not exist", "pg_hba.conf")  # PgBounc
 
 
 def restarts(error: BaseException) -> bool:
-    """Whether a connection could not be made for a reason that passes by itself. What is not known for sure does not."""
+    """Whether a connection failed for a transient reason. Unknown reasons count as permanent."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return is_away(error)
     text = str(error)
@@ -166,7 +166,7 @@ async def open_connection(settings: dict[str, Any]) -> psycopg.AsyncConnection[A
 
 
 async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Have moments come as psycopg can read them, whatever the role or the database has; costs nothing where they do.
+    """Make the server send times as psycopg can read them, independent of role and database settings; free where it does already.
 
     libpq takes no DateStyle among its parameters, and PgBouncer no `options`. It does remember a DateStyle for each client.
     An IntervalStyle it does not, so that one is set only where no pooler stands in between.
@@ -193,7 +193,7 @@ def _plain_intervals(connection: psycopg.AsyncConnection[Any] | psycopg.Connecti
 
 
 async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether no pooler stands in between, so that statements can be prepared.
+    """Whether there is no pooler in between, so that statements can be prepared.
 
     Poolers give each client a process id of their own, since its statements go to one server process after another.
     """
@@ -231,10 +231,10 @@ def limit(timeout: timedelta, lock_timeout: timedelta | None = None) -> bytes:
 
 
 async def give_up(connection: psycopg.AsyncConnection[Any], after: float) -> None:
-    """End the statement that is under way on the server for so many seconds, and then the connection.
+    """Cancel the statement that is running on the server, for up to that many seconds, and then close the connection.
 
     A backend whose client only hangs up does not notice while it waits for a lock or computes. The cancel request goes first
-    because a pooler forgets where to send it once its client is gone. It takes a second at most: the server may be unreachable.
+    because a pooler no longer knows where to send it once its client is gone. It takes a second at most: the server may be unreachable.
     """
     within = min(CANCEL_WITHIN, after * CANCEL_SHARE)
     try:
@@ -253,12 +253,12 @@ def give_up_sync(connection: psycopg.Connection[Any]) -> None:
 
 
 def give_up_aside(connection: psycopg.Connection[Any]) -> None:
-    """The same, for callers that must not wait: a thread does it."""
+    """The same, for callers that must not block: a thread does it."""
     threading.Thread(target=give_up_sync, args=[connection], name="trueup cancel", daemon=True).start()
 
 
 def abort(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
-    """Make whoever waits on this connection fail at once, from any thread: its socket is shut, the object stays theirs."""
+    """Make the task or thread that waits on this connection fail immediately: its socket is shut, the object stays theirs."""
     try:
         duplicate = socket.socket(fileno=os.dup(connection.fileno()))
     except (OSError, psycopg.Error):

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 class Inherited(Protocol):
     def begin_anew(self) -> object:
-        """In the child: forget everything that is the parent's. Returns it, so that it is never finalised here."""
+        """In the child: drop everything that belongs to the parent. Returns it, so that it is never finalised here."""
         ...
 
 

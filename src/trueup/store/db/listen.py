@@ -1,7 +1,7 @@
-"""Hearing NOTIFY on a connection of its own.
+"""Receiving NOTIFY on a separate connection.
 
-Notifications only ever say "look", so that losing them costs time, never work. Behind a transaction pooler LISTEN seems to
-succeed and nothing arrives; a ping to ourselves tells the difference.
+Notifications only wake workers, so losing one costs time, never work. Behind a transaction pooler LISTEN seems to succeed and
+nothing arrives; a notification to ourselves tells the difference.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class NotifyConnection:
                 yield UNREADABLE
 
     def cut(self) -> None:
-        """Make whoever opens it or listens fail; closing is theirs. A connection that is closed while it is in use is a crash."""
+        """Make the task that opens it or listens fail; that task closes it. Closing a connection while it is in use would crash."""
         if self._connection is not None:
             abort(self._connection)
 
     async def close(self) -> None:
-        """By the one who has opened it, and is done with it."""
+        """Called by the task that has opened it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             abort(connection)

@@ -72,7 +72,7 @@ class Answers:
     """One for each statement that was completed, in their order; and the error that ended it, if one did."""
 
     def __init__(self, peer: _Peer, results: Sequence[PGresult], before: int = 0) -> None:
-        """`before`: so many are left out, of statements that go before those that are asked about."""
+        """`before`: the number of leading statements to leave out of the answers."""
         self._peer = peer
         self.error: psycopg.Error | None = None
         if not results:
@@ -117,7 +117,7 @@ async def send(connection: AsyncConnection[Any], *parts: Part) -> Answers:
 
 
 async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> Answers:
-    """Send the same statements so many times in one message. Calls are parsed and planned once for all of them.
+    """Send the same statements a number of times in one message. Calls are parsed and planned once for all of them.
 
     They are prepared within the message, which a pooler sends to one server process from its beginning to its end.
     """
@@ -143,7 +143,7 @@ class Conversation:
     def __init__(
         self,
         connection: AsyncConnection[Any],
-        # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
+        # Locking first and reading second needs a snapshot per statement, independent of the server's default.
         begin: bytes = b"BEGIN ISOLATION LEVEL READ COMMITTED",
         commit: bytes = b"COMMIT",
         first: Sequence[bytes] = (),
@@ -175,15 +175,15 @@ def _escaped(text: str) -> str:
 
 
 def filled(connection: AsyncConnection[Any], call: Call) -> bytes:
-    """A statement with its values in it, which the server does not keep, whatever the connection."""
+    """A statement with its values in it, which the server never keeps prepared."""
     return _peer_of(connection).filled(_template(call.query), call.params)
 
 
 def keep(connection: AsyncConnection[Any]) -> None:
     """Have the server keep the statements that are sent on this connection.
 
-    Best on one where psycopg prepares nothing: when it forgets its statements, at a rollback above all, it has the server
-    forget all of them.
+    Best on one where psycopg prepares nothing: when it drops its statements, above all at a rollback, it makes the server
+    deallocate all of them.
     """
     _peer_of(connection).kept = {}
 

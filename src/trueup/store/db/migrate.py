@@ -1,13 +1,13 @@
 """Brings the schema up to date, one step at a time.
 
-A migration is `NNNN_title.sql`, or a pair: `NNNN_pre_title.sql` adds what the new release needs and the old one can live
-with; `NNNN_post_title.sql` removes what only the old one needed, and is for when no old worker runs any more. A step runs
+A migration is `NNNN_title.sql`, or a pair: `NNNN_pre_title.sql` adds what the new release needs and the old one tolerates;
+`NNNN_post_title.sql` removes what only the old one needed, and is for when no old worker runs. A step runs
 in one transaction together with its own record, so a kill leaves it done or not begun. A step that cannot (an index made
 concurrently) says `-- no transaction` in its first line, ends each statement with `;` at the end of a line, and must be
 re-runnable. An advisory transaction lock lets one process migrate at a time; the others wait and then find nothing to do.
 
-A step waits for the lock on a table for a moment only: workers and producers queue up behind it meanwhile. Then it is undone,
-and tried again after a pause, until whoever has the table open is done or `wait` is over.
+A step waits only briefly for the lock on a table: workers and producers queue behind it meanwhile. Then it is rolled back,
+and tried again after a pause, until the blocking session is done or `wait` is over.
 """
 
 from __future__ import annotations
@@ -152,14 +152,14 @@ class Migrator:
             return cursor.mogrify(self._statements["migrations/record"], _row(step)).strip()
 
     def _apply_in_time(self, step: Step, until: float) -> bool:
-        """Apply a step, again and again while somebody has its tables locked."""
+        """Apply a step, and repeat it while another session has its tables locked."""
         started, pause = elapsed(), PAUSES[0]
         while True:
             try:
                 return self._apply(step, until)
             except (errors.LockNotAvailable, errors.DeadlockDetected):
                 found = blockers(self._connection, self._statements, LOCK_WAIT)
-            who = "; ".join(map(str, found)) or "somebody who is gone by now"
+            who = "; ".join(map(str, found)) or "a session that has ended by now"
             if elapsed() + pause > until:
                 raise MigrationBlocked(
                     f"{step.name} got no lock within {format_duration(timedelta(seconds=round(elapsed() - started)))}, and has "
@@ -202,7 +202,7 @@ class Migrator:
 
     @contextmanager
     def _locked(self, until: float) -> Iterator[None]:
-        """In a transaction, as the only one who migrates. Waiting for the others keeps nobody else waiting."""
+        """In a transaction, as the only process that migrates. Waiting for the others blocks no other session."""
         with self._connection.transaction():
             self._connection.execute(self._statements["migrations/begin"])
             with suppress(errors.InvalidParameterValue), self._connection.transaction():

@@ -1,9 +1,9 @@
-"""A connection of its own for one part of a process: opened when first needed, reopened after it broke.
+"""A separate connection for one part of a process: opened when first needed, reopened after it broke.
 
-Parts that must not wait for one another (claiming, finishing, housekeeping) each have a line, so that handlers which take
-every connection of the pool cannot stop them. The server ends a statement that runs, or waits for a lock, for a little less
-than `timeout`. Should it not answer by then, the statement is cancelled and the socket is shut, which is the only way out of a
-server that accepts bytes and answers nothing. So a line never has more than one statement on the server.
+Parts that must not wait for one another (claiming, finishing, housekeeping) each have one, so that handlers which take every
+connection of the pool cannot stop them. The server ends a statement that runs, or waits for a lock, for a little less than
+`timeout`. If it does not answer by then, the statement is cancelled and the socket is shut, which is the only way out of a
+server that accepts bytes and answers nothing. So there is never more than one statement per connection on the server.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OwnConnection:
         self._timed_out = False
 
     async def open(self) -> None:
-        """Connect before it is needed: by then somebody else may have taken all connections that the server allows.
+        """Connect before it is needed: later, other clients may have taken all connections that the server allows.
 
         A pooler lets clients in before it has a server for them; only an answer shows that there is one.
         """
@@ -109,7 +109,7 @@ class OwnConnection:
             return await fetch_steered(connection, steer, query, params, self._limit)
 
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None:
-        """Send statements so many times in one message; what came of them is told before an error is raised."""
+        """Send statements a number of times in one message; completed answers are reported before an error is raised."""
         async with self.use() as connection:
             await repeat(connection, times, parts, answered)
 
@@ -152,7 +152,7 @@ class OwnConnection:
     async def _open(self) -> AsyncConnection[Any]:
         async with asyncio.timeout(self._connect_within):
             connection = await open_connection(self._settings)
-        # Locking first and looking second needs a snapshot per statement, whatever the server's default is.
+        # Locking first and reading second needs a snapshot per statement, independent of the server's default.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
             message.keep(connection)
@@ -166,7 +166,7 @@ class OwnConnection:
             self._events.emit(DatabaseLost(self.part, describe(error)))
 
     def _refused(self, error: BaseException) -> None:
-        """The server has ended the statement. Said once until one succeeds."""
+        """The server has ended the statement. Emitted once until one succeeds."""
         if isinstance(error, TIMED_OUT) and not self._timed_out:
             self._timed_out = True
             self._events.emit(StatementTimedOut(self.part, describe(error)))
@@ -178,7 +178,7 @@ class OwnConnection:
             self._lost_at = None
 
     async def drop(self) -> None:
-        """Close the connection at once; nobody waits for the server."""
+        """Close the connection immediately, without waiting for the server."""
         connection, self._connection = self._connection, None
         if connection is not None:
             abort(connection)

@@ -1,9 +1,9 @@
-"""The connections handlers and callers share, each for a moment: for enqueueing, for progress, for reading.
+"""The connections that handlers and callers share for short statements: enqueueing, progress, reading.
 
 Two habits of psycopg's pools are worked around. A connection that fails their `check` goes back among the others unless it
-is closed, and each failure doubles a pause; so the look at the socket is made here. And they try to connect ever more
-rarely while the server is away, and anew only for somebody who begins to wait; so they are told to give up soon, and
-waiting is done in slices.
+is closed, and each failure doubles a pause; so this module checks the socket itself. And they reconnect with growing pauses
+while the server is unreachable, and restart that only for a caller that begins to wait; so they are configured to give up soon,
+and waiting is done in slices.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trueup.store.db.message import Conversation, Part, Rows
 from trueup.store.db.own_connection import Answered, conversation, fetch, fetch_steered, repeat
 from trueup.texts import describe
 
-WAIT = timedelta(seconds=30)  # until somebody who waits for a connection is told that there is none
+WAIT = timedelta(seconds=30)  # until a caller that waits for a connection gets DatabaseUnavailable
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
 SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
 NAMES = frozenset({"trueup", "trueup-sync"})
@@ -117,12 +117,12 @@ class Pool:
             await pool.putconn(connection)
 
     def overdue(self, since: float) -> bool:
-        """Whether somebody who has waited since then would be refused at the next look."""
+        """Whether a caller that has waited since then would be refused at the next check."""
         return elapsed() + SLICE > since + self._wait
 
     @asynccontextmanager
     async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A connection beyond the pool's size, for those who have one of it and must not wait for another."""
+        """A connection beyond the pool's size, for callers that already have one and must not wait for another."""
         async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
             yield connection
 
@@ -192,7 +192,7 @@ class Begun:
 class HandlerConnections:
     """Connections for handlers' transactions: as many as run at a time, opened when needed, each given to one at a time.
 
-    Nobody waits here, so nothing is queued: whoever limits how many run limits the connections, too. A pool would cost as
+    No caller waits here, so nothing is queued: the limit on running handlers also limits the connections. A pool would cost as
     much time as the transaction.
     """
 

@@ -57,7 +57,7 @@ async def fetch(
     *,
     often: bool = False,
 ) -> Rows:
-    """Tuples, whatever the connection is set to: it may be the caller's, with row and cursor factories of their own.
+    """Tuples, independent of the connection's settings: it may be the caller's, with its own row and cursor factories.
 
     In pipeline mode there is no answer before a synchronisation, which leaving the inner block brings.
     """

@@ -1,7 +1,7 @@
-"""A connection for threads: opened when first needed, reopened after it broke. What `Line` is for the event loop.
+"""A connection for threads: opened when first needed, reopened after it broke. The counterpart of `OwnConnection`.
 
 A statement that takes too long is cancelled and its socket is shut: a server that accepts bytes and answers nothing would
-otherwise keep the thread for ever, and with it everybody who waits for this connection.
+otherwise block the thread forever, and with it everything that waits for this connection.
 """
 
 from __future__ import annotations

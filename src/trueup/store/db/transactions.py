@@ -1,8 +1,8 @@
 """Transactions that users hold open: `ctx.transaction()` and `app.transaction()`.
 
-They have connections apart from the pool that trueup's own statements use for a moment each. Whoever holds a transaction can
-therefore enqueue, note progress and read results: with one pool for both, as many holders as it has connections would wait for
-one another until all of them fail. A transaction inside a transaction gets an extra connection for the same reason.
+They have connections apart from the pool that trueup's own short statements use. So code that holds a transaction can enqueue,
+store progress and read results: with one pool for both, as many holders as it has connections would wait for one another until
+all of them fail. A transaction inside a transaction gets an extra connection for the same reason.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ async def unserved(
     timeout: timedelta,
     who: str | None = None,
 ) -> int | None:
-    """How many rows of the table this statement reads one by one for want of an index, when those are many; else None.
+    """How many rows of the table this statement scans because an index is missing, when those are many; else None.
 
     None also when the index is there but the planner prefers to read the table through (many rows of few are asked for), and when there is no plan within
-    `timeout`, because somebody rebuilds the table. Raises ConfigError when PostgreSQL refuses the statement, which it does
+    `timeout`, because another session rebuilds the table. Raises ConfigError when PostgreSQL refuses the statement, which it does
     because of what the user has given; `who` is the reconciler to name in it.
     """
     async with database.transaction() as connection:
@@ -93,7 +93,7 @@ async def try_every(
 ) -> None:
     """Have PostgreSQL plan each of these, by what they do. Raises ConfigError for the first that it refuses, and runs none.
 
-    What is refused for the moment only, because somebody rebuilds the table, is left to the first sweep.
+    A temporary refusal, because another session rebuilds the table, is left to the first sweep.
     """
     for what, query in statements.items():
         values = dict.fromkeys(name.decode() for name in PLACES.findall(query))
@@ -154,7 +154,7 @@ def _sorted(node: Node) -> Iterator[Node]:
     """The scans whose rows a sort gets as they come."""
     for child in node.get("Plans", ()):
         if child["Parent Relationship"] not in ("Outer", "Member", "Subquery"):
-            continue  # common table expressions hang below the uppermost node, whatever that is
+            continue  # common table expressions hang below the top node of any type
         if child["Node Type"] in HANDING_ON:
             yield from _sorted(child)
         else:

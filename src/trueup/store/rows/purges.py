@@ -1,4 +1,4 @@
-"""Moving and deleting rows of users' tables in batches, by the database alone."""
+"""Moving and deleting rows of users' tables in batches, without handlers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Taken:
     count: int = 0
     picked: int = 0
     ask_again_after: timedelta | None = None
-    over: bool = False  # no more may be asked for
+    over: bool = False  # no further batch may be taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Purges:
     async def take(
         self, state: str | None, counts: Counts, batches: int = 1, rows: Sequence[Picked] | None = None
     ) -> Taken:
-        """Move or delete rows in this state, oldest first: so many batches, each in a transaction of its own, in one message.
+        """Move or delete rows in this state, oldest first: several batches, each in its own transaction, in one message.
 
         Or these rows, as many of them as are asked for at a time. What was taken is counted, also when a batch after it fails.
         """
@@ -218,7 +218,7 @@ class Purges:
     async def refused(
         self, row: Picked, failure: Failure, delay: timedelta | None, reason: str, attempt: int | None = None
     ) -> bool:
-        """Pass over it for so long; None: until a person releases it. False when another worker was first.
+        """Skip it for that long; None: until a person releases it. False when another worker was first.
 
         `attempt`: how many have failed by now; that of the failure, unless given.
         """
@@ -277,7 +277,7 @@ class Purges:
         return Clearance(0, f"{due:,} of {there:,} rows would be touched; max_fraction={fraction:g} does not allow it")
 
     async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
-        """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
+        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self._clock.now(), "most": most, "late_by": seconds}
         ((count,),) = await self._database.fetch_steered(self._steer, self.composer.purgeable(), params)

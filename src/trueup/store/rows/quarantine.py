@@ -1,4 +1,4 @@
-"""Rows that reconcilers have set aside, and what people decide about them."""
+"""Quarantined rows, and what operators decide about them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Quarantine:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     async def show(self, reconciler: str, keys: Sequence[str]) -> dict[str, Record]:
-        """Everything known about rows with these keys, whatever state they are in."""
+        """The whole record of rows with these keys, in any state."""
         columns = (
             *("reconciler", "key", "state", "was_state", "attempt", "crashes", "claimed_at", "changed_at", "due_at"),
             *("holder", "reason", "errors", "proposed"),

@@ -1,4 +1,4 @@
-"""The rows about reconcilers themselves: what is declared, who may sweep, how sweeps went."""
+"""The rows about reconcilers themselves: declarations, pauses and circuit breakers, results of sweeps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Gate:
     walked_ago: float | None = None  # seconds since a walk past all its rows ended
     walked_past: int | None = None  # rows that it passed over, because they were known already
     walked_writes: int | None = None  # how often the table had been written to when that walk began
-    writes: int | None = None  # and by now, so far as sessions have told; None: nobody counts
+    writes: int | None = None  # and by now, as far as sessions have reported; None: the server does not count
 
     @property
     def is_due(self) -> bool:
@@ -126,12 +126,12 @@ class Reconcilers:
         return [f"{host}:{pid}" for host, pid in await self._fetch("declared_by", name=name)]
 
     async def forget_rows(self, name: str, limit: int) -> tuple[int, int]:
-        """Forget what is known about its rows, up to a number: how many those were, and how many somebody holds."""
+        """Delete the records of its rows, up to a number: how many were deleted, and how many stay because they are held."""
         ((gone, held),) = await self._fetch("forget_rows", name=name, limit=limit)
         return int(gone), int(held)
 
     async def forget(self, name: str) -> bool:
-        """Forget it, and how its sweeps went. False when it was not known."""
+        """Delete it and the record of its sweeps. False when it was not known."""
         return bool(await self._fetch("forget", name=name))
 
     async def _fetch(self, verb: str, **params: Any) -> list[tuple[Any, ...]]:

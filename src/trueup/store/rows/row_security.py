@@ -1,9 +1,8 @@
 """Row-level security of a user's table, as far as it keeps a reconciler from its rows.
 
-PostgreSQL does not say that a policy hides a row. A sweep that may not see them would find nothing to do, for ever and in
-silence. So a table on which policies apply to our role is refused, unless they were made with this role in mind: a policy that
-names it, whatever its condition, or one that lets everything through. What is written for everybody depends, as a rule, on a
-setting of the session (whose tenant is it?) that no worker has.
+PostgreSQL does not report that a policy hides a row. A sweep that cannot see rows would silently find nothing to do, forever. So a table on which policies apply to our role is refused, unless they were made with this role in mind: a policy that
+names it, with any condition, or one without a condition. A policy for all roles usually depends on a setting of the session
+(the current tenant) that no worker has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The moves of a row that a reconciler looks at, as statements. Each says what did happen, row by row.
+"""The moves of a row of a reconciler, as statements. Each returns what happened, row by row.
 
-A claim walks the user's table (`fresh`) or what is known already (`again`); a settlement writes the outcome and forgets what
-was known, in one statement. `Rows` is made once per reconciler, when its table has been looked at.
+A claim walks the user's table (`fresh`) or the records (`again`); a settlement writes the outcome and deletes the record, in
+one statement. `Rows` is made once per reconciler, when its table has been inspected.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MIN_WINDOW = 1_000
 MAX_SEARCH = 1.0  # seconds; rows that are not reached by then come with the next statement
 PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
 
-# What became of an outcome. After `contested` (somebody else has changed the row, which is still chosen), `undone` (a trigger
-# kept the row as it was) and `busy` (somebody has it locked) the row is still held.
+# The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
+# (a trigger kept the row as it was) and `busy` (another session has locked it) the row is still held.
 Done = Literal["changed", "conflict", "contested", "undone", "busy"]
 Quiet = Written | Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it is
 
@@ -261,7 +261,7 @@ class Rows:
             locked = await fetch(
                 connection, self.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
             )
-            if not locked:  # somebody else is claiming right now
+            if not locked:  # another worker is claiming right now
                 return Batch(ask_again_after=timedelta(milliseconds=50))
             now, next_start_at, last_key = locked[0]
             granted = grant(reconciler.rate, next_start_at, now, most)
@@ -519,7 +519,7 @@ class Rows:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
-        """How many rows there are for it now, up to a number; only those that have been due or stale for so long, if given."""
+        """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
         ((count,),) = await self._claiming.fetch_steered(self.steer, self.made.once("waiting"), params)

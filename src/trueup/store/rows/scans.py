@@ -1,7 +1,7 @@
 """Scans over what is not a table: when they are due, and how far one has come. The database's clock decides.
 
-Everything that is written about a scan under way is written in a transaction fenced by its lease, so that a process that was
-stopped past its lease moves nothing.
+Every write about a running scan is in a transaction fenced by its lease, so that a process that was frozen past its lease
+changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Fence = Callable[[AsyncConnection[Any]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Due in so many seconds; not positive when it is due. `held`: somebody has its lease."""
+    """Seconds until it is due; not positive when it is. `held`: a process holds its lease."""
 
     seconds: float
     held: bool

@@ -1,7 +1,7 @@
-"""A user's table as it really is, looked at when a worker starts; and whether a reconciler can work on it.
+"""A user's table as it really is, inspected when a worker starts; and whether a reconciler can work on it.
 
-Everything that would otherwise fail at the first sweep, or worse, silently do something else, is refused here, with what is
-there instead and what to do. What cannot be seen in the catalog (a wrong `where=`) is found by explaining the statement, see
+Everything that would otherwise fail at the first sweep, or worse, silently do something else, is refused here. The error says
+what exists instead and what to do. What cannot be seen in the catalog (a wrong `where=`) is found by explaining the statement, see
 `guard.py`.
 """
 
@@ -240,7 +240,7 @@ def _check_types(found: Found, who: str, due_at: str | None) -> None:
         if found.columns[name].not_null:
             fix = f"ALTER TABLE {found.quoted} ALTER COLUMN {found.columns[name].quoted} DROP NOT NULL"
             raise _wrong(
-                found, who, f"lease_columns: {name!r} is NOT NULL, but rows that nobody holds have nothing there: {fix}"
+                found, who, f"lease_columns: {name!r} is NOT NULL, but it must be NULL in rows without a holder: {fix}"
             )
     if owner is not None and (found.columns[owner].length or OWNER_LENGTH) < OWNER_LENGTH:
         fix = f"ALTER TABLE {found.quoted} ALTER COLUMN {found.columns[owner].quoted} TYPE text"

@@ -1,4 +1,4 @@
-"""Read-only looks at reconcilers and scans, for the CLI and everything else that shows them to people."""
+"""Read-only queries about reconcilers and scans, for the CLI and the dashboard."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Claiming(Pieces):
         selection = self.selection
         groups: list[tuple[list[Composable], bool]] = [([self.state_is(state)], True) for state in selection.states]
         groups = groups or [([], True)]
-        if selection.claimed_as is not None:  # left behind by a process that died: due whatever the time
+        if selection.claimed_as is not None:  # left behind by a process that died: always due
             groups.append(([self.state_is(selection.claimed_as)], False))
         parts: list[Composable] = []
         for conditions, timed in groups:

@@ -78,7 +78,7 @@ class Pieces:
         return self.found.columns[column].category == "timestamp"
 
     def operator(self, name: str, *columns: str) -> Composable:
-        """One that compares values of these columns: PostgreSQL's own, whatever else is on the search path, or that of their type."""
+        """The operator that compares values of these columns: PostgreSQL's own, independent of the search path, or their type's."""
         schemas = {self.found.columns[column].operators for column in columns}
         (schema,) = schemas if len(schemas) == 1 else (None,)
         return SQL(name if schema is None else f"operator({_escaped(schema)}.{name})")
@@ -237,7 +237,7 @@ class Pieces:
 
     @cached_property
     def seen(self) -> Composable:
-        """What tells whether somebody else has written to the row since."""
+        """The columns that show whether another transaction has written to the row since."""
         spec = self.found.spec
         column = spec.version or spec.changed_at
         if column is not None:
@@ -288,10 +288,10 @@ class Pieces:
         return [f"trueup_t{n}" for n in range(1, len(self.keys) + 1)]
 
     def lock_for(self, columns: Iterable[str]) -> Composable:
-        """The lock that writing these columns needs, so that writing them waits for nobody.
+        """The lock that writing these columns needs, so that the write itself never waits.
 
-        Whoever inserts a row that refers to this one locks its key. That stands in the way only of a change to a column that
-        somebody could refer to, or that decides which partition the row is in; those are in a unique index, too.
+        A transaction that inserts a row with a foreign key to this one locks its key. That conflicts only with a change to a
+        column that a foreign key can refer to, or that decides the row's partition; those are in a unique index, too.
         """
         referable = {
             column for unique in self.found.uniques if unique.flaw != "is partial" for column in unique.columns

@@ -96,7 +96,7 @@ class Purging(Pieces):
         return self._fragment("rows/_tell", due=self.became_due, ends=SQL(ends), **LATENESS)
 
     def _oldest(self, state: str | None, what: Composable, lock: Composable, choice: Choice) -> Composable:
-        """The oldest that may be purged, or those of given keys, locked; those that somebody else has locked are passed over."""
+        """The oldest that may be purged, or those of given keys, locked; those that another session has locked are skipped."""
         parts = self._eligible(state)
         if choice == "passing":
             parts.append(self._not_passed_over)
@@ -107,7 +107,7 @@ class Purging(Pieces):
         return self._fragment(
             "rows/_keyed",
             given=SQL("t.*" if self.found.partitioned else "t.ctid"),
-            # Not `unnest(a, b)`, which cannot be written with its schema: of one array it would be anybody's function.
+            # Not `unnest(a, b)`, which cannot be written with its schema: of one array any user's function could take its place.
             arrays=COMMA.join(SQL(f"pg_catalog.unnest(%(k{n})s::text[])") for n in numbers),
             names=SQL(", ".join(f"k{n}" for n in numbers)),
             what=what,

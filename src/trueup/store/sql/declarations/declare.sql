@@ -1,4 +1,4 @@
--- Records what a process declares, when it begins a life or finds its record gone. `started_at` is null when the process has just
+-- Records what a process declares, when it registers or finds its record gone. `started_at` is null when the process has just
 -- started: where two releases differ, the one that started last counts. Returns when the process started. Index: declarations_pkey.
 insert into {schema}.declarations as d (digest, service, release, queues, kinds, lanes, schedules, reconcilers, exhausted, living_since, started_at, seen_at)
 values (%(digest)s, %(service)s, %(release)s, %(queues)s::text[], %(kinds)s::text[], %(lanes)s::text[], %(schedules)s::text[], %(reconcilers)s::text[], %(exhausted)s::text[],

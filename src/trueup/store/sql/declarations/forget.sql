@@ -1,5 +1,5 @@
--- Declarations that no worker has made for `retire_after` and a day go, unless one is the latest to declare a schedule that is still
--- fired. Returns how many went. Reads all declarations, of which there is one per change of the code.
+-- Deletes declarations that no worker has made for `retire_after` and a day, unless one is the latest to declare a schedule that still
+-- fires. Returns how many were deleted. Reads all declarations, of which there is one per change of the code.
 with {living}, gone as (
   delete from {schema}.declarations as d
    where d.seen_at < {now} - make_interval(days => 1, secs => %(retire_after)s::float8)

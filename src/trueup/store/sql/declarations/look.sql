@@ -1,4 +1,4 @@
--- A sign of life, at most every half of a look; lanes whose row is gone get one. Returns how many of the declared schedules have a row,
+-- A heartbeat of the declaration, at most every half interval; lanes whose row is gone get one. Returns how many of the declared schedules have a row,
 -- and the sum of their versions: both are as expected while nothing has changed. No row back: the declaration itself is gone.
 -- Index: declarations_pkey, schedules_pkey, lanes_pkey.
 with seen as (

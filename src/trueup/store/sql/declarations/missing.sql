@@ -1,4 +1,4 @@
--- Schedules that living workers, or the code that asks, declare and that do not fire: their state, or null where there is no row.
+-- Schedules that living workers, or the calling code, declare and that do not fire: their state, or null where there is no row.
 with {living}, wanted as (
   select unnest(schedules) as name from living union select unnest(%(declared)s::text[])
 )

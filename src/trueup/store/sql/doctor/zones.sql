@@ -1,5 +1,5 @@
--- How far each of these zones is from UTC at the beginning of each month of the next two years, by the server's time zone data, in seconds;
--- nothing for a zone that it does not know.
+-- The UTC offset of each of these zones at the beginning of each month of the next two years, by the server's time zone data, in
+-- seconds; no rows for a zone that it does not know.
 select z.zone, m.moment, extract(epoch from (m.moment at time zone z.zone) - (m.moment at time zone 'UTC'))::float8
   from unnest(%(zones)s::text[]) as z(zone)
   join pg_timezone_names as k on k.name = z.zone,

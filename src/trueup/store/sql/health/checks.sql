@@ -1,3 +1,3 @@
--- What every check measures, and how much of it is allowed; all of it is in the function, so that the view `health` says the same.
+-- The value of every check and its threshold; the function computes both, so that the view `health` says the same.
 -- It reads jobs_due, schedules_due, rows_due, rows_set_aside and history_finished_at.
 select name, severity, value, allowed, detail from {schema}.health_at({now});

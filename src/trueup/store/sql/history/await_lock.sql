@@ -1,2 +1,2 @@
--- The same as lock, but waits for the housekeeper who has it, as long as lock_timeout allows. Nobody waits behind that.
+-- The same as lock, but waits for another housekeeper, as long as lock_timeout allows. No other session queues behind it.
 select pg_advisory_xact_lock(hashtextextended(%(name)s, 0));

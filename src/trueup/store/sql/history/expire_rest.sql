@@ -1,4 +1,4 @@
--- Rows that landed outside any day go by age. Returns a row while there may be more.
+-- Deletes rows outside any day by their age. Returns a row while there may be more.
 with gone as (
   delete from {schema}.{rest}
    where ctid = any(array(select ctid from {schema}.{rest}

@@ -1,6 +1,6 @@
--- Versions of schedules that no tick which is kept belongs to: another one reigned already when the oldest day of the ledger began. So
--- the newest stays, unless it says that the schedule was deleted; that one goes last: without it, those before it would seem to reign.
--- Returns a row while there may be more. Reads the table through, which has a row per change that is kept.
+-- Deletes versions of schedules to which no kept tick belongs: a later one was in effect when the oldest day of the ledger began. So
+-- the newest stays, unless it says that the schedule was deleted; that one goes last, or those before it would seem to be in effect.
+-- Returns a row while there may be more. Reads the whole table, which has a row per kept change.
 with kept as materialized (
   select date_trunc('day', {now} - make_interval(secs => %(keep)s::float8), 'UTC') as since
 ), reigning as materialized (

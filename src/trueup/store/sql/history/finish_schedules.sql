@@ -1,4 +1,4 @@
--- Schedules without a next tick are finished: planners of older releases leave them active, and so does a resume after their moment.
+-- Schedules without a next tick are finished: planners of older releases leave them active, and so does a resume after their last tick.
 -- Returns a row while there may be more. Reads all active schedules.
 with done as (
   update {schema}.schedules set state = 'finished', version = version + 1, changed_at = {now}

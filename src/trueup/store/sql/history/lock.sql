@@ -1,2 +1,2 @@
--- One housekeeper at a time, without waiting; the lock goes with the transaction.
+-- One housekeeper at a time, without waiting; the lock ends with the transaction.
 select pg_try_advisory_xact_lock(hashtextextended(%(name)s, 0));

@@ -1,3 +1,3 @@
--- The catch-all partition, which is searched while a day is attached, first: it is what readers of the whole history have open for long,
--- and nobody who finishes a job needs it where the days are made in time.
+-- Locks the catch-all partition first, which is scanned while a day is attached: readers of the whole history keep it open for long, and
+-- finishing a job does not need it as long as the days are created in time.
 lock table {schema}.{rest} in access exclusive mode;

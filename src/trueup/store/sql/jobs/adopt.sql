@@ -1,5 +1,5 @@
--- Queued jobs of kinds without a lane of their own go back to their queue's lane, unless a living worker of another release serves the
--- lane they are in. A batch at a time: returns the ids, and none when there are no more. Sent after session/steer.
+-- Moves queued jobs of kinds without a lane of their own back to their queue's lane, unless a living worker of another release serves
+-- the lane they are in. A batch at a time: returns the ids, and none when no job is left. Sent after session/steer.
 -- Index: jobs_due or jobs_due_by_key.
 with {living}, left_over as materialized (
   select given.lane from unnest(%(lanes)s::text[]) as given(lane)

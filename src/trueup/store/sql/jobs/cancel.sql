@@ -1,4 +1,4 @@
--- cancel: queued -> cancelled, by a person or by code. Running jobs are asked instead: see request_stop.
+-- cancel: queued -> cancelled, by a person or by code. For running jobs see request_stop.
 -- Index: jobs_pkey.
 with gone as (
   delete from {schema}.jobs where id = any(%(ids)s::bigint[]) and state = 'queued' returning *

@@ -1,10 +1,10 @@
 -- claim: queued -> running, best rank first, up to a number and up to a size.
--- Fence made: (id, holder, term); the term grows at each claim of a row and is lifted by each new timeline.
--- Index: jobs_due. Jobs of one priority have the order of their run_at, so each priority is walked from its front to the last
--- job that is due, and jobs that are not due are never met. With several priorities, `best` looks how many of each are among the
--- first by rank, and as many of each are locked. Should other workers have locked some of those, `others` makes up for them.
--- Sent after session/steer, because with statistics that are missing or old the planner would rather sort a whole backlog than
--- trust that the limit is small. The limits sit in materialised CTEs, so that no plan can claim more. The worker's row is
+-- Fence made: (id, holder, term); the term grows at each claim of a row and is raised by each new timeline.
+-- Index: jobs_due. Jobs of one priority are ordered by run_at, so each priority is walked from its front to the last job that is
+-- due, and jobs that are not due are never read. With several priorities, `best` counts how many of each are among the first by
+-- rank, and that number of each is locked. If other workers have locked some of those, `others` fills the gap.
+-- Sent after session/steer, because with missing or old statistics the planner would rather sort a whole backlog than
+-- trust that the limit is small. The limits are in materialised CTEs, so that no plan can claim more. The worker's row is
 -- share-locked, so that a rescue of this worker and a claim by it cannot miss each other.
 -- Nothing is claimed from a paused queue, and no job of a paused kind.
 -- The last column says whether there may be more.

@@ -1,4 +1,4 @@
--- drop: running -> cancelled: the handler discarded it, or stopped because it was asked to. Fence: (id, holder, term).
+-- drop: running -> cancelled: the handler discarded it, or it was cancelled on request. Fence: (id, holder, term).
 -- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 with mine as (
   select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(reasons)s::text[]) as m(id, term, reason)

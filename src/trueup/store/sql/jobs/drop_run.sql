@@ -1,6 +1,6 @@
 -- `jobs/drop` for runs of schedules that did not take place after all: the tick of each counts as skipped, with the reason, unless
--- that is null. Fence: (id, holder, term), for the tick too: a holder that lost its claim writes neither. A file of its own, because
--- other drops need not be planned over every day of the ledger. Index: jobs_pkey or jobs_held, ticks_pkey.
+-- that is null. Fence: (id, holder, term), for the tick too: a holder that lost its claim writes neither. A separate file, because
+-- other drops do not have to be planned over every day of the ledger. Index: jobs_pkey or jobs_held, ticks_pkey.
 with mine as (
   select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(reasons)s::text[], %(ticks_skipped)s::text[]) as m(id, term, reason, tick_skipped)
 ), gone as (

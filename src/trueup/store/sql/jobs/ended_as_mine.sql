@@ -1,6 +1,6 @@
 -- After a lost reply: which of these claims did this holder finish itself? Index: history_id, jobs_pkey.
 -- A job that went back to the queue keeps its term; a rescue would have counted a crash. One that was claimed again since counts as lost.
--- One that a rescue buried or dropped carries our name too, but its last error says that this very attempt was lost.
+-- One that a rescue buried or dropped has our holder id too, but its last error says that this attempt was lost.
 with mine as (
   select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(crashes)s::int[]) as m(id, term, crashes)
 )

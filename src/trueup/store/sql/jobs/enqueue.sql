@@ -1,5 +1,5 @@
 -- enqueue: nothing -> queued. One statement for any number of rows; a live job with the same unique key is left alone.
--- Index: jobs_unique arbitrates. Rows come back for new jobs only. Wakes the listeners once per lane, and says in how many seconds there is work.
+-- Index: jobs_unique arbitrates. Rows come back for new jobs only. Notifies the listeners once per lane, with the seconds until the job is due.
 with given as (
   select g.*, coalesce(g.at, %(now)s::timestamptz, now()) + make_interval(secs => g.delay) as run_at
     from unnest(%(kinds)s::text[], %(queues)s::text[], %(lanes)s::text[], %(keys)s::text[], %(priorities)s::int[],

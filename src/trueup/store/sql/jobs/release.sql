@@ -1,4 +1,4 @@
--- release: running -> queued, at once and in its old place, and the attempt is given back (orderly shutdown, wrong lane).
+-- release: running -> queued, due immediately and in its old place, with the attempt given back (orderly shutdown, wrong lane).
 -- Fence: (id, holder, term). Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 with mine as (
   select * from unnest(%(ids)s::bigint[], %(terms)s::bigint[], %(lanes)s::text[], %(keys)s::text[]) as m(id, term, lane, key)

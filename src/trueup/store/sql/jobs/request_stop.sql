@@ -1,4 +1,4 @@
--- Asks the holders of running jobs to stop them; the state does not change here. Wakes the holders.
+-- Requests the cancellation of running jobs; the state does not change here. Notifies the holders.
 -- Index: jobs_pkey.
 with asked as (
   update {schema}.jobs set cancel_requested_at = coalesce(cancel_requested_at, %(now)s::timestamptz, now())

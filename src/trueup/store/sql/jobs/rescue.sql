@@ -1,8 +1,8 @@
--- rescue: running -> queued, for every job of a worker whose lease has passed; bury: running -> dead, when that was its
--- last attempt; drop: running -> cancelled, when it had been asked to stop.
+-- rescue: running -> queued, for every job of a worker whose lease has expired; bury: running -> dead, when that was its
+-- last attempt; drop: running -> cancelled, when its cancellation was requested.
 -- A job whose kind has `exhausted=` is not buried here, because that is code: it goes back to the queue marked `exhausting`, with the
--- attempt given back. A worker that knows the kind claims it, calls `exhausted=` alone and buries it, under a new term. One that dies
--- in there, too, is tried again, up to `max_tries`.
+-- attempt given back. A worker that knows the kind claims it, calls only `exhausted=` and buries it, under a new term. If that worker
+-- dies, too, the call is tried again, up to `max_tries`.
 -- A running job whose holder has no row was claimed for a worker that had left by the time its claim committed (a stalled server).
 -- No handler saw it, so its attempt is given back. Holders are found by stepping through the index from one to the next.
 -- Fence: the worker's row is marked rescued in the same statement, so that its renewals and claims are refused from here on.
@@ -34,7 +34,7 @@ with recursive late as materialized (
          j.cancel_requested_at is not null as stopping,
          (j.attempt >= j.max_attempts or j.exhausting is not null) and not lost.unseen as spent,
          j.exhausting, coalesce((j.exhausting ->> 'tries'::text)::int + 1, 0) as tries, j.kind = any(array(select kind from exhausts)) as exhausts,
-         -- at once and in its old place after the first crash, then ever later: a job that kills its workers must not keep the fleet busy dying
+         -- in its old place after the first crash, then with growing delays: a poison job must not keep the fleet crashing
          case when lost.unseen or j.crashes = 0 then least(j.run_at, coalesce(%(now)s::timestamptz, now()))
               else coalesce(%(now)s::timestamptz, now()) + make_interval(secs => least(power(2::float8, j.crashes::float8) - 1::float8, 60::float8)) end as run_at,
          case when lost.unseen then j.errors

@@ -1,4 +1,4 @@
--- revive: dead -> queued, with all attempts anew, by a person. Keeps id, payload, errors and term. The lane is today's: that of
+-- revive: dead -> queued, with all attempts available again, by a person. Keeps id, payload, errors and term. The lane is today's: that of
 -- its queue, when running workers know the kind and none serves the lane it was in.
 -- Index: history_id. A dead job whose unique key is taken by a live one stays dead and does not come back.
 with {living}, chosen as materialized (

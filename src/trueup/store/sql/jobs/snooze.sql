@@ -1,5 +1,5 @@
--- snooze: running -> queued, later, and the attempt is given back. Fence: (id, holder, term).
--- The first one keeps in due_at when the job was claimed, so that handlers can bound for how long they put it off.
+-- snooze: running -> queued, later, with the attempt given back. Fence: (id, holder, term).
+-- The first snooze stores in due_at when the job was claimed, so that handlers can bound the total delay.
 -- Index: jobs_pkey or jobs_held, whichever promises fewer rows.
 update {schema}.jobs as j
    set state = 'queued', holder = null, attempt = attempt - 1, due_at = coalesce(due_at, claimed_at),

@@ -16,7 +16,7 @@ with recursive firsts as (
 ), soonest as (
   select lane, total, spacing, min(run_at) as run_at from firsts join wanted using (lane) group by lane, total, spacing
 ), rated as (
-  -- a start that is further away than any is given out was noted before the clock was set back
+  -- a start further ahead than any is granted was stored before the clock was set back
   select s.*, case when l.next_start_at > {now} + make_interval(secs => s.spacing + %(ahead)s::float8) then null
                    else l.next_start_at - make_interval(secs => %(ahead)s::float8) end as next_start_at
     from soonest as s left join {schema}.lanes as l on l.lane = s.lane and s.spacing is not null

@@ -1,2 +1,2 @@
--- Gives an advisory lock back. Closing the connection would do it too, but a moment later than whoever waits for it is told.
+-- Releases an advisory lock. Closing the connection would release it too, but only after the caller has reported it as free.
 select pg_advisory_unlock(%(key)s::bigint) where pg_backend_pid() = %(backend)s;

@@ -1,6 +1,6 @@
--- Inside the holder's own transaction: is this still the newest term, and not given back? Fence: (name, holder, term).
+-- Inside the holder's own transaction: is this still the newest term, and not released? Fence: (name, holder, term).
 -- Locks the row against a takeover until that transaction ends, but not against renewals. No row back: the lease is lost.
--- A process that freezes inside the transaction must not keep the lease for ever, so the server ends the session after `silence`
+-- A process that freezes inside the transaction must not keep the lease forever, so the server ends the session after `silence`
 -- without a statement; a shorter idle_in_transaction_session_timeout of the caller's stays. Index: leases_pkey.
 with mine as materialized (
   select term from {schema}.leases where name = %(name)s and holder = %(holder)s and term = %(term)s for key share

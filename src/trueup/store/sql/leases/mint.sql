@@ -1,6 +1,6 @@
--- A new term for a lease that is kept elsewhere (Redis, an advisory lock): the fence is PostgreSQL's all the same.
--- The trigger leases_term makes it. Index: leases_pkey.
--- `name` is set only for the lock that this takes: a key that may change conflicts with those who have fenced their transaction.
+-- A new term for a lease of another backend (Redis, an advisory lock): its fencing token still comes from PostgreSQL.
+-- The trigger leases_term mints it. Index: leases_pkey.
+-- `name` is set only for the lock that this takes: an update of the key conflicts with transactions that have fenced the lease.
 insert into {schema}.leases as l (name, holder, label, term, lease_until, acquired_at, renewed_at)
 select %(name)s, %(holder)s, %(label)s, 0, '-infinity', t.now, t.now
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t

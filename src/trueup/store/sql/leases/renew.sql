@@ -1,4 +1,4 @@
--- Extends a lease that has not passed. Fence: (name, holder, term). No row back: it is lost. Index: leases_pkey.
+-- Extends a lease that has not expired. Fence: (name, holder, term). No row back: it is lost. Index: leases_pkey.
 update {schema}.leases
    set lease_until = t.now + make_interval(secs => %(ttl)s::float8), renewed_at = t.now
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t

@@ -1,4 +1,4 @@
--- Who has had something of the schema locked for longer than a migration waits for it, longest first. A prepared transaction has no
+-- Sessions that have had a table of the schema locked for longer than a migration waits for it, longest first. A prepared transaction has no
 -- process. Of sessions of other roles only the process and the application can be seen.
 select l.pid, coalesce(a.application_name, ''), coalesce(a.backend_type, 'prepared transaction'),
        extract(epoch from clock_timestamp() - min(a.xact_start))::float8, extract(epoch from clock_timestamp() - min(a.query_start))::float8,

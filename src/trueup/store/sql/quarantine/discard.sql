@@ -1,5 +1,5 @@
--- discard: quarantined -> discarded. It is left alone for good while it stays in the state that it was looked at for; sweeps forget it
--- when it has left that. Index: rows_pkey.
+-- discard: quarantined -> discarded. The reconciler ignores it as long as it stays in its state; a sweep deletes the record when the
+-- row has left that state. Index: rows_pkey.
 update {schema}.rows
    set state = 'discarded', changed_at = {now}
  where reconciler = %(reconciler)s and key = any(%(keys)s::text[]) and state = 'quarantined'

@@ -1,6 +1,6 @@
--- release: quarantined or discarded -> resting, due now, with all attempts anew and nothing remembered of its failures. Not deleted:
--- passes between two sweeps look only at rows that something is known about, so whoever is woken takes it at once.
--- Fence: none is needed, nobody holds it; a row that has left these states does not come back. Index: rows_pkey.
+-- release: quarantined or discarded -> resting, due now, with all attempts available again and its failures deleted. The record stays:
+-- passes between two sweeps look only at rows with a record, so a worker that is woken takes it immediately.
+-- Fence: none is needed, because no worker holds it; a row that has left these states does not come back. Index: rows_pkey.
 with released as (
   update {schema}.rows
      set state = 'resting', due_at = {now}, attempt = 0, crashes = 0, alone = false, started = false, changed_at = {now}, reason = null, errors = '[]'

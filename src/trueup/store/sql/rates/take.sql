@@ -1,5 +1,5 @@
--- Take the next free moment of a rate, unless it is too far away; returns in how many seconds it comes. No row back: too far away.
--- Concurrent callers wait for the row, so no two get the same moment. A moment further away than any caller may
+-- Takes the next free slot of a rate limit, unless it is too far ahead; returns the seconds until it. No row back: too far ahead.
+-- Concurrent callers wait for the row, so no two get the same slot. A slot further ahead than any caller may
 -- take is from before the clock went back, and counts as now. Index: rates_pkey.
 insert into {schema}.rates as r (name, next_at)
 values (%(name)s, {now} + make_interval(secs => %(spacing)s::float8))

@@ -1,2 +1,2 @@
--- A sweep was ended by an error, which stays until one goes through. Index: reconcilers_pkey.
+-- Records the error that ended a sweep; it stays until a sweep succeeds. Index: reconcilers_pkey.
 update {schema}.reconcilers set last_error = %(error)s, last_failed_at = {now}, failures = failures + 1 where name = %(name)s;

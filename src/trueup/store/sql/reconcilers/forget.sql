@@ -1,4 +1,4 @@
--- Forgets a reconciler itself, and how its sweeps went. Index: reconcilers_pkey, reconciler_pauses_pkey; sweeps are read from end to end.
+-- Deletes a reconciler and the record of its sweeps. Index: reconcilers_pkey, reconciler_pauses_pkey; reads all sweeps.
 with paused as (
   delete from {schema}.reconciler_pauses where reconciler = %(name)s
 ), swept as (

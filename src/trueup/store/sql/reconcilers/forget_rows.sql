@@ -1,5 +1,5 @@
--- Forgets what is known about rows of a reconciler that no worker declares, a part at a time: how many were forgotten, and how many
--- are held by somebody, which are left. Index: rows_pkey.
+-- Deletes the records about rows of a reconciler that no worker declares, a batch at a time: returns how many were deleted, and how many
+-- stay because a worker holds the row. Index: rows_pkey.
 with part as materialized (
   select k.key from {schema}.rows as k
    where k.reconciler = %(name)s and not (k.state = 'held' and k.due_at > {now})

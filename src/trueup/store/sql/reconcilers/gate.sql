@@ -1,6 +1,6 @@
--- Is it known, may it sweep now, and when was that done last? One that is not known may. And the cheap looks that say whether there is
--- anything to do: when the next row that rests, or whose lease ends, is due; whether any was set aside; the sign of its table,
--- when a walk past all its rows ended, how many known ones it passed over, and how often the table was written to, then and now.
+-- Whether a reconciler is known and may sweep now, and when it swept last. One that is not known may sweep. Also cheap signs of whether
+-- there is anything to do: when the next row that rests, or whose lease ends, is due; whether any is quarantined; the table's
+-- fingerprint; when a full walk ended, how many rows with records it passed, and the table's write counters then and now.
 -- Index: reconcilers_pkey, rows_due, rows_set_aside.
 select r.name is not null, coalesce(r.state = 'paused', false), extract(epoch from r.paused_until - {now})::float8, coalesce(r.pauses, 0),
        extract(epoch from {now} - r.last_swept_at)::float8, {now},

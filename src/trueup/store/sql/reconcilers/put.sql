@@ -1,5 +1,5 @@
--- What the code declares, as people are shown it. Whoever sweeps next follows its own code; a pause and the past stay. When a reconciler
--- leaves shadow mode, what it knew about rows goes: nothing was done to them, so no rest, attempt or quarantine of theirs counts.
+-- Stores the declaration, for people to read. Each worker follows its own code; a pause and past sweeps stay. When a reconciler leaves
+-- shadow mode, its records about rows are deleted: nothing was done to the rows, so no backoff, attempt or quarantine counts.
 -- Index: reconcilers_pkey, rows_pkey.
 with was as materialized (
   select r.declared ->> 'mode'::text as mode from {schema}.reconcilers as r where r.name = %(name)s for update

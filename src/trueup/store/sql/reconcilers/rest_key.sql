@@ -1,5 +1,5 @@
 -- The breaker of one key opens: rows of that key wait. One that is open stays as it is, unless `extend` asks for more than a second longer. No row back
--- either when too many keys have one. Keys that were paused a day ago and never seen again are forgotten. Index: reconciler_pauses_pkey.
+-- either when too many keys have one. Keys whose breaker opened a day ago and that were never seen again are deleted. Index: reconciler_pauses_pkey.
 with old as (
   delete from {schema}.reconciler_pauses
    where reconciler = %(name)s and key <> %(key)s and paused_until < {now} - make_interval(days => 1)

@@ -1,5 +1,5 @@
--- The last sign of life of any worker, when none is alive and it is more than `grace` ago: a downtime that goes on, and that
--- the next worker to begin will record (workers/register).
+-- The last heartbeat of any worker, when none is alive and it is more than `grace` ago: a current downtime, which the next worker
+-- to register will record (workers/register).
 select s.last_alive_at
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t,
        lateral (select greatest((select last_alive_at from {schema}.fleet), max(renewed_at)) as last_alive_at,

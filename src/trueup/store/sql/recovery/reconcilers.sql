@@ -1,4 +1,4 @@
--- Declared reconcilers, and how many of their rows are held, rest, or were set aside. Reads all that is known about rows; for
+-- Declared reconcilers, and how many of their rows are held, rest, or are quarantined. Reads all records of rows; for
 -- people, not for workers.
 select coalesce(c.name, r.reconciler) as name, coalesce(c.state = 'paused' or c.paused_until > coalesce(%(now)s::timestamptz, now()), false) as paused,
        c.last_swept_at, c.last_error, coalesce(r.held, 0) as held, coalesce(r.resting, 0) as resting,

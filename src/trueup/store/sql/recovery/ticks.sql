@@ -1,5 +1,5 @@
--- What became of the ticks that were due after one moment up to another, by schedule and reason; those that people fired
--- besides are left out. A tick is late when it was decided about more than its schedule's grace after it was due.
+-- The verdicts on the ticks that were due after one time up to another, by schedule and reason; triggered ones are left out.
+-- A tick is late when it was decided more than its schedule's grace after it was due.
 -- Days outside that time are not looked at.
 select t.schedule, t.outcome, t.reason, count(*) as decisions, sum(t.count)::bigint as ticks,
        count(*) filter (where l.seconds > l.grace) as late, max(l.seconds) as worst_s, sum(l.seconds) as total_s

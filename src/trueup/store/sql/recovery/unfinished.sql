@@ -1,5 +1,5 @@
--- Runs of schedules that have not ended, and how many of them are late: their tick was, or they are due for longer than its
--- grace and nobody has begun them. Index: jobs_of_schedule.
+-- Runs of schedules that have not ended, and how many of them are late: their tick was, or they have been due for longer
+-- than its grace and no worker has started them. Index: jobs_of_schedule.
 select j.schedule, count(*) as unfinished,
        count(*) filter (where t.decided_at - t.due_at > g.grace
                            or j.state = 'queued' and j.run_at < coalesce(%(now)s::timestamptz, now()) - g.grace) as late

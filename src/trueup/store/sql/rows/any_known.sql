@@ -1,2 +1,2 @@
--- Whether anything is known about rows of this reconciler. It stops at the first one it finds, along whichever index promises that.
+-- Whether this reconciler has records of rows. It stops at the first one it finds, along the cheapest index.
 select exists (select from {schema}.rows where reconciler = %(reconciler)s);

@@ -1,6 +1,6 @@
--- checkpoint: a claimed row is written to in the middle of its handler's run, and stays held. One row, as one array element each.
--- Fence: (reconciler, key, holder, term), the lease not passed; compare-and-set as in change.sql. What it is compared with from now on
--- comes back. The time of its last change stays as it is: the row must still be stale, or due, should the handler fail.
+-- checkpoint: writes a claimed row in the middle of its handler's run; it stays held. One row, as one array element each.
+-- Fence: (reconciler, key, holder, term), the lease not expired; compare-and-set as in change.sql. Returns the values to compare with
+-- from now on. The time of its last change stays as it is: the row must still be stale, or due, if the handler fails.
 -- Index: rows_pkey, and the user's key. Locks as in change.sql.
 with mine as (
   select * from unnest({arrays}) as m({names})

@@ -1,9 +1,8 @@
--- Deletes chosen rows of one state, oldest first, up to a number; the database does it alone. Rows that somebody has locked are left,
--- and so are those that somebody has touched since this statement began. Index: one of the user's own (IndexMissing names the one that
--- would serve).
--- The row's place is enough inside the statement that has locked the row, but only within one table: delete_across.sql is for
--- partitioned ones. Nothing comes back, which would cost a fifth of the whole; how late the rows were is told beside it
--- (rows/told.sql), in the same transaction.
+-- Deletes chosen rows of one state, oldest first, up to a number, without a handler. Skips locked rows, and rows that another
+-- transaction has changed since this statement began. Index: one of the user's own (IndexMissing names a suitable one).
+-- The row's ctid is enough inside the statement that has locked the row, but only within one table: delete_across.sql is for
+-- partitioned ones. Returns no rows, because returning them is expensive; rows/told.sql reports how late they were, in the same
+-- transaction.
 with picked as materialized (
   select array({oldest}) as slots
 )

@@ -1,6 +1,6 @@
 -- As delete.sql, for a table with partitions: rows are found again by their keys. Index: the user's key, and one as for delete.sql.
--- Comes back: how many were picked and how many deleted, and how late the latest and the earliest of them were; how late each was only where they are not alike: looking
--- at every row costs a third of the whole.
+-- Returns how many were picked and how many deleted, and how late the latest and the earliest of them were; how late each was only where
+-- they differ, because looking at every row is expensive.
 with picked as materialized (
   {oldest}
 ), hit as (

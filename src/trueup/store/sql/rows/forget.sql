@@ -1,7 +1,7 @@
--- Forgets what is known about rows that are this reconciler's business no more: moved on, touched or deleted by somebody else.
--- Of those whose time has come it looks at as many as a claim does, from the same end: what a claim passes over is removed here,
--- so the next one gets further. Rows in quarantine are forgotten when they have left its states; they are looked at a part at a
--- time, from where the last look ended (`after`), which comes back. Whatever somebody has locked is left alone.
+-- Deletes the records of rows that no longer match this reconciler: another transaction has moved, changed or deleted them.
+-- Of the due ones it looks at as many as a claim does, from the same end: records that a claim skips are removed here,
+-- so the next claim gets further. Records of quarantined rows are deleted when the rows have left its states; they are checked a batch
+-- at a time, from where the last pass ended (`after`), which is returned. Locked rows are left alone.
 -- Index: rows_due and rows_set_aside; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
 with due as materialized (
   select r.key, coalesce(r.whole_key, r.key) as whole_key, r.term from {schema}.rows as r

@@ -1,4 +1,4 @@
--- Rows there are for a reconciler, in its order: what a dry run shows. Index: one of the user's own, and rows_pkey.
+-- The rows that match a reconciler, in its order: what a dry run shows. Index: one of the user's own, and rows_pkey.
 select {t_key}, {state}, {due}, coalesce(k.trueup_attempt, 0), {columns}
   from {table} as t
   -- No name in here may be one of the user's columns: `where=` names those without a table.

@@ -1,5 +1,5 @@
 -- For claim='row_lock': locks a claimed row for the handler's own transaction and reads it as it is now.
--- Fence: (reconciler, key, holder, term), the lease not passed. No row back: rows/locked_out.sql says why.
+-- Fence: (reconciler, key, holder, term), the lease not expired. No row back: rows/locked_out.sql says why.
 -- Index: rows_pkey, and the user's key; looked up by these alone, as in claim_fresh.sql.
 select {seen}, {columns} from {table} as t
  where {t_is_p} and ({chosen}) is true

@@ -1,6 +1,6 @@
--- Moves chosen rows of one state on, oldest first, up to a number; the database does it alone. Rows that somebody has locked are left,
--- and so are those that somebody has touched since this statement began. Index: one of the user's own (IndexMissing names the one that
--- would serve). Within one table, and told of as in delete.sql; move_across.sql is for partitioned ones.
+-- Moves chosen rows of one state to another, oldest first, up to a number, without a handler. Skips locked rows, and rows that another
+-- transaction has changed since this statement began. Index: one of the user's own (IndexMissing names a suitable one). Within one
+-- table, and reported as in delete.sql; move_across.sql is for partitioned ones.
 with picked as materialized (
   select array({oldest}) as slots
 )

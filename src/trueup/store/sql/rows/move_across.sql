@@ -1,6 +1,6 @@
 -- As move.sql, for a table with partitions: rows are found again by their keys. Index: the user's key, and one as for move.sql.
--- Comes back: how many were picked and how many moved, and how late the latest and the earliest of them were; how late each was only where they are not alike, or not
--- all that were picked have been moved.
+-- Returns how many were picked and how many moved, and how late the latest and the earliest of them were; how late each was only where
+-- they differ, or where not all picked rows were moved.
 with picked as materialized (
   {oldest}
 ), moved as (

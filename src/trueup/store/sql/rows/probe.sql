@@ -1,4 +1,4 @@
--- Whether there are rows that nothing is known about, among the first there are for a reconciler or, where many are known, also behind the
+-- Whether there are rows without a record, among the first that match a reconciler or, where many have one, also behind the
 -- last of those; and how many it looked at. A sweep that has nothing to do ends here. Locks nothing. Index: rows_pkey, and one of the user's own, as for claim_fresh.sql.
 with seen as materialized (
   select s.trueup_key from ({branches}) as s

@@ -1,5 +1,5 @@
 -- settle: as rest.sql, for rows that the claim has marked: what it wrote (claimed_as, the user's own lease columns) is undone.
--- Fence: (reconciler, key, holder, term), the lease not passed; the row is written to only while it is as the claim left it.
+-- Fence: (reconciler, key, holder, term), the lease not expired; the row is written only while it is as the claim left it.
 -- Index: rows_pkey, and the user's key. Locks as in change.sql.
 with mine as (
   select * from unnest({arrays}) as m({names})

@@ -1,4 +1,4 @@
--- Gives back attempts that were spent before it was known that the fault was not the rows'. Fence: (reconciler, key, term), resting.
+-- Gives back attempts that were spent before it turned out that the rows were not at fault. Fence: (reconciler, key, term), resting.
 -- Index: rows_pkey. Locks as in change.sql.
 with theirs as materialized (
   select m.key from unnest(%(keys)s::text[], %(terms)s::bigint[]) as m(key, term), lateral (

@@ -1,5 +1,5 @@
--- A row that the database refused to move or delete -> resting, or quarantined after its last attempt: purges pass over it then.
--- Fence: the attempt and the term that were known when the row was picked. Index: rows_pkey.
+-- A row that the database refused to move or delete -> resting, or quarantined after its last attempt: purges then skip it.
+-- Fence: the attempt and the term that were read when the row was picked. Index: rows_pkey.
 insert into {schema}.rows as r (reconciler, key, whole_key, state, due_at, term, attempt, was_state, claimed_at, changed_at, reason, errors)
 values (%(reconciler)s, %(key)s, %(whole_key)s, %(state)s::text,
         case when %(state)s::text = 'resting' then {now} + make_interval(secs => %(delay)s::float8) else 'infinity' end,

@@ -1,6 +1,6 @@
--- Extends the leases of rows in hand, and notes whose handler has begun (`started`). Fence: (reconciler, key, holder, term), only while they have not passed. `renewed`, or `busy`:
--- somebody is at it right now (most likely settles it), ask again; a key that does not come back is lost.
--- Index: rows_pkey. Waits for nobody: the leases of all others depend on it.
+-- Extends the leases of held rows, and records whose handler has begun (`started`). Fence: (reconciler, key, holder, term), only while
+-- they have not expired. Returns `renewed`, or `busy`: another statement has locked the record (most likely settles it), try again; a
+-- key that does not come back is lost. Index: rows_pkey. Never waits for a lock: the leases of all other rows depend on it.
 with mine as materialized (
   select m.key, m.term, m.started from unnest(%(keys)s::text[], %(terms)s::bigint[], %(started)s::boolean[]) as m(key, term, started)
 ), held as materialized (

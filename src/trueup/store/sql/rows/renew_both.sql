@@ -1,8 +1,8 @@
--- Extends the leases of rows in hand, those in the user's own columns, too. Fence: (reconciler, key, holder, term) and the owner
--- in the user's row, only while they have not passed. Answers as renew.sql, and waits for nobody either. While somebody has the user's
--- row locked, nobody else can take it, and only our own lease is extended.
--- A trigger of the user's may touch its time of change or version at this: what these are then comes back with it.
--- Index: rows_pkey, and the user's key. Locks the user's row before what is known about it.
+-- Extends the leases of held rows, including those in the user's own columns. Fence: (reconciler, key, holder, term) and the owner
+-- in the user's row, only while they have not expired. Returns the same as renew.sql, and never waits for a lock either. While another
+-- session has locked the user's row, no other program can take it, and only our own lease is extended.
+-- A trigger of the user may change the row's time of change or version: the new values are returned.
+-- Index: rows_pkey, and the user's key. Locks the user's row before its record.
 with mine as (
   select * from unnest({arrays}) as m({names})
 ), {held}, renewed as (

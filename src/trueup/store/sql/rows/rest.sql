@@ -1,5 +1,5 @@
--- settle: held -> resting (looked at again later), quarantined, or forgotten (given back). Nothing is written to the user's row.
--- Fence: (reconciler, key, holder, term), the lease not passed. A key that does not come back was lost.
+-- settle: held -> resting (due again later), quarantined, or without a record (handed back). Nothing is written to the user's row.
+-- Fence: (reconciler, key, holder, term), the lease not expired. A key that does not come back was lost.
 -- Index: rows_pkey. Locks as in change.sql.
 with mine as (
   select * from unnest(%(keys)s::text[], %(terms)s::bigint[], %(states)s::text[], %(delays)s::float8[], %(attempts)s::int[], %(errors)s::text[],

@@ -1,5 +1,5 @@
--- How many rows a move or deletion would touch, and how many the table has now, in one snapshot. The table is counted only as far as
--- it has to be large: once it is known to have so many rows that the first number is within the fraction, it is not read further.
+-- How many rows a move or deletion would touch, and how many the table has now, in one snapshot. The table is counted only as
+-- far as needed: once it has enough rows for the first number to be within the fraction, it is not read further.
 -- Index: one of the user's own for the first number.
 with touched as materialized (
   select count(*) as n from {table} as t where {chosen}

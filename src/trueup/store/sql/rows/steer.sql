@@ -3,6 +3,6 @@
 -- No sorts where an index gives the order: of a table filled a moment ago the planner believes that few rows are in any state, and
 -- would read and sort the whole backlog for every claim. Nothing else is switched off: without a fitting index a table is read
 -- from end to end and sorted as before, where a walk along an index made for something else would be slower by far.
--- No compilation either: up to PostgreSQL 17 a sort that could not be avoided makes the plan look worth 200 ms of it.
+-- No just-in-time compilation either: up to PostgreSQL 17 an unavoidable sort makes the plan look worth compiling.
 select set_config('statement_timeout', {milliseconds}, true), set_config('lock_timeout', {lock}, true),
        set_config('idle_in_transaction_session_timeout', '2s', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true);

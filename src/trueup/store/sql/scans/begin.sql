@@ -1,6 +1,6 @@
--- Begins a scan that is due (`anyway`: or is not), or goes on with one that was left unfinished. Counted here and not at a failure:
--- one that kills its process has failed too. It is due at once for whoever takes over, but after `free` times without getting
--- further only after a growing pause. Fence: its lease, in this transaction. No row back: it is not due. Index: scans_pkey.
+-- Begins a scan that is due (with `anyway` also one that is not), or resumes an unfinished one. The start is counted here and not at a
+-- failure: a scan that kills its process has failed too. Another process may resume it immediately, but after `free` starts without
+-- progress only with backoff. Fence: its lease, in this transaction. No row back: it is not due. Index: scans_pkey.
 update {schema}.scans as s
    set underway = true, failures = s.failures + 1,
        cursor = case when s.underway then s.cursor end,

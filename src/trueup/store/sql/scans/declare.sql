@@ -1,5 +1,5 @@
--- Makes a scan known: due at once, or after its first interval. One that is known stays where it is; but a shorter interval counts
--- from its last start, and one that keeps failing is tried again soon, because those who start workers may bring the repair.
+-- Registers a scan: due immediately, or after its first interval. A known scan keeps its position; but a shorter interval counts
+-- from its last start, and one that keeps failing is tried again soon, because a new worker may bring the fix.
 -- Index: scans_pkey.
 insert into {schema}.scans as s (name, due_at)
 select %(name)s, t.now + make_interval(secs => case when %(run_at_start)s then 0 else %(every)s::float8 end)

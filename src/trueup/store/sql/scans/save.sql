@@ -1,4 +1,4 @@
--- Keeps how far a scan that is under way has come; whoever goes on with it may begin at once. Fence: its lease, in this transaction.
+-- Saves the cursor of a running scan; another process may resume there immediately. Fence: its lease, in this transaction.
 -- Index: scans_pkey.
 update {schema}.scans
    set cursor = %(cursor)s::jsonb, items = %(items)s, failed = %(failed)s, failures = %(failures)s, saved_at = t.now, due_at = t.now

@@ -1,5 +1,5 @@
--- Moves the watermark on, and never back. Compare-and-set on the version and the tick that was due: a schedule that somebody
--- changed meanwhile keeps what they set. Returns those that advanced.
+-- Moves the watermark forward, never back. Compare-and-set on the version and the tick that was due: a schedule that another
+-- transaction changed meanwhile keeps that change. Returns those that advanced.
 update {schema}.schedules as s
    set next_due_at = a.next_due_at, decided_until = greatest(s.decided_until, a.decided_until)
   from unnest(%(names)s::text[], %(versions)s::bigint[], %(was_due_ats)s::timestamptz[], %(next_due_ats)s::timestamptz[], %(decided_untils)s::timestamptz[])

@@ -1,5 +1,5 @@
--- Forgets a schedule that people made, or a retired one; its ledger stays, and so do its versions, the last of which says that
--- it was deleted. Returns its name.
+-- Deletes a schedule that was not declared in code, or a retired one; its ledger stays, and so do its versions, the last of which says
+-- that it was deleted. Returns its name.
 with gone as (
   delete from {schema}.schedules where name = %(name)s and (origin = 'people' or state = 'retired')
   returning name, version, greatest(%(at)s::timestamptz, decided_until) as since, spec

@@ -1,6 +1,6 @@
 -- Schedules with a tick that is due, how many of their runs have not finished, and whether they were refused before. Unless they are
--- named, those that are refused are left out: they are tried alone. Those that somebody is changing are passed over: that transaction
--- settles what is due. Index: schedules_due, jobs_of_schedule.
+-- named, those that are refused are left out: they are tried alone. Locked ones are skipped: the transaction that is changing them
+-- decides what is due. Index: schedules_due, jobs_of_schedule.
 select s.name, s.spec, s.policy, s.version, s.next_due_at, s.decided_until, s.lane, runs.running, runs.waiting,
        exists (select from {schema}.schedule_refusals as r where r.name = s.name) as refused
   from {schema}.schedules as s,

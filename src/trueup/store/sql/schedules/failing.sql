@@ -1,5 +1,5 @@
--- Of the named schedules, those whose latest runs since they were last changed are all dead, as many as asked for. A run that
--- has not ended, or was revived, is none of them. Index: ticks_pkey, history_id.
+-- Of the named schedules, those whose latest runs since they were last changed, a given number of them, are all dead. A run that
+-- has not ended, or was revived, does not count as dead. Index: ticks_pkey, history_id.
 select asked.name
   from unnest(%(names)s::text[], %(mosts)s::int[]) as asked(name, most)
   join {schema}.schedules as s on s.name = asked.name,

@@ -1,5 +1,5 @@
--- The ledger of a schedule after one moment up to another, oldest first. It begins with the planner's last row before them, which
--- may stand for a range that reaches in; what people asked for stands for one tick each. Index: ticks_pkey.
+-- The ledger of a schedule after one time up to another, oldest first. It begins with the planner's last row before that range, which
+-- may stand for ticks that reach into it; a triggered or backfilled row stands for one tick. Index: ticks_pkey.
 select due_at, last_due_at, count, outcome, reason, job_id
   from {schema}.ticks
  where schedule = %(name)s and due_at <= %(until)s

@@ -1,5 +1,5 @@
--- How many seconds there are until the next tick of anything that this release can read, or until one that was refused is tried again;
--- null when there is none. Index: schedules_due.
+-- Seconds until the next tick of any schedule that this release can read, or until a refused one is tried again; null when there is
+-- none. Index: schedules_due.
 select extract(epoch from least(
          (select s.next_due_at from {schema}.schedules as s
            where s.state = 'active' and s.next_due_at is not null

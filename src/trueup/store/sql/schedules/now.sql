@@ -1,2 +1,2 @@
--- The database's time at this very moment, not at the transaction's start: whoever waited for a row looks at the clock afterwards.
+-- The database's current time, not the transaction's start: a transaction that waited for a lock reads the clock afterwards.
 select coalesce(%(now)s::timestamptz, clock_timestamp());

@@ -1,6 +1,6 @@
--- Declares a schedule. The same again changes nothing; another spec, policy or job makes a new version, whose ticks begin
--- now: what was due before is never looked at again. A paused schedule stays paused. Versions go on where a deleted schedule of
--- this name left off, as long as that is on record. One that was retired as undeclared after `resumed_since` goes on from there. Fence: with an expected version (0: there must be none yet) any other is left as it is. Returns its
+-- Declares a schedule. The same declaration again changes nothing; another spec, policy or job makes a new version, whose ticks begin
+-- now: earlier ticks are never decided again. A paused schedule stays paused. Version numbers continue those of a deleted schedule of
+-- this name, as long as they are on record. One that was retired as undeclared after `resumed_since` continues from there. Fence: with an expected version (0: there must be none yet) any other is left as it is. Returns its
 -- version when it changed.
 with put as (
   insert into {schema}.schedules as s (name, origin, spec, policy, kind, queue, lane, priority, max_attempts, args, version, next_due_at, decided_until, created_at, changed_at)

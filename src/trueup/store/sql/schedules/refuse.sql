@@ -1,4 +1,4 @@
--- Notes that ticks of these schedules are refused, and when each is tried again: the pause doubles with every refusal of a version.
+-- Records that ticks of these schedules are refused, and when each is tried again: the backoff doubles with every refusal of a version.
 -- Returns how often each was refused, and the pause in seconds.
 insert into {schema}.schedule_refusals as r (name, version, error, refusals, refused_at, retry_at)
 select g.name, g.version, g.error, 1, {now}, {now} + make_interval(secs => %(first)s::float8)

@@ -1,6 +1,5 @@
--- Brings back a watermark that is ahead of the clock: ticks begin now. Nothing of the ledger goes, so that a tick which has its verdict
--- keeps it. Versions that were made on the clock that was ahead begin now, too, or two would reign at a time. Returns its name when
--- it was ahead.
+-- Moves a watermark that is ahead of the clock back: ticks begin now. The ledger stays, so that a tick with a verdict keeps it. Versions
+-- that were made while the clock was ahead begin now, too, or two would be in effect at a time. Returns its name when it was ahead.
 with rewound as (
   update {schema}.schedules
      set decided_until = %(now)s::timestamptz, next_due_at = %(next_due_at)s::timestamptz, version = version + 1, changed_at = %(now)s::timestamptz

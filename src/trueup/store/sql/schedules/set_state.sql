@@ -1,4 +1,4 @@
--- Pauses, resumes or retires schedules. Resuming begins now: ticks of the pause are not made up for. Returns those that changed.
+-- Pauses, resumes or retires schedules. Resuming begins now: ticks of the pause are not caught up. Returns those that changed.
 with changed as (
   update {schema}.schedules
      set state = %(state)s, note = %(note)s, version = version + 1, changed_at = t.now,

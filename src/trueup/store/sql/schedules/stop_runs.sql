@@ -1,4 +1,4 @@
--- Asks the unfinished runs of schedules to stop: queued ones are cancelled, running ones are asked. Index: jobs_of_schedule.
+-- Cancels the unfinished runs of schedules: queued ones immediately, running ones by request. Index: jobs_of_schedule.
 with gone as (
   delete from {schema}.jobs where schedule = any(%(names)s::text[]) and state = 'queued' returning *
 ), kept as (

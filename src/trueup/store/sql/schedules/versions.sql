@@ -1,4 +1,4 @@
--- How each schedule was, one version after another, as far as it matters since a moment; deleted ones too. `decided_until` is
+-- The versions of each schedule that were in effect since a given time, in order; deleted ones too. `decided_until` is
 -- null for those. Index: schedule_versions_pkey.
 select v.name, v.since, v.state, v.spec, s.decided_until
   from {schema}.schedule_versions as v

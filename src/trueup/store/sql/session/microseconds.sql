@@ -1,2 +1,2 @@
--- The moment this transaction takes for now, in microseconds since 1970: readable whatever DateStyle a caller's connection has.
+-- The time that this transaction takes as now, in microseconds since 1970: readable with any DateStyle of a caller's connection.
 select (extract(epoch from coalesce(%(now)s::timestamptz, now())) * 1000000::numeric)::bigint;

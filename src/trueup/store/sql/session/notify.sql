@@ -1,2 +1,2 @@
--- Says something on the channel; used to find out whether we hear ourselves.
+-- Sends a notification on the channel; used to find out whether this process receives its own.
 select pg_notify(%(channel)s, %(payload)s);

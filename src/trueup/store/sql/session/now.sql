@@ -1,2 +1,2 @@
--- The moment this transaction takes for now.
+-- The time that this transaction takes as now.
 select coalesce(%(now)s::timestamptz, now());

@@ -1,2 +1,2 @@
--- Undoes what was done since the savepoint, which is given up, too: a transaction may come by here many times.
+-- Rolls back to the savepoint and releases it, because a transaction may set it many times.
 rollback to savepoint trueup; release savepoint trueup;

@@ -1,4 +1,4 @@
--- For the message about a table that is not there: where we are, and what there is instead. Partitions only when they have the name.
+-- For the message about a missing table: the current database, and which tables exist instead. Partitions only when they have the name.
 select current_database()::text, current_setting('search_path'), array(select nspname::text from pg_namespace where nspname::text !~ '^pg_'::text) as schemas,
        array(select array[n.nspname::text, c.relname::text]
                from pg_class as c

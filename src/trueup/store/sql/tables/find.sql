@@ -1,4 +1,4 @@
--- What a name stands for, at most one row. Without a schema the search_path decides, as it does for any statement.
+-- The table of a name, at most one row. Without a schema the search_path decides, as it does for any statement.
 select c.oid, n.nspname::text, c.relname::text, quote_ident(n.nspname), quote_ident(c.relname), c.relkind::text, c.relpersistence = 't' as temporary,
        c.relkind = 'r' and exists (select from pg_inherits as i where i.inhparent = c.oid) as inherited,
        quote_ident(current_user) as role, has_schema_privilege(n.oid, 'usage') as usable, has_table_privilege(c.oid, 'delete') as deletable,

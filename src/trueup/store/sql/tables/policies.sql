@@ -1,5 +1,5 @@
--- The policies about rows that are there (not those about new ones only) which apply to this role; and whether they are meant for
--- it: they let everything through, or name the role, or one that it belongs to, where others are for everybody.
+-- The policies about existing rows (not those about new ones only) which apply to this role; and whether they are meant for it: they
+-- have no condition, or name the role or one that it belongs to; others are for all roles.
 select quote_ident(p.polname), p.polcmd::text, p.polpermissive,
        pg_get_expr(p.polqual, p.polrelid) = 'true' or exists (select from unnest(p.polroles) as r(role) where r.role <> 0::oid) as meant
   from pg_policy as p

@@ -1,4 +1,4 @@
--- Who holds rows of a reconciler, and a few of their keys. Index: rows_pkey.
+-- The holders of rows of a reconciler, and a few of their keys. Index: rows_pkey.
 select r.holder, w.host, w.pid, count(*), count(*) filter (where r.due_at <= {now}), min(r.claimed_at), max(r.due_at),
        (array_agg(r.key order by r.claimed_at, r.key))[1:%(limit)s]
   from {schema}.rows as r left join {schema}.workers as w on w.holder = r.holder

@@ -1,4 +1,4 @@
--- What was proposed for rows in shadow mode, by kind, with the latest few of each. Reads all that is known about the reconciler's rows.
+-- What was proposed for rows in shadow mode, by kind, with the latest few of each. Reads all records of the reconciler's rows.
 -- Index: rows_pkey.
 select kind, count(*), array_agg(key) filter (where n <= %(limit)s), array_agg(proposed) filter (where n <= %(limit)s)
   from (select k.kind, r.key, p.proposed, row_number() over (partition by k.kind order by r.changed_at desc, r.key) as n

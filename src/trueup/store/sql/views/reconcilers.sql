@@ -1,6 +1,6 @@
--- Reconcilers, one or all: how many of their rows are held, rest or were set aside, and what their sweeps did lately. Reads all that
--- is known about their rows. `declared_by_worker` is null when nobody can tell: no worker lives, or one of an older release, which does
--- not say what it declares. Index: reconcilers_pkey and rows_pkey for one; sweeps_started_at.
+-- Reconcilers, one or all: how many of their rows are held, rest or are quarantined, and what their sweeps did lately. Reads all
+-- records of their rows. `declared_by_worker` is null when that is unknown: no worker is alive, or one of an older release, which does
+-- not record what it declares. Index: reconcilers_pkey and rows_pkey for one; sweeps_started_at.
 with {living}
 select coalesce(c.name, r.reconciler), c.place, c.declared, c.declared_at,
        case when c.state = 'active' and c.paused_until > {now} then 'resting' else c.state end, c.note, c.paused_until, c.pauses,

@@ -1,4 +1,4 @@
--- Rows of a reconciler whose last attempt failed, latest first. Reads all that is known about its rows. Index: rows_pkey.
+-- Rows of a reconciler whose last attempt failed, latest first. Reads all records of its rows. Index: rows_pkey.
 select key, state, attempt, changed_at, case when state = 'resting' then due_at end, reason, errors -> -1
   from {schema}.rows
  where reconciler = %(name)s and state in ('held', 'resting', 'quarantined') and errors <> '[]'

@@ -1,5 +1,5 @@
--- Reconcilers by state, rows in quarantine, how long ago anything was swept, whose last sweep was ended by an error, and how many rows are
--- known for those that no living worker declares (none while nobody can tell, as in views/reconcilers.sql).
+-- Reconcilers by state, rows in quarantine, the time since the last sweep of any, those whose last sweep failed, and how many records of
+-- rows there are for those that no living worker declares (none while that is unknown, as in views/reconcilers.sql).
 -- Index for the rows: rows_set_aside; rows_pkey for those of each name, up to a number.
 with recursive {living}, named as (
   (select k.reconciler as name from {schema}.rows as k order by k.reconciler limit 1)

@@ -1,4 +1,4 @@
--- The latest sweeps of a reconciler, and by whom, as long as that worker is known. Index: sweeps_of_reconciler.
+-- The latest sweeps of a reconciler, with the worker that ran each, as long as it is known. Index: sweeps_of_reconciler.
 select s.started_at, s.ended_at, s.holder, w.host, w.pid, s.claimed, s.changed, s.unchanged, s.conflict, s.undone, s.retry, s.quarantined, s.lost,
        s.late, s.worst_lateness_s
   from {schema}.sweeps as s left join {schema}.workers as w on w.holder = s.holder

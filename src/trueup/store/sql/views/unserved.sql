@@ -1,5 +1,5 @@
--- Kinds with jobs that are due in a queue where no living worker runs them, judged by the first due jobs of each lane and priority:
--- what no worker claims gathers there. A worker of an older release does not say which kinds it knows, and is taken to know them all.
+-- Kinds with jobs that are due in a queue where no living worker runs them, judged by the first due jobs of each lane and priority,
+-- where unclaimed jobs gather. A worker of an older release does not record which kinds it knows, and is assumed to know them all.
 -- Sent after session/steer. Index: jobs_due, for the lanes and the head of each.
 with recursive places as (
   (select lane, priority from {schema}.jobs where state = 'queued' order by lane, priority limit 1)

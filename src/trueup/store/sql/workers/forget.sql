@@ -1,4 +1,4 @@
--- Rescued workers with nothing left to rescue are forgotten; their last sign of life stays. Index: jobs_held.
+-- Deletes the rows of rescued workers without running jobs; their last heartbeat is kept. Index: jobs_held.
 with gone as (
   delete from {schema}.workers as w
    where rescued_at is not null and not exists (select from {schema}.jobs as j where j.holder = w.holder and j.state = 'running')

@@ -1,3 +1,3 @@
--- Waits for claims of this worker that are still under way: each has a share lock on this row until it commits. What they took is
--- seen by the statement after this one, and by none that began before.
+-- Waits for claims of this worker that are still in flight: each has a share lock on this row until it commits. Only statements that
+-- begin after this one see the jobs that they claimed.
 select holder from {schema}.workers where holder = %(holder)s for update;

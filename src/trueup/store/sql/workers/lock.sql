@@ -1,7 +1,7 @@
--- One worker at a time begins its life, so that the first after a downtime is one, and those that begin with it see it. The
--- lock goes with the transaction.
+-- One worker registers at a time, so that exactly one is the first after a downtime, and those that register with it see it. The
+-- lock ends with the transaction.
 select pg_advisory_xact_lock(hashtextextended('trueup fleet {schema}', 0)),
-       -- a process frozen before its commit must not keep the others from beginning
+       -- a process frozen before its commit must not keep the others from registering
        set_config('idle_in_transaction_session_timeout', '2s', true),
-       -- terms go on above all earlier ones when this is a copy of the database they were given in
+       -- terms continue above all earlier ones when this is a copy of the database that minted them
        {schema}.begin_epoch();

@@ -1,10 +1,10 @@
--- A worker begins its life as a holder. When no other one is alive, and the last sign of life of any is more than `grace` ago,
--- nobody was there since: a downtime, which is recorded and returned. Without any earlier sign of life there is none.
+-- Registers a worker as a holder. When no other worker is alive, and the last heartbeat of any is more than `grace` ago, the time
+-- since then is a downtime, which is recorded and returned. Without any earlier heartbeat there is none.
 -- Fence: `workers/lock` before it in the same transaction.
 with t as (
   select coalesce(%(now)s::timestamptz, now()) as now
 ), alone as (
-  -- Those that left in order are in `fleet`; those that died are in `workers` until they are forgotten, and then in `fleet`.
+  -- Those that left in order are in `fleet`; those that died are in `workers` until their rows are deleted, and then in `fleet`.
   select t.now, greatest((select last_alive_at from {schema}.fleet), max(w.renewed_at)) as last_alive_at
     from t left join {schema}.workers as w on true
    group by t.now

@@ -1,5 +1,5 @@
--- Extends the lease of everything a worker holds: one row, whatever it holds.
--- Fence: (holder), only while the lease has not passed and nobody has rescued its jobs. No row back: it is lost.
+-- The heartbeat: extends the lease of all jobs that a worker holds, with one row.
+-- Fence: (holder), only while the lease has not expired and no worker has rescued its jobs. No row back: it is lost.
 update {schema}.workers
    set renewed_at = t.now, lease_until = t.now + make_interval(secs => %(lease_for)s::float8), stopping = %(stopping)s
   from (select coalesce(%(now)s::timestamptz, now()) as now) as t

@@ -1,11 +1,11 @@
--- claim: rows whose time has come again -> held, longest due first, from where the sweep has come to. These are resting rows, and rows
--- whose holder's lease has passed. Those of the latter that may have brought their process down (`suspects`: a handler was at work on
--- them, or it was not the first process that died with them) are claimed apart from the rest, to be run one at a time.
+-- claim: rows that are due again -> held, longest due first, from the position of the sweep. These are resting rows, and rows
+-- whose holder's lease has expired. Those of the latter that may have killed their process (`suspects`: a handler was running for
+-- them, or it was not the first process that died with them) are claimed separately, to be run one at a time.
 -- Fence made: (reconciler, key, holder, term).
--- An attempt that ended with its process counts only if the row was alone: the others were merely in the same hand. One that a living
--- process lost its lease over counts, too: its handler took too long, or blocked the process.
+-- An attempt that ended with its process counts only if the row was alone: the others were merely held by the same process. An attempt
+-- whose lease a living process lost counts, too: its handler took too long, or blocked the process.
 -- Index: rows_due, in its order; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
--- Locks the user's row before what is known about it; whatever somebody has locked is passed over.
+-- Locks the user's row before its record; locked rows are skipped.
 with taken as materialized (
   select r.*, t.*
     from (select r.key as trueup_key, coalesce(r.whole_key, r.key) as trueup_whole_key, r.due_at as trueup_n

@@ -1,13 +1,13 @@
--- claim: rows that nothing is known about -> held, in the order asked for, up to a number.
+-- claim: rows without a record -> held, in the declared order, up to a number.
 -- Fence made: (reconciler, key, holder, term). State, staleness and due time are checked again on the row that was locked.
--- Walks the user's table from where the sweep has come to, a window at a time, so that a claim costs the same however many rows
--- have been looked at before. Index: rows_pkey, and one of the user's own (IndexMissing names the one that would serve).
+-- Walks the user's table from the position of the sweep, a window at a time, so that a claim costs the same however many rows
+-- were visited before. Index: rows_pkey, and one of the user's own (IndexMissing names a suitable one).
 -- Single rows are looked up by their keys alone (`limit 1`, `offset 0`: nothing else can be pushed in there), and what must be
--- compared with all of a batch is hashed (`in (...) is true`): statistics from before the backlog came would have it otherwise.
--- Locks the user's row before what is known about it, as every statement over both does: so they cannot wait for one another.
+-- compared with all of a batch is hashed (`in (...) is true`): with statistics from before the backlog the planner would not.
+-- Locks the user's row before its record, as every statement over both does: so they cannot wait for one another.
 -- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
--- finds it. A row found in the working state (`claimed_as`) of which nothing is known may be in somebody else's hands: it is only noted, as
--- resting for the length of a lease, and claimed if it is still there then.
+-- finds it. A row in the working state (`claimed_as`) without a record may be held by another program: it only gets a record, as
+-- resting for the length of a lease, and is claimed if it is still there then.
 with seen as materialized (
   select w.*, pg_catalog.row_number() over (order by trueup_null desc, trueup_order, trueup_t1, trueup_t2) as trueup_n
     from (select * from ((select false as trueup_null, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."due_at" as trueup_order from "public"."t" as t

@@ -1,4 +1,4 @@
--- Rows there are for a reconciler, in its order: what a dry run shows. Index: one of the user's own, and rows_pkey.
+-- The rows that match a reconciler, in its order: what a dry run shows. Index: one of the user's own, and rows_pkey.
 select case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end, t."state"::text, t."due_at"::timestamptz, coalesce(k.trueup_attempt, 0), t."tenant" as "tenant", t."id" as "id", t."state" as "state", t."changed_at" as "changed_at", t."due_at" as "due_at", t."version" as "version", t."owner" as "owner", t."until" as "until", t."amount" as "amount"
   from "public"."t" as t
   -- No name in here may be one of the user's columns: `where=` names those without a table.

@@ -1,5 +1,5 @@
 -- For claim='row_lock': locks a claimed row for the handler's own transaction and reads it as it is now.
--- Fence: (reconciler, key, holder, term), the lease not passed. No row back: rows/locked_out.sql says why.
+-- Fence: (reconciler, key, holder, term), the lease not expired. No row back: rows/locked_out.sql says why.
 -- Index: rows_pkey, and the user's key; looked up by these alone, as in claim_fresh.sql.
 select t."version"::text, t."tenant", t."id", t."state", t."changed_at", t."due_at", t."version", t."owner", t."until", t."amount" from "public"."t" as t
  where t."tenant" operator(pg_catalog.=) %(k1)s::text::uuid and t."id" operator(pg_catalog.=) %(k2)s::text::text and ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0

@@ -1,7 +1,7 @@
--- Marks claimed rows as a claim does (claimed_as, the user's own lease columns): for those that were claimed without, because the
--- database had refused to mark one of them. Each row is judged alone: `changed`, and what it is then comes back; `busy` or `conflict`,
+-- Marks claimed rows as a claim does (claimed_as, the user's own lease columns): for those that were claimed unmarked, because the
+-- database had refused to mark one of them. Each row is judged separately: `changed`, with the row as it is then; `busy` or `conflict`,
 -- when it is no longer free; a key that does not come back was lost.
--- Fence: (reconciler, key, holder, term), the lease not passed. Index: rows_pkey, and the user's key. Locks as in change.sql.
+-- Fence: (reconciler, key, holder, term), the lease not expired. Index: rows_pkey, and the user's key. Locks as in change.sql.
 with mine as (
   select * from unnest(%(key)s::text[], %(term)s::bigint[], %(k1)s::text[], %(k2)s::text[]) as m(key, term, k1, k2)
 ), there as materialized (

@@ -1,5 +1,5 @@
 -- settle: as rest.sql, for rows that the claim has marked: what it wrote (claimed_as, the user's own lease columns) is undone.
--- Fence: (reconciler, key, holder, term), the lease not passed; the row is written to only while it is as the claim left it.
+-- Fence: (reconciler, key, holder, term), the lease not expired; the row is written only while it is as the claim left it.
 -- Index: rows_pkey, and the user's key. Locks as in change.sql.
 with mine as (
   select * from unnest(%(key)s::text[], %(term)s::bigint[], %(k1)s::text[], %(k2)s::text[], %(seen_state)s::text[], %(seen)s::text[], %(was_state)s::text[], %(was_changed_at)s::text[], %(state)s::text[], %(delay)s::float8[], %(attempt)s::int[], %(error)s::text[], %(reason)s::text[], %(proposed)s::text[], %(ongoing)s::boolean[]) as m(key, term, k1, k2, seen_state, seen, was_state, was_changed_at, state, delay, attempt, error, reason, proposed, ongoing)

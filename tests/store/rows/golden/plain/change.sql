@@ -1,12 +1,12 @@
--- settle: held -> done, and the row is written to (To, Stay); resting, when it would be claimed again at once, or when this is
--- what is written after a failed attempt (`error`).
--- Fence: (reconciler, key, holder, term), the lease not passed. Compare-and-set on the row: its state, and its version, time of
--- change or xmin as they were at the claim. Each row is judged alone: `changed`; `conflict`, when somebody else was there first;
--- `contested`, when somebody was and the row is still for this reconciler; `undone`, when it is as it was and yet not changed, which
--- only a trigger can do; `busy`, when somebody has it locked (nothing waits here: try again). After these three the claim is still
--- held. A key that does not come back was lost.
--- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. Locks the user's row before what is known about it, and
--- that in the order given, which is that of the keys wherever several are: so two statements cannot wait for one another.
+-- settle: held -> done, and the row is written (To, Stay); resting, when it would be claimed again immediately, or when this is
+-- the write after a failed attempt (`error`).
+-- Fence: (reconciler, key, holder, term), the lease not expired. Compare-and-set on the row: its state, and its version, time of
+-- change or xmin as they were at the claim. Each row is judged separately: `changed`; `conflict`, when another transaction changed it
+-- first; `contested`, when one did and the row still matches this reconciler; `undone`, when it is as it was and yet not changed, which
+-- only a trigger can do; `busy`, when another session has locked it (this statement never waits: try again). After the last three the
+-- claim is still held. A key that does not come back was lost.
+-- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. Locks the user's row before its record, and records in the
+-- given order, which is that of the keys when there are several: so two statements cannot wait for one another.
 with mine as (
   select * from unnest(%(key)s::text[], %(term)s::bigint[], %(k1)s::text[], %(state)s::text[], %(seen_state)s::text[], %(seen)s::text[], %(rest_for)s::float8[], %(attempt)s::int[], %(error)s::text[], %(reason)s::text[]) as m(key, term, k1, state, seen_state, seen, rest_for, attempt, error, reason)
 ), there as materialized (

@@ -1,4 +1,4 @@
--- For claim='row_lock': deletes a row that this transaction has locked, as change_locked.sql writes to one. Index: the user's key.
+-- For claim='row_lock': deletes a row that this transaction has locked, as change_locked.sql writes one. Index: the user's key.
 with written as (
   delete from "public"."t" as t using (select %(seen_state)s::text as seen_state, %(seen)s::text as seen) as h
    where t."id" operator(pg_catalog.=) %(k1)s::text::bigint and (t."state" operator(pg_catalog.=) h.seen_state::text and t.xmin::text = h.seen) is true

@@ -1,4 +1,4 @@
--- How many rows there are for a reconciler, up to a number: free ones that are not held, resting or set aside, and those due again;
+-- How many rows match a reconciler, up to a number: those that are not held, resting or quarantined, and those due again;
 -- or (`late_by`) only those that have been due or stale for longer than that.
 -- Index: one of the user's own, and rows_pkey.
 select pg_catalog.count(*) from (
