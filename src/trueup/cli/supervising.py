@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
 
 from trueup.cli.errors import USAGE, WRONG
+from trueup.cli.systemd import Systemd
 from trueup.events import Events, WorkerProcessEnded, WorkersReloaded
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0  # seconds before a dead child is started again
@@ -31,13 +32,21 @@ IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "bu
 
 class Supervisor:
     def __init__(
-        self, arguments: list[str], environment: Mapping[str, str], count: int, *, reload: bool, events: Events
+        self,
+        arguments: list[str],
+        environment: Mapping[str, str],
+        count: int,
+        *,
+        reload: bool,
+        events: Events,
+        systemd: Systemd | None = None,
     ) -> None:
         self._arguments = arguments
         self._environment = dict(environment)
         self._count = count
         self._reload = reload
         self._events = events
+        self._systemd = systemd
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()  # another one after each change: children end at different moments
@@ -52,12 +61,14 @@ class Supervisor:
         alive, self._alive = os.pipe()
         os.set_inheritable(alive, True)
         self._pipe = alive
-        watcher = asyncio.create_task(self._watch()) if self._reload else None
+        tasks = [asyncio.create_task(self._watch())] if self._reload else []
+        if self._systemd is not None:
+            tasks.append(asyncio.create_task(self._systemd.watch(lambda: None)))
         try:
             await asyncio.gather(*(self._keep(place) for place in range(self._count)))
         finally:
-            if watcher is not None:
-                watcher.cancel()
+            for task in tasks:
+                task.cancel()
             os.close(self._alive)
             os.close(alive)
         return self._code
@@ -95,6 +106,8 @@ class Supervisor:
             process_group=0,
         )
         self._children[place] = child
+        if self._systemd is not None and len(self._children) == self._count:
+            self._systemd.ready(f"{self._count} workers started")
         if self._stopping.is_set():  # the signal came while it was being started
             self._send(child, signal.SIGTERM)
         return child
@@ -110,6 +123,8 @@ class Supervisor:
         """The first signal drains, the second hands back at once, the third kills."""
         self._signals += 1
         self._stopping.set()
+        if self._systemd is not None:
+            self._systemd.stopping()
         for child in self._children.values():
             self._send(child, signal.SIGTERM if self._signals < 3 else signal.SIGKILL)
 

@@ -21,6 +21,7 @@ from trueup.cli import completing
 from trueup.cli.errors import WRONG
 from trueup.cli.options import with_session
 from trueup.cli.session import Session
+from trueup.cli.systemd import Systemd, without_systemd
 from trueup.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,10 +121,15 @@ def _supervise(
     for name, value in serving.items():
         arguments += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
     # As variables: a password in an argument could be read by other users of the machine.
-    environment = {**os.environ, **{f"TRUEUP_{name.upper()}": value for name, value in given.items() if value}}
+    environment = {
+        **without_systemd(os.environ),
+        **{f"TRUEUP_{name.upper()}": value for name, value in given.items() if value},
+    }
 
     async def run() -> int:
-        return await Supervisor(arguments, environment, processes, reload=reload, events=events).run()
+        systemd = Systemd.of(os.environ)
+        supervisor = Supervisor(arguments, environment, processes, reload=reload, events=events, systemd=systemd)
+        return await supervisor.run()
 
     return asyncio.run(run())
 
@@ -133,6 +139,7 @@ async def _work(
 ) -> None:
     from trueup.work.starting import patiently
 
+    watchdog: asyncio.Task[None] | None = None
     try:
         store = await patiently(app.open, app.settings.start_within, app.events)
         if migrate:
@@ -142,11 +149,28 @@ async def _work(
         _stop_on_signals(worker)
         if parent is not None:
             _stop_without(parent, worker)
+        elif (systemd := Systemd.of(os.environ)) is not None:
+            _tell(systemd, app, worker)
+            watchdog = asyncio.create_task(systemd.watch(worker.why_not_alive))
         stopped = await worker.run()
     finally:
         await app.close()
+        if watchdog is not None:
+            watchdog.cancel()
     if stopped.abandoned or worker.executor.caller.threads_busy:
         _leave_them_behind(WRONG if stopped.abandoned else 0)
+
+
+def _tell(systemd: Systemd, app: App, worker: Worker) -> None:
+    from trueup.events import Event, WorkerStarted, WorkerStopping
+
+    def told(event: Event) -> None:
+        if isinstance(event, WorkerStarted):
+            systemd.ready(f"worker {event.holder} takes jobs")
+        elif isinstance(event, WorkerStopping):
+            systemd.stopping()
+
+    app.events.subscribe(told)
 
 
 def _stop_on_signals(worker: Worker) -> None:

@@ -355,7 +355,7 @@ class Worker:
         from trueup.observe.metrics import counted
 
         metrics = counted(self.events)
-        served = Served(self._why_not_alive, self._why_not_ready, metrics.scrape if metrics is not None else None)
+        served = Served(self.why_not_alive, self._why_not_ready, metrics.scrape if metrics is not None else None)
         if metrics is not None:
             self._closed_last.append(metrics.detach)
         self._closed_last.append(Endpoints(host, port, served, "health").close)
@@ -365,7 +365,7 @@ class Worker:
         for end in reversed(ends):
             await asyncio.to_thread(end)
 
-    def _why_not_alive(self) -> str | None:
+    def why_not_alive(self) -> str | None:
         """What a restart of this process would repair; a database that is away is not. Called on another thread."""
         if self._beat_at is None:
             return None  # it starts, and waits for the database perhaps
