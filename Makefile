@@ -65,8 +65,9 @@ format: setup ## rewrite the files the way lint wants them
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-types: setup ## strict type checking of src/ and of the API as users write it
+types: setup ## strict type checking of src/ with mypy, and of the API as users write it with mypy and pyright
 	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: setup ## build the documentation into site/ (SERVE=1: serve it on a local port while you write)
 	@$(BIN)/zensical $(if $(SERVE),serve,build --strict)

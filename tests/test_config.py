@@ -4,12 +4,14 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trueup.config import SETTINGS, Settings, describe, load_settings, redis_urls
+from trueup.config.given import GivenSettings
 from trueup.dsn import Secret
 from trueup.errors import ConfigError
 
@@ -444,3 +446,15 @@ def test_a_foreign_project_without_settings_for_us_does_not_matter(
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     _give_away(tmp_path / "pyproject.toml", monkeypatch)
     assert load_settings(environ={}, directory=directory).concurrency == 50
+
+
+def test_type_checkers_know_every_setting_of_an_app_and_its_choices() -> None:
+    hints = get_type_hints(GivenSettings)
+    assert list(hints) == [name for name in SETTINGS if name != "database_url"]
+    for name, hint in hints.items():
+        words = [word for each in (hint, *get_args(hint)) if get_origin(each) is Literal for word in get_args(each)]
+        for word in words:
+            assert SETTINGS[name].kind.read(word) == word
+        if words:
+            with pytest.raises(ConfigError, match=", ".join(words)):
+                SETTINGS[name].kind.read("none of them")

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -21,12 +21,13 @@ from trueup.backoff import Retry
 from trueup.building import BUILDING, imported
 from trueup.clock import Clock, DatabaseClock
 from trueup.config import Settings, load_settings
+from trueup.config.given import GivenSettings
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
 from trueup.include import DeclaredBy, import_included
 from trueup.jobs.context import Context
-from trueup.jobs.definition import ExecutorSource, Job, UniqueKey
+from trueup.jobs.definition import DeclaredJob, ExecutorSource, Job, UniqueKey
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft, OnConflict
@@ -82,13 +83,17 @@ class Declare:
         self._options = options
 
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]]) -> Job[P, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]]
+    ) -> DeclaredJob[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
     @overload
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Job[P, R]: ...
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> DeclaredJob[P, R, P, Coroutine[Any, Any, R]]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Job[P, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R]
+    ) -> DeclaredJob[P, R, Concatenate[Context, P], R]: ...
     @overload
-    def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
+    def __call__(self, function: Callable[P, R]) -> DeclaredJob[P, R, P, R]: ...
     def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
         return self._app._declare(function, self._options)
 
@@ -106,7 +111,7 @@ class App:
         *,
         clock: Clock | None = None,
         middleware: Iterable[Middleware] = (),
-        **settings: Any,
+        **settings: Unpack[GivenSettings],
     ) -> None:
         self.settings: Settings = load_settings(overrides={"database_url": database_url, **settings})
         self.events = Events()
@@ -127,13 +132,17 @@ class App:
     # -- declaring ----------------------------------------------------------------------------------------------------
 
     @overload
-    def job(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Job[P, R]: ...
+    def job(
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> DeclaredJob[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
     @overload
-    def job(self, function: Callable[P, Awaitable[R]], /) -> Job[P, R]: ...
+    def job(self, function: Callable[P, Awaitable[R]], /) -> DeclaredJob[P, R, P, Coroutine[Any, Any, R]]: ...
     @overload
-    def job(self, function: Callable[Concatenate[Context, P], R], /) -> Job[P, R]: ...
+    def job(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> DeclaredJob[P, R, Concatenate[Context, P], R]: ...
     @overload
-    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    def job(self, function: Callable[P, R], /) -> DeclaredJob[P, R, P, R]: ...
     @overload
     def job(
         self,
@@ -164,7 +173,7 @@ class App:
         return Declare(self, options) if function is None else self._declare(function, options)
 
     def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Job[..., Any]:
-        job: Job[..., Any] = Job(self, function, **options)
+        job: Job[..., Any] = DeclaredJob(self, function, **options)
         self.registry.add(job)
         self._declared_by.note("jobs", job.kind)
         return job

@@ -172,6 +172,31 @@ async def enqueueing(tx: AsyncConnection[Any], when: datetime) -> None:
     jobs.append(resize)
 
 
+async def calling_the_function_itself(ctx: Context) -> None:
+    assert_type(await add(1), int)
+    assert_type(await add(1, b=3), int)
+    assert_type(resize("a.png", 100), tuple[int, int])
+    assert_type(report("a"), dict[str, int])
+    assert_type(await leading(ctx, 42, mode="full"), bool)
+    assert_type(leading_in_a_thread(ctx, 42), str)
+    assert_type(await trailing(42, ctx=ctx), bool)
+    assert_type(await only_context(ctx), float)
+    await send("a", subject="hello")
+    text: str = await add(1)  # type: ignore[assignment]
+    await add(text)  # type: ignore[arg-type]
+    await leading(42)  # type: ignore[arg-type, call-arg]
+
+
+def settings(given: dict[str, Any]) -> None:
+    App("postgresql://localhost/shop", concurrency=5, log_level="debug", queues={"mail": 5}, payload_limit="2MiB")
+    App(drain_for=timedelta(seconds=5), include=["shop.*"], health_port=9101, listen=False, prepare="auto")
+    App(**given)
+    App(lease="30s")  # type: ignore[call-arg]
+    App(lease_for=30)  # type: ignore[arg-type]
+    App(concurrency="many")  # type: ignore[arg-type]
+    App(log_level="loud")  # type: ignore[arg-type]
+
+
 def enqueueing_without_a_loop(tx: Connection[Any]) -> None:
     assert_type(add.enqueue_sync(1), Handle[int])
     assert_type(leading.enqueue_sync(42), Handle[bool])
@@ -253,6 +278,21 @@ async def recover_stuck_upload(upload: Upload, *, ctx: Context) -> To | Stay | A
 @wallpapers.reconcile("stored", due_at="publish_at", claim="row_lock")
 async def publish(row: Row, *, tx: AsyncConnection[Any]) -> Delete | Unchanged:
     return Delete() if row["id"] else Unchanged()
+
+
+@wallpapers.reconcile("gone", stale_for="1h")
+def in_a_thread(row: Row) -> To | None:
+    return None
+
+
+@wallpapers.reconcile("gone", stale_for="1h")  # type: ignore[type-var]
+async def says_a_word(row: Row) -> str:
+    return "deleted"
+
+
+@wallpapers.reconcile("gone", stale_for="1h")  # type: ignore[type-var]
+def counts(row: Row) -> int:
+    return 1
 
 
 def written_off(row: Row, failed: Failed) -> To:

@@ -24,6 +24,8 @@ from trueup.texts import fault_in_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Called = ParamSpec("Called")  # what the function takes, with its Context
+Returns = TypeVar("Returns")  # what it returns: a coroutine, if it is asynchronous
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-/]{0,199}")
 MAX_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
@@ -196,6 +198,15 @@ class Job(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
         """A run as a value, not stored yet: for `then=[…]` lists."""
         return Request[P, R](self, self._defaults).call(*args, **kwargs)
+
+
+class DeclaredJob(Job[P, R], Generic[P, R, Called, Returns]):
+    """A job to a type checker: called directly, it takes and returns what its function does, a leading Context included."""
+
+    def __call__(self, *args: Called.args, **kwargs: Called.kwargs) -> Returns:  # type: ignore[override]
+        """Call the function itself, here and now: no job is made."""
+        returned: Returns = self.function(*args, **kwargs)
+        return returned
 
 
 class Request(Generic[P, R]):

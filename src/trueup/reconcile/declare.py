@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
@@ -14,13 +14,14 @@ from trueup.jobs.definition import checked_name
 from trueup.options import naming, wrong
 from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.models import describe_model
-from trueup.reconcile.outcome import Now, Outcome, State, Stay, To, state_text, translated
+from trueup.reconcile.outcome import Delete, Now, Outcome, State, Stay, To, Unchanged, state_text, translated
 from trueup.reconcile.purge import Purge, PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions, Reconciler
 from trueup.reconcile.selection import Selection, ordered_by
 from trueup.reconcile.table import TableSpec
 
-F = TypeVar("F", bound=Callable[..., Any])
+Said = Outcome | type[Stay] | type[Delete] | type[Unchanged] | None  # what a handler may return
+F = TypeVar("F", bound=Callable[..., Awaitable[Said] | Said])
 
 
 class Register(Protocol):
