@@ -274,4 +274,5 @@ def test_a_cancelled_task_has_failed(project: DjangoApp) -> None:
 )
 def test_settings_are_checked(given: dict[str, Any], found: list[str]) -> None:
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, **given}}):
-        assert [each.id for each in run_checks() if str(each.id).startswith("trueup")] == found
+        ours = [each.id for each in run_checks() if str(each.id).startswith("trueup")]
+    assert list(dict.fromkeys(ours)) == found  # Django 6 and its backport, both installed here, each ask for them

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 from uuid import uuid4
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import transaction
 from psycopg.pq import TransactionStatus
 from pydantic_core import to_jsonable_python
 
@@ -214,15 +213,15 @@ class Runner:
         if not connection.in_atomic_block:
             yield
             return
-        savepoint = transaction.savepoint(using=self._app.alias)
+        savepoint = connection.savepoint()
         try:
             yield
         finally:
             if connection.needs_rollback or connection.connection.info.transaction_status == TransactionStatus.INERROR:
                 connection.needs_rollback = False
-                transaction.savepoint_rollback(savepoint, using=self._app.alias)
+                connection.savepoint_rollback(savepoint)
             else:
-                transaction.savepoint_commit(savepoint, using=self._app.alias)
+                connection.savepoint_commit(savepoint)
 
     def _write(self, job: ClaimedJob, move: Move) -> None:
         match move:
