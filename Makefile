@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test proof test-fast test-dev flakes lint format types docs package release reference bench chaos chaos-ha mutants lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse test proof test-fast test-dev test-django flakes lint format types docs package release reference bench chaos chaos-ha mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,16 @@ flakes: setup ## the slow tests over and over while the processors and the disk 
 
 test-dev: setup ## the tests of make test in Python's development mode, in every process of it
 	@PYTHONDEVMODE=1 $(PYTEST)
+
+test-django: setup ## the tests of trueup.django on other releases of Django (DJANGO="4.2 5.2"; 6.1 needs Python 3.12)
+	@for release in $${DJANGO:-4.2}; do \
+	  made=.cache/django-$$release; echo "== Django $$release"; \
+	  $(BIN)/uv venv --quiet --clear --python $(BIN)/python $$made && \
+	  $(BIN)/uv pip install --quiet --python $$made/bin/python --require-hashes -r requirements.lock && \
+	  $(BIN)/uv pip install --quiet --python $$made/bin/python "django==$$release.*" && \
+	  $(BIN)/uv pip install --quiet --python $$made/bin/python --no-deps --no-build-isolation --editable . && \
+	  $$made/bin/python -m pytest tests/django || exit 1; \
+	done
 
 lint: setup ## style, formatting and the layering of the packages
 	@$(BIN)/ruff check .

@@ -26,7 +26,8 @@ def variables(empty_database_url: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_shops_own_tests_pass_and_no_migration_is_missing(variables: dict[str, str]) -> None:
-    said = run(SHOP, variables, MANAGE, "test", "--noinput")
+    said = run(SHOP, variables, MANAGE, "test", "--noinput", "--parallel", "2")
+    assert "Cloning test database" in said
     assert "Ran 5 tests" in said
     assert "OK" in said
     assert "no changes" in run(SHOP, variables, MANAGE, "makemigrations", "--check", "--dry-run").lower()
