@@ -39,6 +39,7 @@ class GivenSettings(TypedDict, total=False):
     keep_dead: Duration
     keep_ticks: Duration
     keep_sweeps: Duration
+    keep_actions: Duration
     reconcile: bool
     pool_size: int
     pool_timeout: Duration
