@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -28,7 +26,7 @@ from psycopg import errors
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import ConfigError, DatabaseUnavailable, LostClaim
+from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import (
     Events,
     ReconcilerPaused,
@@ -37,13 +35,11 @@ from trueup.events import (
     ServiceFailed,
     SweepFailed,
 )
-from trueup.jobs.failure import Failure, describe, type_name
-from trueup.jobs.outcome import GiveUp
-from trueup.reconcile.breaker import MAX_EVERYBODY, MAX_KEYS, Breaker
+from trueup.jobs.failure import describe, type_name
+from trueup.reconcile.breaker import MAX_KEYS, Breaker
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.decide import BackOff, Change, GiveBack, SetAside, Verdict, decide
-from trueup.reconcile.outcome import Again
+from trueup.reconcile.decide import GiveBack, Verdict
 from trueup.store.db.connect import RETRYABLE, is_away
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.reconcilers import Gate, Reconcilers
@@ -53,9 +49,10 @@ from trueup.work.rows.claims import Claim, Claimed, Claims
 from trueup.work.rows.finisher import Count, RowFinisher, Settling
 from trueup.work.rows.hand import RowHand
 from trueup.work.rows.handled import Handled
-from trueup.work.rows.handling import Handling, check_outcome
+from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
-from trueup.work.rows.keyed import Keyed, breaker_of
+from trueup.work.rows.judge import Judge, Opens
+from trueup.work.rows.keyed import Keyed
 from trueup.work.rows.pace import (
     LOOK_AT_GATE,
     PAUSED_LOOK,
@@ -65,7 +62,6 @@ from trueup.work.rows.pace import (
     swept_elsewhere,
     wait_for_rate,
 )
-from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.rows.sweep import Progress, Sweep, Walk
 from trueup.work.service import Service, jittered
 
@@ -74,7 +70,6 @@ MIN_PAUSES = (
     1.0,
 )  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
 MANY = 1_000  # rows that are known: fewer are walked past at every sweep
-PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
 
 
 class Sweeper(Service):
@@ -100,11 +95,9 @@ class Sweeper(Service):
         handling = Handling(rows, connections, caller, self._random)
         self._keyed = None if rows.reconciler.pause_by is None else Keyed(rows)
         self.hand = RowHand(rows, handling, self.finisher, events, judge=self._judge, held_up=self._held_up)
-        self._breaker = breaker_of(self.reconciler)
+        self._judging = Judge(rows, self._random, self._keyed)
+        self._breaker = self._judging.breaker
         self._claims = Claims(rows)
-        self._unspent: Counter[str] = (
-            Counter()
-        )  # keys whose transactions the database has rolled back, one after the other
         self._sweeps: set[Sweep] = set()  # whose rows are not all settled
         self._suspects: asyncio.Task[Counts] | None = None
         self._aside: set[asyncio.Task[Any]] = set()
@@ -482,35 +475,13 @@ class Sweeper(Service):
 
     def _judge(self, held: Held, handled: Handled) -> Verdict:
         """After a handler's run: what becomes of its row, and may the reconciler go on?"""
-        row, error = held.row, handled.ended
-        breaker = self._breaker if self._keyed is None else self._keyed.of(held)
-        if not isinstance(error, BaseException):
-            self._unspent.pop(row.key, None)
-            if isinstance(error, Again) and error.everybody:
-                self._open(held, breaker, "was asked to wait by a handler", min(error.after, MAX_EVERYBODY))
-            else:
-                self._worked(held, breaker)
-            return self._decide(held, handled)
-        if handled.unspent and self._unspent[row.key] < MAX_REPEATS:
-            self._unspent[row.key] += 1
-            return BackOff(self.reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False)
-        self._unspent.pop(row.key, None)
-        if isinstance(error, LostClaim) or row.spent or not breaker.counts(row.key):
-            return self._decide(held, handled)
-        kind = type_name(error)
-        if isinstance(error, GiveUp) or not self.reconciler.retry.worth_retrying(error):
-            if breaker.refused(row.key):
-                self._open(
-                    held, breaker, f"had row after row refused, the last one with {kind}: {describe(error):.200}"
-                )
-            return self._decide(held, handled)
-        if not breaker.failed(row.key, kind):
-            if breaker.streak < PATIENT_FROM:
-                breaker.spent.clear()
-            breaker.spent.append(row)
-            return self._decide(held, handled, patient=breaker.streak >= PATIENT_FROM and breaker.others)
-        self._open(held, breaker, f"failed over and over with {kind}: {describe(error):.200}")
-        return BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+        judged = self._judging.of(held, handled)
+        match judged.change:
+            case Opens(why, exactly):
+                self._open(held, judged.breaker, why, exactly)
+            case "closes":
+                self._beside(self._close() if self._keyed is None else self._close_key(self._keyed.key(held)))
+        return judged.verdict
 
     def _held_up(self, held: Held) -> timedelta | None:
         return None if self._keyed is None else self._keyed.held_up(held)
@@ -531,35 +502,6 @@ class Sweeper(Service):
             self._keyed.opened(key, exactly or breaker.pause(0))
             work = self._rest_key(key, breaker, why, spent, exactly)
         self._beside(work)
-
-    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Verdict:
-        row, running_for = held.row, timedelta(seconds=self.rows.clock.elapsed() - held.claimed)
-        verdict = decide(
-            handled.ended,
-            row,
-            self.reconciler,
-            self._random,
-            made=handled.made,
-            patient=patient,
-            running_for=running_for,
-        )
-        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change | BackOff) and verdict.outcome:
-            try:  # so say exhausted= and failed=
-                check_outcome(self.rows, verdict.outcome)
-            except ConfigError as wrong:
-                if isinstance(verdict, BackOff):
-                    return replace(verdict, outcome=None)
-                return SetAside(
-                    f"out of attempts, and exhausted= cannot be: {wrong}", Failure.of(handled.ended, row.attempt)
-                )
-        return verdict
-
-    def _worked(self, held: Held, breaker: Breaker) -> None:
-        if breaker.probing and (held.started or 0.0) < breaker.opened_at:
-            return  # begun before the others failed: that says nothing about now
-        breaker.spent.clear()
-        if breaker.worked(held.row.key):
-            self._beside(self._close() if self._keyed is None else self._close_key(self._keyed.key(held)))
 
     async def _rest(self, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None) -> None:
         """What failed is not the rows' fault: their attempts come back."""

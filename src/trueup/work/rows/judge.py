@@ -1,0 +1,112 @@
+"""What becomes of a row after its handler has run, and what that says about the reconciler as a whole. Nothing is written here.
+
+`Judge.of` returns the verdict about the row and, beside it, whether the circuit breaker opens or closes; the sweeper acts on that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
+
+from trueup.errors import ConfigError, LostClaim
+from trueup.jobs.failure import Failure, describe, type_name
+from trueup.jobs.outcome import GiveUp
+from trueup.reconcile.breaker import MAX_EVERYBODY, Breaker
+from trueup.reconcile.decide import BackOff, Change, Ended, SetAside, Verdict, decide
+from trueup.reconcile.outcome import Again
+from trueup.store.rows.rows import Rows
+from trueup.work.rows.handled import Handled
+from trueup.work.rows.handling import check_outcome
+from trueup.work.rows.held import Held
+from trueup.work.rows.keyed import Keyed, breaker_of
+from trueup.work.rows.refusals import MAX_REPEATS
+
+PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
+
+
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """The breaker opens; for this long, if a handler has asked for it."""
+
+    why: str
+    exactly: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    verdict: Verdict
+    breaker: Breaker
+    change: Opens | Literal["closes"] | None = None  # of the breaker
+
+
+class Judge:
+    def __init__(self, rows: Rows, rng: random.Random, keyed: Keyed | None) -> None:
+        """`keyed`: with `pause_by=`, one breaker per key."""
+        self.breaker = breaker_of(rows.reconciler)
+        self._rows = rows
+        self._reconciler = rows.reconciler
+        self._random = rng
+        self._keyed = keyed
+        # Keys whose transactions the database has rolled back, one after the other.
+        self._unspent: Counter[str] = Counter()
+
+    def of(self, held: Held, handled: Handled) -> Judged:
+        """After a handler's run."""
+        row, error = held.row, handled.ended
+        breaker = self.breaker if self._keyed is None else self._keyed.of(held)
+        if handled.unspent and isinstance(error, BaseException) and self._unspent[row.key] < MAX_REPEATS:
+            self._unspent[row.key] += 1
+            return Judged(
+                BackOff(self._reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False), breaker
+            )
+        self._unspent.pop(row.key, None)
+        if not isinstance(error, BaseException):
+            return Judged(self._decide(held, handled), breaker, _after_success(held, error, breaker))
+        if isinstance(error, LostClaim) or row.spent or not breaker.counts(row.key):
+            return Judged(self._decide(held, handled), breaker)
+        kind, said = type_name(error), f"{describe(error):.200}"
+        if isinstance(error, GiveUp) or not self._reconciler.retry.worth_retrying(error):
+            opens = breaker.refused(row.key)
+            why = Opens(f"had row after row refused, the last one with {kind}: {said}") if opens else None
+            return Judged(self._decide(held, handled), breaker, why)
+        if breaker.failed(row.key, kind):
+            verdict = BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+            return Judged(verdict, breaker, Opens(f"failed over and over with {kind}: {said}"))
+        if breaker.streak < PATIENT_FROM:
+            breaker.spent.clear()
+        breaker.spent.append(row)
+        patient = breaker.streak >= PATIENT_FROM and breaker.others
+        return Judged(self._decide(held, handled, patient=patient), breaker)
+
+    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Verdict:
+        row, running_for = held.row, timedelta(seconds=self._rows.clock.elapsed() - held.claimed)
+        verdict = decide(
+            handled.ended,
+            row,
+            self._reconciler,
+            self._random,
+            made=handled.made,
+            patient=patient,
+            running_for=running_for,
+        )
+        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change | BackOff) and verdict.outcome:
+            try:  # so say exhausted= and failed=
+                check_outcome(self._rows, verdict.outcome)
+            except ConfigError as wrong:
+                if isinstance(verdict, BackOff):
+                    return replace(verdict, outcome=None)
+                reason = f"out of attempts, and exhausted= cannot be: {wrong}"
+                return SetAside(reason, Failure.of(handled.ended, row.attempt))
+        return verdict
+
+
+def _after_success(held: Held, ended: Ended, breaker: Breaker) -> Opens | Literal["closes"] | None:
+    if isinstance(ended, Again) and ended.everybody:
+        return Opens("was asked to wait by a handler", min(ended.after, MAX_EVERYBODY))
+    if breaker.probing and (held.started or 0.0) < breaker.opened_at:
+        return None  # begun before the others failed: that says nothing about now
+    breaker.spent.clear()
+    return "closes" if breaker.worked(held.row.key) else None
