@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.crash.working import work
+from tests.crash.working import restarted, work
 from tests.support.journal import VARIABLE, Journal
-from trueup import App, Context, DatabaseUnavailable, Discard, GiveUp, Job, Retry, Snooze, Worker
+from trueup import App, Context, Discard, GiveUp, Job, Retry, Snooze, Worker
 from trueup.clock import elapsed
-
-RESTARTS = 50  # while the server is away
 
 TABLES = """
 create schema effects;
@@ -135,8 +132,8 @@ def declare(app: App, journal: Journal | None = None) -> Jobs:
 
 
 async def run(app: App, journal: Journal, workers: list[Worker]) -> None:
-    workers.append(app.worker())
-    await work(app, workers[-1], journal)
+    workers[:] = [app.worker()]
+    await work(app, workers[0], journal)
 
 
 def main() -> None:
@@ -149,13 +146,7 @@ def main() -> None:
     journal = Journal(Path(os.environ[VARIABLE]), trust_left)
     app = App()
     declare(app, journal)
-    for _ in range(RESTARTS):  # as whatever looks after the process would
-        try:
-            asyncio.run(run(app, journal, workers))
-            break
-        except DatabaseUnavailable:
-            workers.clear()
-            time.sleep(0.2)
+    restarted(lambda: run(app, journal, workers))
     journal.close()
 
 

@@ -7,18 +7,16 @@ upload service, over `wallpapers`. `TABLES` is what they work on.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from psycopg import AsyncConnection
 
-from tests.crash.working import work
+from tests.crash.working import restarted, work
 from tests.support.journal import VARIABLE, Journal
-from trueup import App, Context, DatabaseUnavailable, Retry, Row, To
+from trueup import App, Context, Retry, Row, To
 from trueup.events import (
     DatabaseLost,
     DatabaseRestored,
@@ -34,7 +32,6 @@ from trueup.events import (
     WorkerStarted,
 )
 
-RESTARTS = 50  # while the server is away
 MODES = ("lease", "claimed_as", "lease_columns", "row_lock")
 ATTEMPTS = 3
 BATCH = 100
@@ -198,8 +195,11 @@ class Sweeps:
         options = {**self._options, "every": "5m", "batch": 5, "concurrency": 3}
         self._uploaded().reconcile(state, stale_for=stale_for, name=name, **options)(handle)
 
-    def intents(self) -> None:
-        self._uploaded().delete("initiated", stale_for="1h", name="intents", every="5m", batch=4, run_at_start=True)
+    def intents(self, every: str = "5m") -> None:
+        self._uploaded().delete("initiated", stale_for="1h", name="intents", every=every, batch=4, run_at_start=True)
+
+    def intents_often(self) -> None:
+        self.intents("1s")
 
     def _uploaded(self) -> Any:
         return self._app.table("wallpapers", key="id", state="upload_state", changed_at="state_changed_at")
@@ -215,12 +215,7 @@ def main() -> None:
     options = dict(each.split("=") for each in os.environ.get(OPTIONS, "").split(",") if each)
     typed = {name: int(value) if value.isdigit() else value for name, value in options.items()}
     Sweeps(app, journal, **typed).declare(os.environ["SWEEPS"].split(","))
-    for _ in range(RESTARTS):  # as whatever looks after the process would
-        try:
-            asyncio.run(run(app, journal))
-            break
-        except DatabaseUnavailable:
-            time.sleep(0.2)
+    restarted(lambda: run(app, journal))
     journal.close()
 
 

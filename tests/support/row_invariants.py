@@ -160,6 +160,12 @@ def _silent_losses(history: RowHistory) -> Violations:
                 f"I7: {change.reconciler} {change.key} term {change.old_term} was refused, and yet it was settled"
             )
     counted = {(line["process"], line["reconciler"], line["key"], line["term"]) for line in lost}
+    # One whose row was changed meanwhile by its user has said that instead; then only what is known about the row was lost.
+    contested = {
+        (line["process"], line["reconciler"], line["key"])
+        for line in history.journal
+        if line.get("event") == "row.conflict"
+    }
     for line in history.journal:
         if "effect" in line and line["process"] not in history.killed:
             reconciler, key = line["key"].split(":")[:2]  # and the occasion
@@ -167,7 +173,7 @@ def _silent_losses(history: RowHistory) -> Violations:
             ran = (line["process"], reconciler, key, line["term"])
             if reconciler in LOCKING and (reconciler, key, line["term"]) in history.written:
                 continue  # done, under its lock: what was known about it is nobody's business then
-            if (change is None or not change.settles) and ran not in counted:
+            if (change is None or not change.settles) and ran not in counted and ran[:3] not in contested:
                 found.append(f"I7: process {ran[0]} ran {reconciler} {key} term {ran[3]} and lost it without a word")
     return found
 

@@ -54,8 +54,9 @@ class Popen(subprocess.Popen[Any]):
         if self._parent is None:
             status: int | None = super()._internal_poll(*arguments, **more)  # type: ignore[misc]
             return status
-        if self.returncode is None:
-            self.returncode = self._parent.status(self.pid)
+        with self._waitpid_lock:  # type: ignore[attr-defined]  # the status is told once: another thread may just have got it
+            if self.returncode is None:
+                self.returncode = self._parent.status(self.pid)
         return self.returncode
 
     def _try_wait(self, flags: int) -> tuple[int, int]:

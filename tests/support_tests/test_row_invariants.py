@@ -155,6 +155,13 @@ def test_a_killed_process_need_not_have_counted_its_lost_rows() -> None:
     assert row_invariants.late_outcomes_change_nothing(history) == []
 
 
+@pytest.mark.parametrize(("by", "excused"), [(10, True), (20, False)], ids=["the one who lost it", "somebody else"])
+def test_who_found_its_row_changed_by_the_user_has_said_so(by: int, excused: bool) -> None:
+    conflict = {"event": "row.conflict", "reconciler": "send", "key": "7", "process": by}
+    history = replace(CLEAN, journal=[ran(1, 10), conflict])
+    assert (row_invariants.late_outcomes_change_nothing(history) == []) is excused
+
+
 @pytest.mark.parametrize("attempt", [1, 2], ids=["its process died", "its process outlived the lease"])
 def test_a_row_that_its_holder_had_begun_may_have_been_the_cause(attempt: int) -> None:
     taken = replace(TAKEN, old_started=True, new_attempt=attempt)
