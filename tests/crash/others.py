@@ -35,6 +35,10 @@ select n::text, n, n::text, 'initiated', now() - interval '1 day' from generate_
 """
 LEFT = " + ".join(f"(select count(*) from tasks_{mode} where state <> 'done')" for mode in sweeps.MODES)
 SETTLED = f"select (select count(*) from trueup.rows) + (select count(*) from wallpapers where upload_state = 'initiated') + {LEFT}"
+NOT_SETTLED = """
+select reconciler, state, count(*), min(attempt), max(attempt), min(due_at) - now(), max(reason) from trueup.rows group by 1, 2
+union all select 'wallpapers', upload_state, count(*), 0, 0, null, null from wallpapers where upload_state = 'initiated' group by 2
+"""
 PASSES = "select distinct on (started_at) started_at, at from effects.saves where not underway order by started_at, at"
 THERE = " union all ".join(f"select 'tasks_{mode}', id from tasks_{mode}" for mode in sweeps.MODES)
 
@@ -113,7 +117,10 @@ class Others:
                 return self.query(SETTLED) == [(0,)]
             return False
 
-        wait_until(settled, "all rows are settled", timeout=timeout, pause=0.2)
+        try:
+            wait_until(settled, "all rows are settled", timeout=timeout, pause=0.2)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {self.query(NOT_SETTLED)}") from None
 
     # -- the proof, by noun: how many facts were looked at, and the violations ----------------------------------------
 
