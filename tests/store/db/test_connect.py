@@ -13,7 +13,9 @@ from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
 from trueup import App, Row, To
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass
+from trueup.store.db.confirmed import Unconfirmed
+from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass, unanswered
+from trueup.store.db.message import StalePlan
 from trueup.store.db.pool import SyncPool
 from trueup.store.db.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
@@ -186,3 +188,35 @@ async def test_all_servers_of_a_url_but_the_last_may_be_silent(database_url: str
 )
 def test_each_server_of_a_url_has_the_whole_timeout(url: str, seconds: float) -> None:
     assert connecting_takes(connection_settings(url, "test", timedelta(seconds=5))) == seconds
+
+
+def test_a_session_that_is_terminated_leaves_open_what_became_of_its_statement(database_url: str) -> None:
+    """The server says why it hangs up, with a SQLSTATE, also when the commit has already happened."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.AdminShutdown) as ended:
+            connection.execute("select pg_terminate_backend(pg_backend_pid())")
+        assert unanswered(ended.value)
+
+
+def test_the_same_said_by_a_trigger_is_an_answer(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.AdminShutdown) as refused:
+            connection.execute("do $$ begin raise exception 'no' using errcode = '57P01'; end $$")
+        assert not unanswered(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "open_what_became"),
+    [
+        (Unconfirmed(), True),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True),
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (StalePlan("prepared anew"), False),
+        (psycopg.errors.UniqueViolation(), False),
+        (ValueError(), False),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_leaves_open_what_became_of_a_statement(error: Exception, open_what_became: bool) -> None:
+    assert unanswered(error) is open_what_became

@@ -21,8 +21,9 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from trueup.errors import ConfigError, DatabaseUnavailable
-from trueup.store.db.confirmed import AsyncConfirmedConnection
+from trueup.store.db.confirmed import AsyncConfirmedConnection, Unconfirmed
 from trueup.store.db.load import source
+from trueup.store.db.message import StalePlan
 from trueup.texts import describe
 
 RETRYABLE = (
@@ -58,6 +59,20 @@ def is_away(error: BaseException) -> bool:
             return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return state.startswith(AWAY_CLASSES) or state in AWAY
     return isinstance(error, ConnectionError | TimeoutError | DatabaseUnavailable)
+
+
+def unanswered(error: BaseException) -> bool:
+    """Whether the server is away, or hung up, or cannot vouch for a commit: nobody knows what became of the statement.
+
+    A session that is terminated at its commit says so although it has committed.
+    """
+    if not is_away(error):
+        return False
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None or isinstance(error, Unconfirmed):
+        return True
+    if isinstance(error, StalePlan | errors.IdleInTransactionSessionTimeout):
+        return False  # the transaction was rolled back, which is an answer
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 def may_pass(error: BaseException) -> bool:

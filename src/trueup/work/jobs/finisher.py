@@ -38,7 +38,7 @@ from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import Failure, describe
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.states import JobState
-from trueup.store.db.connect import is_away, may_pass
+from trueup.store.db.connect import is_away, may_pass, unanswered
 from trueup.store.jobs import Jobs
 from trueup.work.jobs.hand import Run
 from trueup.work.registration import Registration
@@ -197,7 +197,7 @@ class Finisher(Service):
         """Whether to send the whole group again: the database is away. What a server says twice may be about one row."""
         if not is_away(error):
             return False
-        if getattr(error, "sqlstate", None) is None:
+        if unanswered(error):
             for ended in group:
                 ended.uncertain = True
             return True

@@ -10,23 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-import psycopg
 from psycopg import errors
 
 from trueup.store.db.connect import is_away
-from trueup.store.db.message import StalePlan
+from trueup.store.db.connect import unanswered as unanswered
 
 SLOW = 1.0  # seconds; a trigger may raise the error of a timeout at once, and then halves are quicker
 MAX_REPEATS = 3  # times that a row alone may be told to repeat its statement
 
 T = TypeVar("T")
-
-
-def unanswered(error: BaseException) -> bool:
-    """Whether the server is away, or hung up: nobody knows what became of the statement, and no row is to blame."""
-    if not is_away(error):
-        return False
-    return not isinstance(error, psycopg.Error) or error.sqlstate is None or _ended_the_session(error)
 
 
 def to_repeat(error: BaseException) -> bool:
@@ -40,12 +32,6 @@ def parts(group: Sequence[T], error: BaseException, took: float = SLOW) -> list[
         return [[each] for each in group]
     middle = len(group) // 2
     return [list(group[:middle]), list(group[middle:])]
-
-
-def _ended_the_session(error: psycopg.Error) -> bool:
-    if isinstance(error, StalePlan | errors.IdleInTransactionSessionTimeout):
-        return False  # the transaction was rolled back, which is an answer
-    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 class OutcomeUndone(Exception):
