@@ -3,7 +3,7 @@
     python -m bench.addresses [--addresses 20000] [--blocks 7200] [--instances 1] [--json]
 
 A real node (anvil) with a day of blocks, a proxy in front of it that writes down when each request came, and real processes
-(`python -m apps.addresses worker`) with the default settings. Each address has been reconciled up to the first block; one tick
+(`python -m apps.addresses worker`) with the default settings, but for 50 jobs at a time in each. Each address has been reconciled up to the first block; one tick
 of the schedule makes their jobs. In the end the independent check of the application compares its tables with the node, and the
 requests are counted: they follow from the blocks, not from the addresses. Takes about eight minutes.
 """
@@ -164,13 +164,13 @@ def run(addresses: int, blocks: int, count: int) -> dict[str, Any]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="addresses-bench-")))
         cluster = stack.enter_context(server())
-        node = stack.enter_context(Anvil("--no-mining", "--chain-id", "1"))
+        node = stack.enter_context(Anvil("--no-mining", "--chain-id", "1", "--prune-history"))
         paid = a_day(node, blocks, addresses)
         progress(f"{node.height()} blocks with {paid} transactions; {addresses} addresses are monitored")
         asyncio.run(begin(cluster.url(), node.url, addresses))
         proxy = stack.enter_context(counting(node.url))
         environment = {**os.environ, **ENABLED, "TRUEUP_DATABASE_URL": cluster.url()}
-        environment |= {"RECONCILIATION_PROVIDERS": f"ethereum={proxy.url}"}
+        environment |= {"RECONCILIATION_PROVIDERS": f"ethereum={proxy.url}", "RECONCILIATION_CONCURRENCY": "50"}
         with instances(count, environment, directory):
             wait_for_schedule(cluster.url())
             asyncio.run(tick(cluster.url()))

@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
-import signal
 import sys
-from contextlib import suppress
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
-from trueup import ConfigError, TrueupError
-from trueup.observe.lines import configure_logging
-from trueup.web.guard import Rules, check_bind, rules_for
+from trueup import ConfigError
+from trueup.web.service import Main
 
 from .chains import canonical, mistyped, unknown, well_formed
 from .config import Config
 from .service import Service, build
 
+MAIN = Main("addresses")
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when all went well, 1 when something failed, 2 when it is not configured."""
-    options = _parse(arguments)
-    try:
-        if options.command == "serve":
-            check_bind(options.host, Rules.from_environment())
-        if options.command == "demo":
+    return MAIN.run(lambda: _command(_parse(arguments)))
+
+
+def _command(options: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
+    match options.command:
+        case "serve":
+            return MAIN.serve(_build, _api, options.host, options.port)
+        case "worker":
+            return MAIN.work(_enabled, worker=Service.worker)
+        case "monitor":
+            return MAIN.once(_build, partial(_monitor, options.chain, options.addresses, options.from_block))
+        case _:
             from .demo import run
 
             return run(seconds=options.seconds)
-        service = build(Config.from_environment())
-        for logger_name in ("trueup", "addresses"):
-            configure_logging(service.app.settings, logger_name=logger_name)
-        if options.command == "serve":
-            with suppress(KeyboardInterrupt):  # it has stopped in order by then
-                return asyncio.run(_serve(service, options.host, options.port))
-            return 0
-        if options.command == "worker":
-            return asyncio.run(_work(service))
-        return asyncio.run(_monitor(service, options.chain, options.addresses, options.from_block))
-    except ConfigError as error:
-        print(f"addresses: {error}", file=sys.stderr)
-        return 2
-    except TrueupError as error:
-        print(f"addresses: {error}", file=sys.stderr)
-        return 1
+
+
+def _build() -> Service:
+    return build(Config.from_environment())
+
+
+def _enabled() -> Service:
+    service = _build()
+    if not service.has_work:
+        raise ConfigError(
+            "nothing is enabled: set RECONCILIATION_SCHEDULER_ENABLED or RECONCILIATION_WORKER_ENABLED to true"
+        )
+    return service
+
+
+def _api(service: Service) -> Any:
+    from .api import make_api  # only the API needs FastAPI
+
+    return make_api(service)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -53,8 +62,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="the HTTP API, and what is enabled")
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8080)
+    MAIN.add_bind(serve)
     commands.add_parser("worker", help="what is enabled: the scheduler, the worker, or both")
     monitor = commands.add_parser("monitor", help="add addresses to the monitored ones")
     monitor.add_argument("chain")
@@ -65,47 +73,18 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def _serve(service: Service, host: str, port: int) -> int:
-    from apps.serving import database_down
-    from trueup.web.serving import Server
-
-    from .api import make_api
-
-    await service.prepare()  # what is wrong is told before anything is served
-    down = partial(database_down, service.app)
-    return await Server("addresses", make_api(service), down, rules_for(host), host, port).run_until_stopped()
-
-
-async def _work(service: Service) -> int:
-    if not service.has_work:
-        raise ConfigError(
-            "nothing is enabled: set RECONCILIATION_SCHEDULER_ENABLED or RECONCILIATION_WORKER_ENABLED to true"
-        )
-    await service.prepare()
-    worker = service.worker()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.request_stop)
-    try:
-        await worker.run()
-    finally:
-        await service.close()
-    return 0
-
-
 def _block(text: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a block")
     return int(text)
 
 
-async def _monitor(service: Service, chain: str, addresses: list[str], first_block: int | None) -> int:
+async def _monitor(chain: str, addresses: list[str], first_block: int | None, service: Service) -> int:
     if why := unknown(chain):
         raise ConfigError(why)
     wrong = [address for address in addresses if not well_formed(chain, address) or mistyped(address)]
     if wrong:
         raise ConfigError(f"not an address of {chain}: {', '.join(wrong)}")
-    await service.prepare()
     async with service.app.transaction() as tx:
         cursor = await tx.execute(
             "insert into addresses as a (address, chain, first_block) select unnest(%s::text[]), %s, %s"
@@ -113,7 +92,6 @@ async def _monitor(service: Service, chain: str, addresses: list[str], first_blo
             " do update set is_monitored = true, first_block = coalesce(excluded.first_block, a.first_block)",
             [list({canonical(address): address for address in addresses}.values()), chain, first_block],
         )
-    await service.close()
     print(f"{cursor.rowcount} addresses of {chain} are monitored")
     return 0
 

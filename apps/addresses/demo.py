@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from apps.chain.anvil import Anvil
+from apps.own_database import own_database
 from apps.servers.server import ServerError
-from apps.serving import own_database
 from trueup import App, ConfigError
 
 from . import books

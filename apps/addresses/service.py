@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from apps.chain.reader import Reader
 from apps.chain.rpc import Rpc
-from apps.serving import own_app
 from trueup import Again, App, Context, Failed, Retry, Tick, To, Worker
 from trueup.events import Event, JobRescued
+from trueup.web.service import database_down, own_app
 
 from . import books
 from .chains import known
@@ -58,6 +58,10 @@ class Service:
     def worker(self) -> Worker:
         """For what is enabled. Only schedulers serve the schedule's queue."""
         return self.app.worker(queues=[QUEUE] if self.config.scheduler_enabled else ["default"])
+
+    async def down(self) -> dict[str, str]:
+        """What cannot be reached, and why."""
+        return await database_down(self.app)
 
     async def close(self) -> None:
         for provider in self.providers.values():

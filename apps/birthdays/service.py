@@ -17,6 +17,7 @@ from uuid import UUID
 
 from trueup import Again, App, ConfigError, Context, Delete, Failed, Retry, To
 from trueup.integrations.webhooks import DeliveryError, DeliveryPostponed, DeliveryRefused, Webhook
+from trueup.web.service import database_down, own_app
 
 from . import people
 from .config import Config
@@ -63,12 +64,7 @@ class Service:
 
     async def down(self) -> dict[str, str]:
         """What cannot be reached, and why."""
-        try:
-            async with self.app.transaction() as tx:
-                await tx.execute("select 1")
-        except Exception as error:
-            return {"database": type(error).__name__}
-        return {}
+        return await database_down(self.app)
 
     @asynccontextmanager
     async def watching_for_late(self) -> AsyncIterator[None]:
@@ -85,17 +81,10 @@ class Service:
         await self.app.close()
 
 
-def own_app() -> App:
-    """Its embedded PostgreSQL, if it has one, is this application's alone, unless a directory is configured."""
-    app = App()
-    shared = app.settings.data_dir
-    return App(data_dir=shared / "birthdays") if shared.name == ".trueup" else app
-
-
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
     hook = webhook(config)
-    app = app or own_app()
+    app = app or own_app("birthdays")
     events = app.table("events", key="id", state="status", version="version")
 
     @app.job

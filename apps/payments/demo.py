@@ -21,7 +21,7 @@ from pathlib import Path
 from uuid import UUID
 
 from apps.chain.anvil import Anvil
-from apps.serving import own_database
+from apps.own_database import own_database
 from trueup import App, ConfigError
 
 from . import migrate, requests

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from apps.serving import own_app
 from trueup import Again, App, Context, Retry, Stay, To
+from trueup.web.service import database_down, own_app
 
 from . import migrate, requests
 from .chains import make_observers
@@ -64,10 +64,19 @@ class Service:
             },
         )
 
+    async def down(self) -> dict[str, str]:
+        """What cannot be reached, and why."""
+        return await database_down(self.app)
+
     async def close(self) -> None:
         for observer in self.observers.values():
             await observer.aclose()
         await self.app.close()
+
+
+def build_configured() -> Service:
+    """As the environment says. Raises ConfigError."""
+    return build(Config.from_environment())
 
 
 def build(config: Config, app: App | None = None) -> Service:

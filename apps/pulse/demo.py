@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from apps.own_database import own_database
 from apps.servers.valkey import Valkey
-from apps.serving import own_database
 from trueup import App
 
 from . import database

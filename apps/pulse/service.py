@@ -12,9 +12,9 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from apps.serving import database_down, own_app
 from trueup import App
 from trueup.events import Event, RunHandledElsewhere
+from trueup.web.service import database_down, own_app
 
 from . import checking, database, notices, reporting
 from .config import Config

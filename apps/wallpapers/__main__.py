@@ -7,13 +7,13 @@ import asyncio
 import dataclasses
 import json
 import re
-import signal
 import sys
-from contextlib import aclosing, suppress
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from functools import partial
+from typing import Any
 
-from trueup import ConfigError, TrueupError
-from trueup.observe.lines import configure_logging
-from trueup.web.guard import Rules, check_bind, rules_for
+from trueup.web.service import Main, on_signals
 
 from .config import Config
 from .orphans import ORPHANED_OBJECTS, TooManyOrphans
@@ -23,44 +23,53 @@ from .storage import StorageUnavailable
 UPLOAD = re.compile(r"PUT /wallpapers/[^/]+/content")  # the intake bounds it, in size and in time
 
 
+MAIN = Main("wallpapers", failures=(StorageUnavailable, TooManyOrphans))
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """0 when all went well, 1 when something failed, 2 when it is not configured."""
-    options = _parse(arguments)
-    try:
-        if options.command == "serve":
-            check_bind(options.host, Rules.from_environment())
-        if options.command == "demo":
+    return MAIN.run(lambda: _command(_parse(arguments)))
+
+
+def _command(options: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
+    configured = partial(_build, options)
+    match options.command:
+        case "serve":
+            swept = (lambda _: nullcontext()) if options.no_reconciliation else _sweeping
+            return MAIN.serve(configured, _api, options.host, options.port, streamed=UPLOAD, while_listening=swept)
+        case "worker":
+            return MAIN.once(configured, _work)
+        case "reconcile":
+            return MAIN.once(configured, _reconcile)
+        case "orphans":
+            return MAIN.once(configured, _list_orphans if options.dry_run else _orphans)
+        case _:
             from .demo import demo
 
             return demo(options.seconds)
-        service = _service(options)
-        with suppress(KeyboardInterrupt):  # it has stopped in order by then
-            return asyncio.run(COMMANDS[options.command](service, options))
-        return 0
-    except ConfigError as error:
-        print(f"wallpapers: {error}", file=sys.stderr)
-        return 2
-    except (TrueupError, StorageUnavailable, TooManyOrphans) as error:
-        print(f"wallpapers: {error}", file=sys.stderr)
-        return 1
 
 
-def _service(options: argparse.Namespace) -> Service:
+def _build(options: argparse.Namespace) -> Service:
     config = Config.from_environment(bucket=options.bucket)
     if getattr(options, "max_fraction", None) is not None:
         config = dataclasses.replace(config, max_fraction=options.max_fraction)
-    service = build(config)
-    for logger_name in ("trueup", "wallpapers"):
-        configure_logging(service.app.settings, logger_name=logger_name)
-    return service
+    return build(config)
+
+
+def _api(service: Service) -> Any:
+    from .api import make_api  # only the API needs FastAPI
+
+    return make_api(service)
+
+
+def _sweeping(service: Service) -> AbstractAsyncContextManager[None]:
+    return service.reconciliation.started()
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m apps.wallpapers", description="Uploads of wallpapers, on trueup.")
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="the HTTP API, and the sweeps")
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8080)
+    MAIN.add_bind(serve)
     serve.add_argument("--no-reconciliation", action="store_true", help="the API alone; the sweeps run elsewhere")
     worker = commands.add_parser("worker", help="the sweeps, and the events on their way")
     reconcile = commands.add_parser(
@@ -83,16 +92,7 @@ def _fraction(text: str) -> float:
     return fraction
 
 
-async def _serve(service: Service, options: argparse.Namespace) -> int:
-    from .server import Server
-
-    await service.prepare()  # what is wrong is told before anything is served
-    rules = rules_for(options.host, streamed=UPLOAD)
-    server = Server(service, rules, options.host, options.port, reconcile=not options.no_reconciliation)
-    return await server.run_until_stopped()
-
-
-async def _work(service: Service, options: argparse.Namespace) -> int:
+async def _work(service: Service) -> int:
     stop = asyncio.Event()
 
     def asked_to_stop() -> None:
@@ -100,37 +100,21 @@ async def _work(service: Service, options: argparse.Namespace) -> int:
             service.reconciliation.hurry()
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop)
-    try:
-        await service.prepare()
-        await service.reconciliation.start()
-        await stop.wait()
-    finally:
-        await service.close()
+    with on_signals(asked_to_stop):
+        async with service.reconciliation.started():
+            await stop.wait()
     return 0
 
 
-async def _reconcile(service: Service, options: argparse.Namespace) -> int:
-    try:
-        await service.prepare()
-        outcomes = await service.reconciliation.run_reconciliation_now()
-        left = await service.reconciliation.drain_outbox()
-    finally:
-        await service.close()
+async def _reconcile(service: Service) -> int:
+    outcomes = await service.reconciliation.run_reconciliation_now()
+    left = await service.reconciliation.drain_outbox()
     print(json.dumps({**outcomes, "events left in the outbox": left}))
     return 1 if None in outcomes.values() or left else 0
 
 
-async def _orphans(service: Service, options: argparse.Namespace) -> int:
-    try:
-        await service.prepare()
-        if options.dry_run:
-            return await _list_orphans(service)
-        run = await service.app.reconcilers.run(ORPHANED_OBJECTS)
-    finally:
-        await service.close()
+async def _orphans(service: Service) -> int:
+    run = await service.app.reconcilers.run(ORPHANED_OBJECTS)
     print(f"{run.ending}{'' if run.why is None else f': {run.why}'}", file=sys.stderr)
     return 0 if run.ok else 1
 
@@ -149,9 +133,6 @@ async def _list_orphans(service: Service) -> int:
     else:
         print(f"{count} objects would be deleted", file=sys.stderr)
     return 0
-
-
-COMMANDS = {"serve": _serve, "worker": _work, "reconcile": _reconcile, "orphans": _orphans}
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from psycopg import sql
 
@@ -55,6 +55,15 @@ class Reconciliation:
         if running is not None:
             await running.aclose()
             log.info("Reconciliation stopped")
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        """Inside the block they run."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
 
     def hurry(self) -> None:
         """A stop that is under way waits for nothing more. Safe in a signal handler of the loop."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from apps.serving import own_app
 from trueup import App
+from trueup.web.service import own_app
 
 from . import orphans, rows, sweeps
 from .config import Config

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from nats.errors import Error as NatsError
 
+from apps.own_database import own_database
 from apps.servers.nats import NatsServer
 from apps.servers.seaweed import Seaweed
-from apps.serving import own_database
 from apps.wallpapers.check import Checked, check
 from apps.wallpapers.config import Config
 from apps.wallpapers.orphans import ORPHANED_OBJECTS

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from trueup.config import Settings
-from trueup.durations import format_duration, parse_duration
+from trueup.durations import Duration, duration_of, format_duration, parse_duration
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ReconcilerPaused, ReconcilerResumed, RowsFreed
 from trueup.operate import runs
@@ -32,6 +32,7 @@ from trueup.store.rows.reconcilers import Reconcilers
 from trueup.store.rows.views import OUTCOMES, ReconcilerViews
 from trueup.store.store import Store
 from trueup.store.views import Record
+from trueup.work.leases.hold import Lease
 
 LATELY = timedelta(hours=24)  # how far back the outcomes of sweeps are counted
 PAGE = 500  # rows per statement in commands over many
@@ -195,11 +196,18 @@ class ReconcileOperations:
         force: bool = False,
         progress: Progress | None = None,
         by: str | None = None,
+        within: Duration | None = None,
+        drain_for: Duration | None = None,
+        lease: Lease | None = None,
     ) -> Run:
         """One whole sweep or scan now, in this process; at most `limit` rows or items. With `shadow` nothing of yours is written.
 
         Raises ConfigError while it is paused or rests, unless `force` is given. Cancelled, it stops in order. `progress` is
         called with how many rows were seen through, and how many there were if that is known.
+
+        For a sweep inside a run that is bounded itself: after `within`, rows that were not begun go back, handlers may end within
+        `drain_for` (the setting), and the run's `ending` is `stopped`. With `lease`, every outcome of a handler is fenced by that
+        lease; once it is lost, nothing is written any more, what is in hand goes back, and LostLease is raised.
         """
         _check_limit(limit)
         scan = self._scans.get(name)
@@ -208,14 +216,23 @@ class ReconcileOperations:
                 raise ConfigError(
                     f"scan {name!r}: what its handler does cannot be undone; there is no shadow mode for it"
                 )
+            if within is not None or drain_for is not None or lease is not None:
+                raise ConfigError(
+                    f"scan {name!r}: within=, drain_for= and lease= are for reconcilers; a scan has its own lease"
+                )
             with_limit = partial(runs.scan_now, limit=limit, progress=progress)
             return await self._recorded(
                 name, by, _options(limit), lambda: with_limit(self._store, self._settings, self._events, scan)
             )
+        bounds = runs.Bounds(
+            None if within is None else duration_of("within", within),
+            self._settings.drain_for if drain_for is None else duration_of("drain_for", drain_for),
+            lease,
+        )
         declared = await self._runnable(name, shadow)
         if not force:
             await self._refuse_paused(name)
-        sweep = partial(runs.sweep, limit=limit, force=force, progress=progress)
+        sweep = partial(runs.sweep, limit=limit, force=force, progress=progress, bounds=bounds)
         return await self._recorded(
             name,
             by,

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 
 import uvicorn
 
@@ -50,10 +50,24 @@ class Probes:
 
 
 class Server(uvicorn.Server):
-    def __init__(self, name: str, application: Application, ready: Ready, rules: Rules, host: str, port: int) -> None:
+    """`while_listening` is entered once requests are answered, and left before they no longer are."""
+
+    def __init__(
+        self,
+        name: str,
+        application: Application,
+        ready: Ready,
+        rules: Rules,
+        host: str,
+        port: int,
+        *,
+        while_listening: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
         served = Probes(Guard(application, rules), ready)
         super().__init__(uvicorn.Config(served, host=host, port=port, log_config=None, server_header=False))
         self._name = name
+        self._while_listening = while_listening
+        self._meanwhile = AsyncExitStack()
 
     async def run_until_stopped(self) -> int:
         """The exit status of the process: 0 when it was asked to stop, 1 when it could not start."""
@@ -75,6 +89,12 @@ class Server(uvicorn.Server):
                 file=sys.stderr,
                 flush=True,
             )
+            if self._while_listening is not None:
+                await self._meanwhile.enter_async_context(self._while_listening)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._meanwhile.aclose()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

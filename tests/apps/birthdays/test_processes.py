@@ -196,7 +196,7 @@ def test_two_workers_share_the_messages_and_send_none_twice(
 ) -> None:
     due(database, *(f"user{number}" for number in range(300)))
     workers = [place.start("worker") for _ in range(2)]
-    wait_until(lambda: states(database)["COMPLETED"] == 300, "all are completed", timeout=SOON)
+    wait_until(lambda: states(database)["COMPLETED"] == 300, "all are completed", timeout=3 * SOON)
     assert max(Counter(hook.names()).values()) == 1
     assert [worker.stop() for worker in workers] == [0, 0]
 

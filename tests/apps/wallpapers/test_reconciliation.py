@@ -8,11 +8,12 @@ import logging
 import httpx
 import pytest
 
-from apps.wallpapers.server import Server
+from apps.wallpapers.api import make_api
 from apps.wallpapers.sweeps import MISSING_EVENTS, ORPHANED_INTENTS, STUCK_UPLOADS
 from tests.apps.wallpapers.studio import COMPLETE, Studio
 from tests.support import ports
 from trueup.web.guard import Rules
+from trueup.web.serving import Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -85,7 +86,16 @@ async def test_the_sweeps_start_once_the_api_listens_and_stop_before_it_does(
 
         monkeypatch.setattr(reconciliation, "start", started)
         monkeypatch.setattr(reconciliation, "stop", stopped)
-        server = Server(studio.service, Rules(), "127.0.0.1", port, reconcile=True)
+        service = studio.service
+        server = Server(
+            "wallpapers",
+            make_api(service),
+            service.down,
+            Rules(),
+            "127.0.0.1",
+            port,
+            while_listening=reconciliation.started(),
+        )
         serving = asyncio.create_task(server.serve())
         async with asyncio.timeout(30):
             while not reconciliation.running:

@@ -8,6 +8,7 @@ handlers end within `drain_for`; cancelled once more, it interrupts them, and th
 from __future__ import annotations
 
 from trueup.operate.runs.dry import dry_run, dry_scan, shown, would
+from trueup.operate.runs.leased import Bounds
 from trueup.operate.runs.limits import Allowance, LimitedPurges, LimitedRows, limited
 from trueup.operate.runs.orderly import LAST_WORD
 from trueup.operate.runs.results import DryRun, Progress, Run
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_COUNTED",
     "NO_INTERVAL",
     "Allowance",
+    "Bounds",
     "DryRun",
     "LimitedPurges",
     "LimitedRows",

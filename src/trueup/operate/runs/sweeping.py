@@ -7,11 +7,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from uuid import UUID, uuid4
 
 from trueup.clock import elapsed
 from trueup.config import Settings
+from trueup.errors import ConfigError
 from trueup.events import Events, IndexMissing, RowProposed, RowQuarantined, RowRetried, SweepRefused
+from trueup.operate.runs.leased import Bounds, leased
 from trueup.operate.runs.limits import Allowance, ease, limited
 from trueup.operate.runs.orderly import orderly
 from trueup.operate.runs.results import Progress, Run
@@ -36,8 +39,15 @@ async def sweep(
     limit: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    bounds: Bounds | None = None,
 ) -> Run:
-    """`force`: also while it is paused, or rests."""
+    """`force`: also while it is paused, or rests. Raises LostLease when the lease of `bounds` is gone in the end."""
+    bounds = bounds or Bounds(None, settings.drain_for, None)
+    if bounds.lease is not None:
+        if isinstance(declared, Purge):
+            raise ConfigError(f"reconciler {declared.name!r} has no handler whose outcomes lease= could fence")
+        declared = leased(declared, bounds)
+    bounds.check()
     holder, allowance = uuid4(), Allowance(limit)
     row_services = _OneSweep(store, settings, events, [declared], lambda: holder)
     row_services.open_to(allowance, force=force, shadow=isinstance(declared, Shadow))
@@ -52,10 +62,15 @@ async def sweep(
             row_services.renewer.start()
             started = elapsed()
             task = asyncio.create_task(member.sweep(progress=note))
-            counts = await orderly(task, lambda: ease(member, allowance), row_services.interrupt, settings.drain_for)
+            eased = partial(ease, member, allowance)
+            kept = asyncio.create_task(bounds.keep(task, eased, row_services.interrupt))
+            counts = await orderly(kept, eased, row_services.interrupt, settings.drain_for)
             run.seconds = elapsed() - started
             await member.stop()
-        run.outcomes = counts.as_dict()
+        run.outcomes = {} if counts is None else counts.as_dict()
+        if bounds.over:
+            run.ending, run.why = "stopped", "its time was over; what it had not begun is left"
+        bounds.check()
     finally:
         await row_services.close()
         if failed:

@@ -1,0 +1,157 @@
+"""A sweep within something that is bounded itself, such as a cron run: it ends at a deadline, and under a lease only its holder writes.
+
+When the time is over, nothing more is claimed, rows that were not begun go back, and handlers may end within `drain_for`; then they
+are interrupted, and their rows go back, too. When the lease is gone, handlers are interrupted at once.
+
+Under a lease every outcome that a handler returns, or writes with `ctx.transaction`, is one transaction with `lease.fence`: once
+somebody else has the lease, it is refused, and the row goes back without a spent attempt. What `failed=` and `exhausted=` write
+after an error is fenced by the row's own claim, as always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection
+
+from trueup.errors import ConfigError, LostLease
+from trueup.jobs.context import JobTransaction
+from trueup.operate.runs.orderly import LAST_WORD
+from trueup.reconcile.context import RowContext
+from trueup.reconcile.handler import RowHandler, outcome_of
+from trueup.reconcile.outcome import NOTHING, Again, Delete, Stay, To
+from trueup.reconcile.reconciler import Reconciler
+from trueup.work.leases.hold import Lease
+
+LEFT = Again(timedelta())  # to whoever has the lease now
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class Bounds:
+    """Until when a run goes on, and under which lease."""
+
+    within: timedelta | None
+    drain_for: timedelta
+    lease: Lease | None
+    over: bool = False  # the time was over before the run
+    gone: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # the lease, as a write has learnt
+
+    def check(self) -> None:
+        """Raises LostLease when somebody else may have the lease by now."""
+        if self.lease is not None and (self.gone.is_set() or not self.lease.held()):
+            raise LostLease(self.lease.name, self.lease.term)
+
+    async def keep(self, task: asyncio.Task[T], ease: Callable[[], None], interrupt: Callable[[], None]) -> T | None:
+        """What the task returns, at the latest a little after the time is over; None when it had to be cancelled."""
+        lost: list[asyncio.Task[Any]] = [asyncio.create_task(self.gone.wait())]
+        if self.lease is not None:
+            lost.append(asyncio.create_task(self.lease.lost.wait()))
+        try:
+            within = None if self.within is None else self.within.total_seconds()
+            await asyncio.wait({task, *lost}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            self.over = True
+            ease()
+            if not any(each.done() for each in lost):
+                await asyncio.wait({task}, timeout=self.drain_for.total_seconds())
+            if not task.done():
+                interrupt()
+                await asyncio.wait({task}, timeout=LAST_WORD)
+            if task.done():
+                return task.result()
+            task.cancel()
+            await asyncio.wait({task}, timeout=LAST_WORD)
+            return None
+        finally:
+            for each in (*lost, task):
+                each.cancel()  # of no effect on one that has ended
+
+
+def leased(reconciler: Reconciler, bounds: Bounds) -> Reconciler:
+    """The same, whose handler writes only while the lease is held."""
+    if not reconciler.handler.is_async or reconciler.claim != "lease" or reconciler.mode == "shadow":
+        raise ConfigError(
+            f"reconciler {reconciler.name!r}: lease= fences the outcomes of async handlers with claim='lease' in mode 'live'"
+        )
+    return dataclasses.replace(reconciler, handler=_LeasedHandler(reconciler.handler, bounds))
+
+
+class _LeasedHandler(RowHandler):
+    def __init__(self, handler: RowHandler, bounds: Bounds) -> None:
+        self.__dict__.update(vars(handler))
+        self.context = handler.context or "ctx"  # one is made for us, whether the function asks for it or not
+        self._handler = handler
+        self._bounds = bounds
+
+    def call(self, row: Any, context: Any, tx: AsyncConnection[Any] | None = None) -> Any:
+        return self._call(row, _LeasedContext(context, self._bounds), tx)
+
+    async def _call(self, row: Any, context: _LeasedContext, tx: AsyncConnection[Any] | None) -> Any:
+        try:
+            returned = await self._handler.call(row, context, tx)
+            if context.finished:
+                return None
+            outcome = outcome_of(returned, self.who)
+            if isinstance(outcome, To | Stay | Delete):
+                async with context.transaction(outcome):
+                    pass
+                return None
+        except LostLease:
+            if not self._bounds.gone.is_set():
+                raise  # of another lease: the function's own business
+            return LEFT
+        return outcome
+
+
+class _LeasedContext(RowContext):
+    __slots__ = ("_bounds",)
+
+    def __init__(self, context: RowContext, bounds: Bounds) -> None:
+        super().__init__(context.row, context.lost, context._rows)
+        self._bounds = bounds
+
+    def transaction(self, result: Any = None) -> JobTransaction:
+        return _LeasedTransaction(super().transaction(result), self._bounds)
+
+    async def checkpoint(self, more: Mapping[str, Any] = NOTHING, /, **columns: Any) -> None:
+        self._bounds.check()
+        await super().checkpoint(more, **columns)
+
+
+class _LeasedTransaction(JobTransaction):
+    def __init__(self, transaction: JobTransaction, bounds: Bounds) -> None:
+        self._transaction = transaction
+        self._bounds = bounds
+
+    async def __aenter__(self) -> AsyncConnection[Any]:
+        tx = await self._transaction.__aenter__()
+        assert self._bounds.lease is not None
+        try:
+            await self._bounds.lease.fence(tx)
+        except BaseException as error:
+            if isinstance(error, LostLease):
+                self._bounds.gone.set()
+            await self._transaction.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return tx
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transaction.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> Any:
+        return self._transaction.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Never entered."""

@@ -1,0 +1,187 @@
+"""One `main` for an application that is run as processes: what its commands end with, how its worker stops, how its API is served.
+
+    MAIN = Main("payments")
+
+    def main(arguments: list[str] | None = None) -> int:
+        options = parse(arguments)
+        if options.command == "worker":
+            return MAIN.run(lambda: MAIN.work(build))
+        return MAIN.run(lambda: MAIN.serve(build, make_api, options.host, options.port))
+
+`build` makes the application from the environment and raises ConfigError when it cannot. The exit status is 0 when all went well,
+1 when something failed, 2 when it is not configured, and 130 when Ctrl-C ended a command that does not stop in order. What went
+wrong is one line on standard error that begins with the application's name. Log lines are those of `trueup worker`.
+
+`Main.serve` needs uvicorn; the rest needs no package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from re import Pattern
+from typing import Any, Protocol, TypeVar
+
+from trueup.app import App
+from trueup.errors import ConfigError, TrueupError
+from trueup.observe.lines import configure_logging
+from trueup.observe.logs import LOGGER
+from trueup.web.guard import Application, rules_for
+from trueup.work.worker import Worker
+
+FAILED, NOT_CONFIGURED, INTERRUPTED = 1, 2, 130
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SHARED = ".trueup"  # the data directory of those who have not chosen one
+
+Command = Callable[[], int | Coroutine[Any, Any, int]]
+
+
+class Service(Protocol):
+    """What an application is made of, as far as its process is concerned."""
+
+    @property
+    def app(self) -> App: ...
+
+    async def prepare(self) -> None:
+        """Before anything is served or claimed. Raises ConfigError for what people have to put right first."""
+
+    async def down(self) -> Mapping[str, str]:
+        """What it needs and cannot reach, by name, and why; for /readyz."""
+
+    async def close(self) -> None:
+        """At the end, also of a start that failed."""
+
+
+S = TypeVar("S", bound=Service)
+
+
+@dataclass(frozen=True)
+class Main:
+    """`name` is the application's: its logger is called so. `failures`: its own errors that are told in a line, without a stack."""
+
+    name: str
+    failures: tuple[type[Exception], ...] = ()
+
+    def run(self, command: Command) -> int:
+        """Run a command, and return the status that the process is to exit with."""
+        expected: tuple[type[Exception], ...] = (TrueupError, *self.failures)
+        try:
+            outcome = command()
+            return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome  # type: ignore[return-value]
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except ConfigError as error:
+            return self._tell(error, NOT_CONFIGURED)
+        except expected as error:
+            return self._tell(error, FAILED)
+
+    def _tell(self, error: Exception, status: int) -> int:
+        print(f"{self.name}: {error}", file=sys.stderr)
+        return status
+
+    def add_bind(self, parser: argparse.ArgumentParser, port: int = 8080) -> None:
+        """The options of a command that serves: `--host` and `--port`."""
+        parser.add_argument("--host", default="127.0.0.1", help="where to listen; elsewhere HTTP_TOKEN must be set")
+        parser.add_argument("--port", type=int, default=port, help="0: any that is free")
+
+    def built(self, build: Callable[[], S]) -> S:
+        """The application, whose log lines go to standard error."""
+        service = build()
+        for logger_name in (LOGGER, self.name):
+            configure_logging(service.app.settings, logger_name=logger_name)
+        return service
+
+    async def once(self, build: Callable[[], S], command: Callable[[S], Awaitable[int]]) -> int:
+        """A command that does something and ends. The application is prepared before, and closed after it."""
+        service = self.built(build)
+        try:
+            await service.prepare()
+            return await command(service)
+        finally:
+            await service.close()
+
+    async def work(
+        self,
+        build: Callable[[], S],
+        *,
+        worker: Callable[[S], Worker] | None = None,
+        around: Callable[[S], AbstractAsyncContextManager[object]] = lambda _: nullcontext(),
+    ) -> int:
+        """A worker until SIGTERM or SIGINT; a second one does not wait for what runs. `around` it other things may run."""
+
+        async def run(service: S) -> int:
+            working = service.app.worker() if worker is None else worker(service)
+            with on_signals(working.request_stop):
+                async with around(service):
+                    stopped = await working.run()
+            return FAILED if stopped.abandoned else 0
+
+        return await self.once(build, run)
+
+    async def serve(
+        self,
+        build: Callable[[], S],
+        make_api: Callable[[S], Application],
+        host: str,
+        port: int,
+        *,
+        streamed: Pattern[str] | None = None,
+        while_listening: Callable[[S], AbstractAsyncContextManager[object]] = lambda _: nullcontext(),
+    ) -> int:
+        """The API until SIGTERM or SIGINT: guarded by `trueup.web.guard`, with /healthz and /readyz in front.
+
+        The API closes the application at its end, as one does that is served otherwise. `while_listening` is entered once
+        requests are answered, and left before they no longer are.
+        """
+        from trueup.web.serving import Server
+
+        rules = rules_for(host, streamed=streamed)  # who could reach it is judged before anything else
+        service = self.built(build)
+        try:
+            await service.prepare()  # what is wrong is told before anything is served
+        except BaseException:
+            await service.close()
+            raise
+        meanwhile = while_listening(service)
+        server = Server(self.name, make_api(service), service.down, rules, host, port, while_listening=meanwhile)
+        return await server.run_until_stopped()
+
+
+@contextmanager
+def on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop`, each time."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def own_app(name: str, **settings: Any) -> App:
+    """An App. Its embedded PostgreSQL, if it has one, is this application's alone, unless a directory is configured.
+
+    In a database that two applications share, each would take the other's schedules for ones that were removed from its code.
+    """
+    app = App(**settings)
+    if app.settings.data_dir.name == SHARED:
+        app = App(**settings, data_dir=app.settings.data_dir / name)
+    return app
+
+
+async def database_down(app: App) -> dict[str, str]:
+    """For `down` of an application that needs nothing but its database."""
+    try:
+        async with app.transaction() as tx:
+            await tx.execute("select 1")
+    except Exception as error:
+        return {"database": type(error).__name__}
+    return {}

@@ -1,0 +1,146 @@
+"""One main for services: what a command ends with, what is told of it, and that nothing is left open."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from trueup import App, ConfigError, NotFound
+from trueup.web.service import Main, database_down, own_app
+
+
+class OwnError(Exception):
+    pass
+
+
+MAIN = Main("shop", failures=(OwnError,))
+
+
+class Shop:
+    """A service that writes down what is done with it."""
+
+    def __init__(self, url: str, *, wrong: Exception | None = None) -> None:
+        self.app = App(url)
+        self.seen: list[str] = []
+        self._wrong = wrong
+
+    async def prepare(self) -> None:
+        self.seen.append("prepare")
+        if self._wrong is not None:
+            raise self._wrong
+
+    async def down(self) -> dict[str, str]:
+        return await database_down(self.app)
+
+    async def close(self) -> None:
+        self.seen.append("close")
+        await self.app.close()
+
+
+def fail(error: BaseException) -> Callable[[], int]:
+    def command() -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "told"),
+    [
+        (lambda: 0, 0, ""),
+        (lambda: 3, 3, ""),
+        (fail(ConfigError("PORT: a number is needed")), 2, "shop: PORT: a number is needed\n"),
+        (fail(NotFound("there is no such job")), 1, "shop: there is no such job\n"),
+        (fail(OwnError("the bucket is away")), 1, "shop: the bucket is away\n"),
+        (fail(KeyboardInterrupt()), 130, ""),
+    ],
+    ids=["well", "its own status", "not configured", "trueup's error", "its own error", "Ctrl-C"],
+)
+@pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine"])
+def test_a_command_ends_with_a_status_and_a_line(
+    capsys: pytest.CaptureFixture[str], command: Callable[[], int], status: int, told: str, coroutine: bool
+) -> None:
+    async def awaited() -> int:
+        return command()
+
+    assert MAIN.run(awaited if coroutine else command) == status
+    assert capsys.readouterr().err == told
+
+
+def test_an_error_that_nobody_expected_keeps_its_stack() -> None:
+    with pytest.raises(ZeroDivisionError):
+        MAIN.run(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["one signal", "two signals"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_works_until_a_signal_and_is_closed_then(
+    database_url: str, number: signal.Signals, again: bool
+) -> None:
+    shop = Shop(database_url)
+
+    @asynccontextmanager
+    async def around(service: Shop) -> AsyncIterator[None]:
+        service.seen.append("around")
+        for _ in range(2 if again else 1):
+            os.kill(os.getpid(), number)
+        yield
+        service.seen.append("over")
+
+    before = signal.getsignal(number)
+    assert MAIN.run(lambda: MAIN.work(lambda: shop, around=around)) == 0
+    assert shop.seen == ["prepare", "around", "over", "close"]
+    assert signal.getsignal(number) == before, "signals are as they were"
+
+
+async def nothing(_: Shop) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda build: MAIN.work(build),
+        lambda build: MAIN.once(build, nothing),
+        lambda build: MAIN.serve(build, lambda _: pytest.fail("it is not to be served"), "127.0.0.1", 0),
+    ],
+    ids=["work", "once", "serve"],
+)
+def test_what_cannot_be_prepared_is_closed(database_url: str, command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shop = Shop(database_url, wrong=ConfigError("no tables: run trueup migrate"))
+    assert MAIN.run(lambda: command(lambda: shop)) == 2
+    assert shop.seen == ["prepare", "close"]
+    assert capsys.readouterr().err == "shop: no tables: run trueup migrate\n"
+
+
+def test_a_server_that_others_could_reach_is_refused_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HTTP_TOKEN", raising=False)
+
+    def build() -> Shop:
+        pytest.fail("it is not to be built")
+
+    assert MAIN.run(lambda: MAIN.serve(build, lambda _: pytest.fail("nor served"), "0.0.0.0", 0)) == 2
+    assert "set HTTP_TOKEN" in capsys.readouterr().err
+
+
+def test_the_options_of_a_command_that_serves() -> None:
+    parser = argparse.ArgumentParser()
+    MAIN.add_bind(parser, 8081)
+    assert vars(parser.parse_args([])) == {"host": "127.0.0.1", "port": 8081}
+
+
+def test_each_application_has_a_data_directory_of_its_own_unless_one_is_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TRUEUP_DATA_DIR", raising=False)
+    assert own_app("shop").settings.data_dir.parts[-2:] == (".trueup", "shop")
+    monkeypatch.setenv("TRUEUP_DATA_DIR", "/somewhere")
+    assert str(own_app("shop").settings.data_dir) == "/somewhere"
