@@ -47,7 +47,7 @@ def test_the_slower_of_rate_and_canary_holds_and_canary_is_said_to_go() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"every": "0s"}, "every=: must be longer than nothing"),
+        ({"every": "0s"}, "every=: must be longer than 0"),
         ({"every": "soon"}, "every="),
         ({"batch": 0}, "batch=0: a whole number from 1 to 10,000"),
         ({"batch": True}, "batch=True"),

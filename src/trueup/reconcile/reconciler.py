@@ -210,7 +210,7 @@ def slower(*rates: Rate | None) -> Rate | None:
 def positive(who: str, option: str, value: Duration) -> timedelta:
     duration = duration_of(f"{who}: {option}", value)
     if not duration:
-        raise ConfigError(f"{who}: {option}=: must be longer than nothing")
+        raise ConfigError(f"{who}: {option}=: must be longer than 0")
     return duration
 
 
