@@ -118,6 +118,22 @@ def _held_meanwhile(history: RowHistory, change: UserChange) -> bool:
     return False
 
 
+def _only_unmarked(history: RowHistory, change: UserChange) -> bool:
+    """Whether the holder of the row took back its own marks, after another session had changed the row under its lease.
+
+    The record stays as it is in that transaction: the next one writes the attempt.
+    """
+    held = [
+        before[-1]
+        for (reconciler, key), changes in history.rows.items()
+        if key == change.key and history.places.get(reconciler) == change.place
+        if (before := [each for each in changes if each.at <= change.at])
+    ]
+    return change.before == change.after and any(
+        each.after == "held" and each.new_due_at is not None and change.began < each.new_due_at for each in held
+    )
+
+
 def late_outcomes_change_nothing(history: RowHistory) -> Violations:
     """I7: nothing is written to a row but together with its claim, and while that lasts; who lost one has said so.
 
@@ -128,7 +144,7 @@ def late_outcomes_change_nothing(history: RowHistory) -> Violations:
     for change in history.users:
         if change.place in history.places.values():
             known = in_tx.get((change.place, change.key, change.tx))
-            if known is None and _held_meanwhile(history, change):
+            if known is None and (_held_meanwhile(history, change) or _only_unmarked(history, change)):
                 continue
             if known is None:
                 found.append(f"I7: {change.place} {change.key} was changed to {change.after} without a claim")

@@ -162,6 +162,20 @@ def test_who_found_its_row_changed_by_the_user_has_said_so(by: int, excused: boo
     assert (row_invariants.late_outcomes_change_nothing(history) == []) is excused
 
 
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        pytest.param(changed("pending", 5), True, id="during the lease"),
+        pytest.param(replace(changed("pending", 6), began=second(6.5)), False, id="after the lease had passed"),
+        pytest.param(changed("pending", 9), False, id="while the row rests"),
+        pytest.param(changed("done", 5), False, id="with another state"),
+    ],
+)
+def test_a_holder_may_take_its_marks_back_while_it_holds_the_row(change: UserChange, allowed: bool) -> None:
+    history = replace(CLEAN, users=[change, *CLEAN.users])
+    assert (row_invariants.late_outcomes_change_nothing(history) == []) is allowed
+
+
 @pytest.mark.parametrize("attempt", [1, 2], ids=["its process died", "its process outlived the lease"])
 def test_a_row_that_its_holder_had_begun_may_have_been_the_cause(attempt: int) -> None:
     taken = replace(TAKEN, old_started=True, new_attempt=attempt)
