@@ -130,6 +130,7 @@ async def test_outcomes_are_written_while_the_lease_is_held(shop: Shop) -> None:
     assert run.ending == "completed"
     assert shop.rows == [(1, "done", 1), (2, "new", 2), (4, "new", None), (5, "new", None), (6, "done", None)]
     assert shop.sql("select paper from notes") == [(6,)]
+    assert shop.sql("select count(*) from trueup.actions") == [(0,)], "a program's own run is not what a person did"
 
 
 @pytest.mark.parametrize("how", ["To", "Stay", "Delete", "transaction"])

@@ -232,13 +232,11 @@ class ReconcileOperations:
         declared = await self._runnable(name, shadow)
         if not force:
             await self._refuse_paused(name)
-        sweep = partial(runs.sweep, limit=limit, force=force, progress=progress, bounds=bounds)
-        return await self._recorded(
-            name,
-            by,
-            _options(limit, shadow=shadow, force=force),
-            lambda: sweep(self._store, self._settings, self._events, declared),
-        )
+        sweep = partial(runs.sweep, self._store, self._settings, self._events, declared)
+        sweep = partial(sweep, limit=limit, force=force, progress=progress, bounds=bounds)
+        if within is not None or lease is not None:  # part of a program's own run, not what a person did
+            return await sweep()
+        return await self._recorded(name, by, _options(limit, shadow=shadow, force=force), sweep)
 
     async def _recorded(self, name: str, by: str | None, detail: str | None, run: Callable[[], Awaitable[Run]]) -> Run:
         """A run is many transactions: it is recorded before the first, and what became of how many rows after the last."""
