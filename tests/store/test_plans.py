@@ -70,6 +70,8 @@ insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_
 select 'observe ' || n % 10, n::text, case when n % 20 < 10 then 'quarantined' else 'resting' end, now() + interval '1 h', n, 1, now(),
        now() - n * interval '1 s'
   from generate_series(1, 50000) as n;
+insert into trueup.actions (at, actor, via, host, action, what, name, count, keys)
+select now() - (20000 - n) * interval '15 min', 'ada', 'cli', 'host', 'retry', 'job', null, 1, array[n::text] from generate_series(1, 20000) as n;
 insert into trueup.unique_windows select 'send', 'w ' || n, n, now() + (n - 100) * interval '1 min' from generate_series(1, 5000) as n;
 """
 
@@ -141,7 +143,7 @@ def lacking(name: str, indexes: set[str]) -> set[str]:
     """Those the header names that are not among these; of alternatives ("a or b") one is enough."""
     named = set(
         re.findall(
-            r"\b(?:jobs|history|unique_windows|schedules|schedule_versions|ticks|sweeps|rows)_\w+\b", sentence(name)
+            r"\b(?:jobs|history|unique_windows|schedules|schedule_versions|ticks|sweeps|rows|actions)_\w+\b", sentence(name)
         )
     )
     return set() if " or " in sentence(name) and named & indexes else named - indexes
@@ -156,6 +158,13 @@ async def used(explainer: Explainer, plan: dict[str, Any]) -> set[str]:
     )
     cursor = await explainer._connection.execute(query, [list(found)])
     return found | {str(name).removeprefix("trueup.") for (name,) in await cursor.fetchall()}
+
+
+ACTIONS = {
+    **dict.fromkeys(("now", "actor", "via", "action", "what", "name", "key", "within")),
+    "before": 2**62,
+    "limit": 100,
+}
 
 
 async def explain_everything(explainer: Explainer) -> None:
@@ -201,6 +210,8 @@ async def explain_everything(explainer: Explainer) -> None:
     )
     await explainer.fetch(statements["history/expire_windows"], {"now": None})
     await explainer.fetch(statements["history/expire_sweeps"], {"now": None, "keep": 30 * 86_400.0})
+    await explainer.fetch(statements["history/expire_actions"], {"now": None, "keep": 90 * 86_400.0})
+    await explainer.fetch(statements["actions/list"], ACTIONS)
     await explainer.fetch(statements["views/job"], {"id": 7})
     await explain_schedules(explainer, statements)
     await explain_recovery(explainer, statements)
@@ -299,6 +310,11 @@ async def test_every_statement_uses_the_indexes_its_header_names(explainer: Expl
     assert missing == set(), "statements with an index in their header that are not explained here"
     found = {name: lacking(name, await used(explainer, plan)) for name, plan in explainer.plans.items()}
     assert {name: indexes for name, indexes in found.items() if indexes} == {}
+
+
+async def test_what_was_done_to_one_job_is_found_by_its_id(explainer: Explainer) -> None:
+    await explainer.fetch(Statements("trueup")["actions/list"], {**ACTIONS, "key": "777"})
+    assert await used(explainer, explainer.plans["actions/list"]) == {"actions_keys"}
 
 
 async def test_no_statement_of_the_hot_path_reads_the_whole_table(explainer: Explainer) -> None:

@@ -1,4 +1,4 @@
--- Recorded actions that match, newest first. Index: actions_pkey, backwards; with a key, actions_keys.
+-- Recorded actions that match, newest first. Index: actions_pkey, backwards, or actions_keys when a key is given.
 select a.id, a.at, a.actor, a.via, a.host, a.action, a.what, a.name, a.count, a.keys, a.detail
   from {schema}.actions as a
  where a.id < %(before)s::bigint
