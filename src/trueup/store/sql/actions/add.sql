@@ -1,7 +1,7 @@
 -- Records an action, or adds to one that is recorded already, when `id` is given.
 with added as (
   update {schema}.actions
-     set count = count + %(count)s::bigint, keys = (keys || %(keys)s::text[])[:%(max_keys)s::int]
+     set count = count + %(count)s::bigint, keys = (keys operator(pg_catalog.||) %(keys)s::text[])[:%(max_keys)s::int]
    where id = %(id)s::bigint
   returning id
 ), made as (
