@@ -146,9 +146,8 @@ async def test_a_schedule_is_triggered(desk: Desk, store: Store, clock: ManualCl
     await desk.scalar("delete from trueup.ticks")
 
     async def trigger(side: Side) -> int | None:
-        return await (await schedules(side))._trigger(
-            "nightly"
-        )  # without its second try, for days made by older releases
+        # Without its second try, which is for days made by older releases.
+        return await (await schedules(side))._trigger("nightly", None)
 
     clock.advance(seconds=1)
     assert (await while_made(store, "ticks", trigger)).value is not None

@@ -143,7 +143,8 @@ def lacking(name: str, indexes: set[str]) -> set[str]:
     """Those the header names that are not among these; of alternatives ("a or b") one is enough."""
     named = set(
         re.findall(
-            r"\b(?:jobs|history|unique_windows|schedules|schedule_versions|ticks|sweeps|rows|actions)_\w+\b", sentence(name)
+            r"\b(?:jobs|history|unique_windows|schedules|schedule_versions|ticks|sweeps|rows|actions)_\w+\b",
+            sentence(name),
         )
     )
     return set() if " or " in sentence(name) and named & indexes else named - indexes

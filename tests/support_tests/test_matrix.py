@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def collected(directory: Path, source: str, *options: str) -> list[str]:
         "tests.support.matrix",
     ]
     command += ["-p", "no:cacheprovider", "--collect-only", "-q", *(options or [str(directory / "test_file.py")])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return [line for line in (done.stdout + done.stderr).splitlines() if "::" in line]
 
 
