@@ -85,7 +85,17 @@ class Seaweed(Server):
         if not self._is_whole(self._ask_master("/dir/status")["Topology"]):
             return False
         without = [bucket for bucket in self._buckets if not any(self.directory.glob(f"{bucket}_*.dat"))]
-        return all("fid" in self._ask_master(f"/dir/assign?collection={bucket}") for bucket in without)
+        if not all("fid" in self._ask_master(f"/dir/assign?collection={bucket}") for bucket in without):
+            return False
+        for bucket in self._buckets:
+            self._write(bucket)
+        return True
+
+    def _write(self, bucket: str) -> None:
+        """Store something and remove it. Fails while the filer has no way to the volumes yet, or one that a restart has broken."""
+        place = f"http://{LOOPBACK}:{self._ports['filer.port']}/buckets/{bucket}/.ready"
+        for method, data in (("PUT", b"ready"), ("DELETE", None)):
+            urllib.request.urlopen(urllib.request.Request(place, data, method=method), timeout=5).close()
 
     def _ask_master(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{self._ports['master.port']}{path}", timeout=5) as answer:
