@@ -20,6 +20,7 @@ def load_app(place: str) -> App:
     Raises ConfigError that says what is wrong.
     """
     from trueup.app import App
+    from trueup.jobs.definition import Job
 
     module_name, _, attribute = place.partition(":")
     module = _import(module_name)
@@ -29,7 +30,8 @@ def load_app(place: str) -> App:
     if isinstance(found, App):
         found.discover()
         return found
-    what = f"is a {type(found).__name__}, not an App" if found is not None else "does not exist"
+    kind = "Job" if isinstance(found, Job) else type(found).__name__
+    what = f"is a {kind}, not an App" if found is not None else "does not exist"
     raise ConfigError(f"{place} {what}; {_apps_in(module, App)}")
 
 
