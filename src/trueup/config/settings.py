@@ -72,7 +72,7 @@ class Settings:
         None, QUEUE_LIST, "the queues a worker serves, each with its own concurrency if given; none: those of its jobs"
     )
     concurrency: int = setting("50", whole(1, 10_000), "how many jobs a worker runs at a time")
-    prefetch: int = setting("1000", whole(0, 100_000), "maximum number of jobs a worker claims ahead")
+    prefetch: int = setting("4000", whole(0, 100_000), "maximum number of jobs a worker claims ahead")
     lease_for: timedelta = setting("30s", duration("1s", "1d"), "how long a claim holds unless it is renewed")
     renew_every: timedelta = setting(
         "10s", duration("100ms", "12h"), "how often claims are renewed; unless set, a third of lease_for"
