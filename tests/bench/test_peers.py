@@ -98,7 +98,7 @@ def test_trueup_runs_on_the_stage_that_its_peers_run_on() -> None:
     from bench.server import server
 
     with server() as cluster:
-        figures = measure.measure(cluster, OURS[:1], jobs=100, rounds=1, idle_for=2, say=lambda text: None)[TRUEUP]
+        figures = measure.measure(cluster, OURS[:1], jobs=100, rounds=1, idle_for=6, say=lambda text: None)[TRUEUP]
 
     assert figures.drain[0] > 0
     assert figures.bulk[0] > 0

@@ -16,8 +16,9 @@ from tests.support.invariants import History, Violations
 from tests.support.processes import Fleet
 from tests.support.waiting import wait_until
 from trueup import App
+from trueup.config import load_settings
 
-PREFETCH = 1_000  # the default of the setting, which the fleet leaves alone
+PREFETCH = load_settings(environ={}).prefetch  # the default, which the fleet leaves alone
 
 
 class Run:

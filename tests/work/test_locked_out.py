@@ -106,6 +106,9 @@ def everything(url: str) -> App:
     async def fix(thing: Row) -> To:
         return To("done")
 
+    # Without rows, so that it claims every second also when all that `things` has room for cannot be settled.
+    app.table("others", key="id", state="state").reconcile("open", every="1s", name="others")(fix)
+
     return app
 
 
@@ -117,7 +120,8 @@ async def test_no_backend_stays_behind_in_a_lock_queue(database_url: str, backen
             pooler = stack.enter_context(PgBouncer(database_url, default_pool_size=40))
             url = pooler.url(str(conninfo_to_dict(database_url)["dbname"]))
         with psycopg.connect(database_url, autocommit=True) as user:
-            user.execute("create table things (id int primary key, state text not null)")
+            for table in ("things", "others"):
+                user.execute(f"create table {table} (id int primary key, state text not null)")
             user.execute("insert into things select n, 'open' from generate_series(1, 1000) as n")
         app = everything(url)
         events = Watched(app)

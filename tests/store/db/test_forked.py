@@ -80,20 +80,25 @@ send.enqueue_sync(0)
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_parent_and_children_go_on(database_url: str, program: str, tmp_path: Path) -> None:
-    code = PRELUDE + PROGRAMS[program] + "\napp.close_sync()\n"
+def run(code: str, database_url: str, directory: Path) -> str:
+    """What a program that begins with PRELUDE says on standard error; it must end well."""
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, database_url],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + code, database_url],
         capture_output=True,
         text=True,
         timeout=60,
-        cwd=tmp_path,
+        cwd=directory,
     )
     assert ended.returncode == 0, ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_parent_and_children_go_on(database_url: str, program: str, tmp_path: Path) -> None:
+    said = run(PROGRAMS[program] + "\napp.close_sync()\n", database_url, tmp_path)
     with psycopg.connect(database_url) as connection:
         sent = connection.execute("select args ->> 'n', count(*) from trueup.jobs group by 1 order by 1").fetchall()
-    assert sent == [("0", 2), ("1", 3)], ended.stderr
+    assert sent == [("0", 2), ("1", 3)], said
 
 
 IMPORTING = """
@@ -135,12 +140,4 @@ thread.join()
     ],
 )
 def test_a_fork_waits_for_what_another_thread_imports(database_url: str, module: str, use: str, tmp_path: Path) -> None:
-    code = PRELUDE + IMPORTING.format(module=module, use=use) + "\nos._exit(0)\n"
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, database_url],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        cwd=tmp_path,
-    )
-    assert ended.returncode == 0, ended.stderr
+    run(IMPORTING.format(module=module, use=use) + "\nos._exit(0)\n", database_url, tmp_path)
