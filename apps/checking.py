@@ -63,7 +63,7 @@ class Chain:
         return self.ask(*(("eth_getTransactionReceipt", [each]) for each in hashes))
 
     def transfers(self) -> list[Any]:
-        """The logs of all transfers of tokens that moved something to somebody else."""
+        """The logs of all token transfers whose sender and receiver differ."""
         (logs,) = self.ask(("eth_getLogs", [{"fromBlock": "0x0", "toBlock": "latest", "topics": [TRANSFER]}]))
         return [each for each in logs if len(each["topics"]) == 3 and _moved(each)]
 

@@ -36,7 +36,7 @@ from bench.report import parser, progress, report
 from bench.server import server
 from trueup import App
 
-PAID_EVERY = 20  # of the addresses, one in so many has a transaction in that day
+PAID_EVERY = 20  # one address in this many has a transaction on that day
 MINED_AT_A_TIME = 200  # blocks: a call is answered within seconds
 BURST = 2  # what a limit of one request a second lets pass within any second, at its edges
 WITHIN = 3600.0

@@ -65,7 +65,7 @@ def growth(samples: list[Sample]) -> tuple[float, float]:
 
 
 class Countdown:
-    """Set when so many have come."""
+    """Waits until a given number of units have been handled."""
 
     def __init__(self) -> None:
         self._left = 0

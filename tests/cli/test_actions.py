@@ -24,7 +24,7 @@ def test_commands_are_recorded_with_the_user_and_found_again(cli: Cli) -> None:
     assert header.split()[:5] == ["WHEN", "WHO", "FROM", "ACTION", "ON"]
     assert "queue mail" in row
     assert row.endswith("the provider is down")
-    assert "nobody" in (empty := cli("actions", "--who", "no-such-person")).out + empty.err
+    assert "no recorded action matches" in (empty := cli("actions", "--who", "no-such-person")).out + empty.err
     assert "--after" in cli("actions", "--limit", "1").err
 
 

@@ -90,7 +90,7 @@ def lagging(ha: HighAvailability, part: Part, directory: Path) -> None:
     with load(ha, part, directory, synchronous=False) as this:
         old = ha.wait_whole()
         this.warm_up()
-        this.fault(f"{old.name} streams to nobody any more, and clients write on")
+        this.fault(f"{old.name} streams to no standby any more, and clients write on")
         old.peers.black_hole()
         time.sleep(LAG_FOR)
         behind = old.behind(ha.others(old))
@@ -114,7 +114,7 @@ def cancelled_wait(ha: HighAvailability, part: Part, directory: Path) -> None:
         this.seen_is_kept = False
         old = ha.wait_whole()
         this.warm_up()
-        this.fault(f"{old.name} streams to nobody any more: commits wait")
+        this.fault(f"{old.name} streams to no standby any more: commits wait")
         old.peers.black_hole()
         wait_until(lambda: old.query(WAITING)[0][0] > 2, "commits wait for a standby", timeout=20, pause=0.05)
         cancelled = 0

@@ -75,7 +75,7 @@ def actions(
     if session.json:
         output.write_json([asdict(each) for each in page])
         return
-    output.show(Table("Actions", COLUMNS, [_row(each) for each in page], empty="nobody did anything"))
+    output.show(Table("Actions", COLUMNS, [_row(each) for each in page], empty="no recorded action matches"))
     if page.next is not None:
         output.note(f"there are more; --after {page.next} shows older ones")
 

@@ -125,6 +125,6 @@ class Acting:
         self._action = action
 
     async def note(self, count: int, keys: Iterable[object] = ()) -> None:
-        """Record that it was done to so many. Nothing is recorded of an action that changed nothing."""
+        """Record how many it was done to. Nothing is recorded of an action that changed nothing."""
         if count:
             await self._actions.add(self._action, count, keys)

@@ -4,7 +4,7 @@ When the time is over, nothing more is claimed, rows that were not begun go back
 are interrupted, and their rows go back, too. When the lease is gone, handlers are interrupted at once.
 
 Under a lease every outcome that a handler returns, or writes with `ctx.transaction`, is one transaction with `lease.fence`: once
-somebody else has the lease, it is refused, and the row goes back without a spent attempt. What `failed=` and `exhausted=` write
+another instance has the lease, it is refused, and the row goes back without a spent attempt. What `failed=` and `exhausted=` write
 after an error is fenced by the row's own claim, as always.
 """
 
@@ -28,7 +28,7 @@ from trueup.reconcile.outcome import NOTHING, Again, Delete, Stay, To
 from trueup.reconcile.reconciler import Reconciler
 from trueup.work.leases.hold import Lease
 
-LEFT = Again(timedelta())  # to whoever has the lease now
+LEFT = Again(timedelta())  # to the instance that has the lease now
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Bounds:
     gone: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # the lease, as a write has learnt
 
     def check(self) -> None:
-        """Raises LostLease when somebody else may have the lease by now."""
+        """Raises LostLease when another instance may have the lease by now."""
         if self.lease is not None and (self.gone.is_set() or not self.lease.held()):
             raise LostLease(self.lease.name, self.lease.term)
 

@@ -62,7 +62,7 @@ def is_away(error: BaseException) -> bool:
 
 
 def unanswered(error: BaseException) -> bool:
-    """Whether the server is away, or hung up, or cannot vouch for a commit: nobody knows what became of the statement.
+    """Whether the server is away, or hung up, or cannot vouch for a commit: the outcome of the statement is unknown.
 
     A session that is terminated at its commit says so although it has committed.
     """
