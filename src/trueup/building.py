@@ -5,6 +5,7 @@ The child of a fork has only the thread that forked: a module that another threa
 
 from __future__ import annotations
 
+import logging  # noqa: F401 - its hook must be older: a fork calls the newest first, and logging's takes a lock that imports need
 import os
 import threading
 from importlib import import_module
