@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -47,6 +48,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     gc.freeze()  # ten thousand tests that stay until the end, which every full collection would walk through
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[object]:
+    """What a test did to logging ends with it: a program's `main` configures loggers, and others run in this process later."""
+    before = {each: (list(each.handlers), each.level, each.propagate, each.disabled) for each in _loggers()}
+    ran = yield
+    logging.captureWarnings(False)
+    for each in _loggers():
+        handlers, level, propagate, disabled = before.get(each, ([], logging.NOTSET, True, False))
+        each.handlers[:], each.propagate, each.disabled = handlers, propagate, disabled
+        if each.level != level:
+            each.setLevel(level)
+    return ran
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.root.manager.loggerDict.values()
+    return [logging.root, *(each for each in known if isinstance(each, logging.Logger))]
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,15 +20,9 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(autouse=True)
-def logger() -> Iterator[logging.Logger]:
-    """The logger `trueup`; it and the driver's are put back as they were."""
-    loggers = [logging.getLogger(name) for name in ("trueup", "psycopg")]
-    before = [(list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
-    yield loggers[0]
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:], logger.propagate = handlers, propagate
-        logger.setLevel(level)
+@pytest.fixture
+def logger() -> logging.Logger:
+    return logging.getLogger("trueup")
 
 
 def written(event: Event, log_format: str, stream: io.StringIO | None = None) -> str:
