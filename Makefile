@@ -77,7 +77,7 @@ format: setup ## rewrite the files the way lint wants them
 
 types: setup ## strict type checking of src/ with mypy, and of the API as users write it with mypy and pyright
 	@$(BIN)/mypy
-	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
 
 docs: setup ## build the documentation into site/ (SERVE=1: serve it on a local port while you write)
 	@$(BIN)/zensical $(if $(SERVE),serve,build --strict)
