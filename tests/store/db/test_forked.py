@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 PRELUDE = """
-import asyncio, os, signal, sys, threading
-from trueup import App
+from trueup import App  # first, so that nothing else has imported logging before: the order of their hooks in a fork matters
+import asyncio, os, sys, threading
 
 app = App(sys.argv[1], pool_size=2)
 
