@@ -124,6 +124,10 @@ def test_a_backfill_fires_a_range_once(cli: Cli) -> None:
     create(cli)
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     span = ("--start", (now - timedelta(hours=3)).isoformat(), "--end", now.isoformat())
+    dry = cli("schedules", "backfill", "sums", *span, "--dry-run")
+    assert dry.out.startswith("would fire 4 of 4 ticks of schedule sums\n")
+    assert len(cli("schedules", "backfill", "sums", *span, "--dry-run", "--json").json["to_fire"]) == 4
+    assert cli("jobs", "list", "--json").json == []
     assert cli("schedules", "backfill", "sums", *span, "--yes").out == "fired 4 ticks of schedule sums\n"
     assert cli("schedules", "backfill", "sums", *span, "--json", "--yes").json == {"schedule": "sums", "fired": 0}
     assert len(cli("jobs", "list", "--json").json) == 4

@@ -265,6 +265,21 @@ async def test_a_backfill_also_fires_what_a_downtime_had_coalesced(shop: Shop) -
     assert await shop.schedules.backfill("reports", hours(1), hours(5)) == 0
 
 
+async def test_a_preview_of_a_backfill_names_what_the_backfill_then_fires(shop: Shop) -> None:
+    await shop.hourly()
+    await shop.pass_by(hours=5)  # the first four are coalesced, the fifth is fired
+    before = await shop.ticks()
+    preview = await shop.schedules.preview_backfill("reports", hours(-1), hours(5))
+    assert preview.ticks == 7
+    assert preview.to_fire == tuple(hours(n) for n in (-1, 0, 1, 2, 3, 4))
+    assert await shop.ticks() == before
+    assert await shop.schedules.backfill("reports", hours(-1), hours(5)) == len(preview.to_fire)
+    assert (await shop.schedules.preview_backfill("reports", hours(-1), hours(5))).to_fire == ()
+    for start, end in ((hours(0), hours(9)), (hours(1), hours(0)), (datetime.min.replace(tzinfo=UTC), hours(0))):
+        with pytest.raises(ConfigError):
+            await shop.schedules.preview_backfill("reports", start, end)
+
+
 async def test_a_backfill_keeps_to_its_rate(shop: Shop) -> None:
     await shop.hourly()
     loop = asyncio.get_running_loop()

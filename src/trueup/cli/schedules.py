@@ -20,6 +20,9 @@ from trueup.observe.printable import printable
 
 if TYPE_CHECKING:
     from trueup.app import App
+    from trueup.operate.schedules import BackfillPreview
+
+SHOWN = 20  # ticks of a dry run
 
 group = typer.Typer(help="Look at schedules, make, pause, trigger or backfill them.", no_args_is_help=True)
 
@@ -212,6 +215,7 @@ def backfill(
     start: Annotated[str, typer.Option("--start", metavar="MOMENT", help="The first, such as 2031-01-01T00:00Z.")],
     end: Annotated[str, typer.Option("--end", metavar="MOMENT", help="The last; it must be in the past.")],
     rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Maximum rate, such as 10/s.")] = "100/s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which ticks would be fired.")] = False,
     yes: YesOption = False,
 ) -> None:
     """Fire the past ticks of a range that were not fired.
@@ -219,6 +223,9 @@ def backfill(
     May be stopped and started again: no tick is fired twice.
     """
     first, last = specs.moment("--start", start), specs.moment("--end", end)
+    if dry_run:
+        _preview_backfill(session, name, session.run(lambda app: app.schedules.preview_backfill(name, first, last)))
+        return
 
     async def run(app: App) -> int:
         total = len(await app.schedules.ticks_between(name, first, last))
@@ -232,7 +239,22 @@ def backfill(
     if session.json:
         output.write_json({"schedule": name, "fired": fired})
     else:
-        output.say(f"fired {fired:,} {'tick' if fired == 1 else 'ticks'} of schedule {name}")
+        output.say(f"fired {_ticks(fired)} of schedule {name}")
+
+
+def _preview_backfill(session: Session, name: str, found: BackfillPreview) -> None:
+    if session.json:
+        output.write_json({"schedule": name, "ticks": found.ticks, "to_fire": list(found.to_fire)})
+        return
+    output.say(f"would fire {len(found.to_fire):,} of {_ticks(found.ticks)} of schedule {name}")
+    for tick in found.to_fire[:SHOWN]:
+        output.say(f"  {tick:%Y-%m-%d %H:%M:%SZ}")
+    if len(found.to_fire) > SHOWN:
+        output.say(f"  and {len(found.to_fire) - SHOWN:,} more")
+
+
+def _ticks(count: int) -> str:
+    return f"{count:,} {'tick' if count == 1 else 'ticks'}"
 
 
 def _move(session: Session, name: str, what: str, why_not: str, move: Callable[[App], Awaitable[bool]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeAlias, TypedDict, Unpack, get_args
@@ -53,6 +53,14 @@ class Policy(TypedDict, total=False):
     most_queued: int
     jitter: Duration
     pause_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPreview:
+    """What a backfill of a range would do now: `ticks` are in the range, and `to_fire` are those of them that were not fired."""
+
+    ticks: int
+    to_fire: tuple[datetime, ...]
 
 
 class ScheduleOperations:
@@ -204,14 +212,31 @@ class ScheduleOperations:
             self._changed(name, f"backfilled with {total} ticks")
         return total
 
+    async def preview_backfill(self, name: str, start: datetime, end: datetime) -> BackfillPreview:
+        """A dry run of `backfill`: which ticks it would fire. Nothing is written."""
+        ticks = await self.ticks_between(name, start, end)
+        if not ticks:
+            return BackfillPreview(0, ())
+        rows = await self._schedules.ledger(name, ticks[0] - timedelta.resolution, ticks[-1])
+        fired = {due_at for due_at, _, _, outcome, *_ in rows if outcome == "fired"}
+        return BackfillPreview(len(ticks), tuple(tick for tick in ticks if tick not in fired))
+
     async def ticks_between(self, name: str, start: datetime, end: datetime) -> Moments:
-        """The ticks that a backfill of this range looks at, by the schedule as it is now."""
+        """The ticks that a backfill of this range looks at, by the schedule as it is now.
+
+        Raises ConfigError for a range that ends before it begins, has too many ticks, or has one that is still to come.
+        """
         if start > end:
             raise ConfigError(f"the range from {start.isoformat()} to {end.isoformat()} ends before it begins")
         spec = specs.from_json((await self._schedules.get(name)).spec)
-        ticks = list(islice(spec.between(start - timedelta.resolution, end), MAX_BACKFILLED + 1))
+        # A long range is seconds of arithmetic, which must not hold up the event loop.
+        ticks = await asyncio.to_thread(_between, spec, start, end)
         if len(ticks) > MAX_BACKFILLED:
             raise ConfigError(f"more than {MAX_BACKFILLED:,} ticks are in that range; give a shorter one")
+        if ticks and ticks[-1] > await self._schedules.now():
+            raise ConfigError(
+                f"schedule {name!r}: {ticks[-1].isoformat()} is in the future; a backfill takes past times only"
+            )
         return ticks
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -309,6 +334,15 @@ def _with(policy: SchedulePolicy, given: Policy) -> SchedulePolicy:
     durations = ("catch_up", "grace", "jitter")
     read: dict[str, Any] = {key: parse_duration(value) if key in durations else value for key, value in given.items()}
     return replace(policy, **read)
+
+
+def _between(spec: Spec, start: datetime, end: datetime) -> list[datetime]:
+    try:
+        return list(islice(spec.between(start - timedelta.resolution, end), MAX_BACKFILLED + 1))
+    except OverflowError:
+        raise ConfigError(
+            f"{start.isoformat()} to {end.isoformat()} is beyond the calendar; give another range"
+        ) from None
 
 
 def _who(service: str | None, release: str | None) -> str:

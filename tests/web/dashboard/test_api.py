@@ -87,6 +87,25 @@ def test_queues_and_kinds_are_paused_by_it_and_checks_are_listed(client: httpx.C
     assert (rules["sweeps"]["state"], rules["workers"]["state"]) == ("failing", "ok")
 
 
+def test_backfills_and_actions_on_many_jobs_are_runs_that_it_follows_and_stops(client: httpx.Client) -> None:
+    ticks = client.get("/shop/schedules/refresh_rates").json()["ticks"]
+    skipped = [tick["due_at"] for tick in ticks if tick["outcome"] == "skipped"]
+    span = {"start": skipped[-1], "end": skipped[0]}
+    assert client.get("/shop/schedules/refresh_rates/backfill", params=span).json()["missing"] == len(skipped)
+    run = client.post("/shop/schedules/refresh_rates/backfill", json=span).json()
+    assert (run["action"], run["state"], run["total"], run["by"]) == ("backfill", "waiting", len(skipped), "Otto")
+    assert client.post(f"/shop/runs/{run['id']}/stop", json={}).json()["state"] == "stopped"
+    assert client.post(f"/shop/runs/{run['id']}/stop", json={}).status_code == 404
+    dead = client.post("/shop/jobs-matching/discard", json={"state": ["dead"], "kind": "charge_card"}).json()
+    assert client.get("/shop/runs").json()["runs"][0]["id"] == dead["id"]
+    assert client.post(f"/shop/runs/{dead['id']}/stop", json={}).status_code == 200
+    assert client.get("/shop/schedules/refresh_rates/backfill", params=span).json()["missing"] == len(skipped)
+    assert client.get("/shop/schedules/none/backfill", params=span).status_code == 404
+    assert client.get("/shop/schedules/refresh_rates/backfill").status_code == 422
+    wrong = {"start": "soon", "end": skipped[0]}
+    assert client.post("/shop/schedules/refresh_rates/backfill", json=wrong).status_code == 409
+
+
 def test_what_was_done_by_it_is_recorded_with_the_name_of_the_token(client: httpx.Client) -> None:
     assert client.post("/shop/schedules/refresh_rates/pause", json={}).status_code == 200
     assert client.post("/shop/schedules/refresh_rates/resume", json={}).status_code == 200

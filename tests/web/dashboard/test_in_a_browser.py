@@ -184,6 +184,61 @@ def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, ur
     assert execute(url, "select state from trueup.schedules where name = 'close_carts'") == [("active",)]
 
 
+def test_a_backfill_is_previewed_started_and_watched(page: Page, address: str, url: str) -> None:
+    skipped = "select count(*), min(due_at), max(due_at) from trueup.ticks where schedule = 'refresh_rates' and outcome = 'skipped'"
+    ((number, _, _),) = execute(url, skipped)
+    assert isinstance(number, int)
+    assert number > 5
+    page.goto(f"{address}/schedules/refresh_rates")
+    card = page.get_by_role("region", name="Backfill")
+    card.get_by_label("At most").fill("1/60s")  # the first at once, and then time enough to stop it
+    card.get_by_role("button", name="Preview").click()  # the form proposes the range of the skipped ticks
+    expect(card).to_contain_text(f"{number} of {number} ticks in this range were not fired")
+    card.locator("summary", has_text="Backfill").click()
+    card.get_by_role("button", name=f"Fire {number} ticks").click()
+    expect(page.get_by_role("status").filter(has_text="The backfill of refresh_rates begins")).to_be_visible()
+    run = card.locator(".run-line").first
+    bar = run.locator("progress")
+    expect(bar).to_have_attribute("max", str(number))
+    page.wait_for_function(
+        "Number(document.querySelector('.run-line progress')?.value) > 0"
+    )  # it moves without a reload
+    run.get_by_role("button", name="Stop").click()
+    expect(run.locator(".state")).to_have_text("◆stopped")
+    ((left, _, _),) = execute(url, skipped)
+    assert isinstance(left, int)
+    assert 0 < left < number
+    page.goto(f"{address}/schedules/refresh_rates")
+    card.get_by_role("button", name="Preview").click()
+    card.locator("summary", has_text="Backfill").click()
+    card.get_by_role("button", name=f"Fire {left} tick").click()
+    expect(run.locator(".state")).to_have_text("●done")
+    expect(run).to_contain_text(f"{left} of ")
+    assert execute(url, skipped) == [(0, None, None)]
+    page.goto(f"{address}/audit?action=backfill")
+    expect(page.locator("tbody tr")).to_have_count(2)
+
+
+def test_a_backfill_that_cannot_be_says_why(page: Page, address: str, url: str) -> None:
+    for query, why in (
+        ("start=2026-01-02T00:00&end=2026-01-01T00:00", "ends before it begins"),
+        ("start=soon&end=2026-01-01T00:00", "is not a time"),
+        ("start=2026-01-01T00:00&end=2026-01-01T01:00&rate=fast", "is not a rate"),
+    ):
+        page.goto(f"{address}/schedules/refresh_rates?{query}")
+        expect(page.get_by_role("region", name="Backfill").locator(".error")).to_contain_text(why)
+
+
+def test_the_bar_of_a_running_job_moves(page: Page, address: str, url: str) -> None:
+    ((job,),) = execute(url, "select min(id) from trueup.jobs where state = 'running'")
+    put = "update trueup.jobs set progress = jsonb_build_object('percent', %s::int, 'note', '', 'at', now()) where id = %s"
+    execute(url, put, 10, job)
+    page.goto(f"{address}/jobs/{job}")
+    expect(page.locator("progress")).to_have_js_property("value", 10)
+    execute(url, put, 60, job)
+    expect(page.locator("progress")).to_have_js_property("value", 60)
+
+
 def test_a_queue_and_a_kind_are_paused_and_resumed(page: Page, address: str, url: str) -> None:
     for region, what, name in (("Queues", "queue", "media"), ("Kinds", "kind", "charge_card")):
         page.goto(f"{address}/queues")

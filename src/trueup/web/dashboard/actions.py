@@ -9,6 +9,7 @@ from typing import Any
 from trueup.errors import NotFound
 from trueup.web.dashboard import bulk
 from trueup.web.dashboard.pages import jobs
+from trueup.web.dashboard.pages.schedules import RATE, Backfill
 from trueup.web.dashboard.visit import Visit, clean
 
 Form = Mapping[str, str]
@@ -40,19 +41,20 @@ async def act_on_job(visit: Visit, form: Form) -> Said:
 
 async def act_on_all(visit: Visit, form: Form) -> Said:
     name = visit.part("action")
-    if name not in bulk.STATES:
-        raise NotFound(f"there is no action {name!r} on jobs")
     asked = jobs.narrowed(jobs.wanted(visit), name)
-    visit.bulk.start(visit.source, name, asked, visit.person.name, jobs.described(visit))
-    text = f"{name.capitalize()} of everything that matches begins in {bulk.UNDO_FOR:g} seconds. Until then it can be undone."
+    work = bulk.matching(visit.source, name, asked)
+    visit.bulk.start(visit.source, work, name, visit.person.name, jobs.described(visit))
+    text = f"{name.capitalize()} of everything that matches {_soon(visit)}"
     return Said(text, visit.url("jobs", **jobs.filters(visit)))
 
 
 async def stop_run(visit: Visit, form: Form) -> Said:
     written = visit.part("run")
-    stopped = written.isdigit() and len(written) < 10 and visit.bulk.stop(visit.source.name, int(written))
-    text = "Stopped. Jobs that it had reached stay as they are." if stopped else "It has ended already."
-    return Said(text, visit.url("jobs"), wrong=not stopped)
+    known = written.isascii() and written.isdigit() and len(written) < 10
+    run = visit.bulk.stop(visit.source.name, int(written)) if known else None
+    if run is None:
+        return Said("It has ended already.", visit.url("jobs"), wrong=True)
+    return Said("Stopped. What it had reached stays as it is.", visit.url(*run.about))
 
 
 async def act_on_queue(visit: Visit, form: Form) -> Said:
@@ -90,6 +92,10 @@ async def act_on_schedule(visit: Visit, form: Form) -> Said:
             text = f"Schedule {name} ticks again from now on." if changed else f"Schedule {name} was not paused."
         case "trigger":
             text = f"Schedule {name} fired once: job {await schedules.trigger(name)}."
+        case "backfill":
+            asked = [clean(form.get(field, ""), 40) for field in ("start", "end", "rate")]
+            await Backfill.read(asked[0], asked[1], asked[2] or RATE).begin(visit, name)
+            text = f"The backfill of {name} {_soon(visit)}"
         case other:
             raise NotFound(f"there is no action {other!r} on schedules")
     return Said(text, visit.url("schedules", name))
@@ -119,6 +125,10 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
         case other:
             raise NotFound(f"there is no action {other!r} on reconcilers")
     return Said(text, visit.url("reconcilers", name))
+
+
+def _soon(visit: Visit) -> str:
+    return f"begins in {visit.bulk.undo_for:g} seconds. Until then it can be undone."
 
 
 def _rows(number: int) -> str:

@@ -1,8 +1,8 @@
-"""Actions on everything that matches, in the background of the dashboard's process, with progress that pages show.
+"""What operators start from a page and what takes a while, in the background of the dashboard's process, with progress that pages show.
 
-Each begins after a pause in which it can be stopped and nothing has happened yet. It goes a page of ids at a time through the same
-functions that act on one job, so it can be stopped between two pages. It does not survive the process: what it had not reached
-is untouched, and the same action again does the rest.
+Each begins after a pause in which it can be stopped and nothing has happened yet. It goes a page at a time through the functions
+that the command line calls, so it can be stopped between two pages. It does not survive the process: what it had not reached is
+untouched, and the same action again does the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from trueup.durations import Rate
 from trueup.errors import NotFound, TrueupError
 from trueup.operate.acting import acting
 from trueup.operate.jobs import conditions, job_filter
@@ -41,11 +42,13 @@ Act = Callable[[Sequence[int]], Awaitable[object]]
 class Run:
     id: int
     source: str
+    about: tuple[str, ...]  # whose page shows it: ("jobs",) or ("schedules", name)
     action: str
     by: str
     what: str
     started_at: datetime
     begins_in_s: float
+    total: int | None = None  # where it is known in advance
     seen: int = 0
     done: int = 0
     state: str = "waiting"  # waiting, running, done, stopped, failed
@@ -57,37 +60,53 @@ class Run:
         return self.state in ("waiting", "running")
 
 
+Work = Callable[[Run], Awaitable[None]]
+"""Does what a run is for and counts in it. It is cancelled when the run is stopped."""
+
+
 class Bulk:
     def __init__(self, undo_for: float = UNDO_FOR) -> None:
-        self._undo_for = undo_for
+        self.undo_for = undo_for
         self._ids = count(1)
         self._runs: dict[int, Run] = {}
 
-    def of(self, source: str) -> list[Run]:
+    def of(self, source: str, about: tuple[str, ...] | None = None) -> list[Run]:
         """Those under way and the latest that ended, newest first."""
-        return [run for run in reversed(self._runs.values()) if run.source == source]
+        return [
+            run
+            for run in reversed(self._runs.values())
+            if run.source == source and (about is None or run.about == about)
+        ]
 
-    def start(self, source: Source, action: str, wanted: dict[str, Any], by: str, what: str) -> Run:
-        """Raises NotFound for an action that is none, TrueupError when too many are under way."""
-        if action not in STATES:
-            raise NotFound(f"there is no action {action!r} on jobs")
+    def start(
+        self,
+        source: Source,
+        work: Work,
+        action: str,
+        by: str,
+        what: str,
+        *,
+        about: tuple[str, ...] = ("jobs",),
+        total: int | None = None,
+    ) -> Run:
+        """Raises TrueupError when too many are under way."""
         if sum(run.underway for run in self._runs.values()) >= MAX_RUNNING:
             raise TrueupError(f"{MAX_RUNNING} actions are under way; wait until one of them has ended, or stop it")
-        run = Run(next(self._ids), source.name, action, by, what, datetime.now(UTC), self._undo_for)
+        run = Run(next(self._ids), source.name, about, action, by, what, datetime.now(UTC), self.undo_for, total)
         self._runs[run.id] = run
         for old in [each.id for each in self._runs.values() if not each.underway][: -KEPT or None]:
             del self._runs[old]
-        run.task = asyncio.get_running_loop().create_task(self._acted(run, source, wanted))
+        run.task = asyncio.get_running_loop().create_task(self._run(run, source, work))
         return run
 
-    def stop(self, source: str, run_id: int) -> bool:
-        """Ends one that is under way; jobs that it has reached stay as they are."""
+    def stop(self, source: str, run_id: int) -> Run | None:
+        """Ends one that is under way; what it has reached stays as it is. None when it has ended, or there is none."""
         run = self._runs.get(run_id)
         if run is None or run.source != source or not run.underway or run.task is None:
-            return False
+            return None
         run.state = "stopped"
         run.task.cancel()
-        return True
+        return run
 
     async def close(self) -> None:
         for run in self._runs.values():
@@ -96,28 +115,11 @@ class Bulk:
                 with suppress(asyncio.CancelledError):
                     await run.task
 
-    async def _acted(self, run: Run, source: Source, wanted: dict[str, Any]) -> None:
-        state, kind = wanted["state"], wanted["kind"]
-        matching: Any = {name: value for name, value in wanted.items() if name not in ("state", "kind")}
-        chosen = job_filter(state, kind, matching)
-        # One row in the record, however many pages it takes.
-        with acting(run.by, "web", together=True, detail=conditions(chosen)):
-            await self._run(run, source, wanted)
-
-    async def _run(self, run: Run, source: Source, wanted: dict[str, Any]) -> None:
+    async def _run(self, run: Run, source: Source, work: Work) -> None:
         try:
-            await asyncio.sleep(self._undo_for)
+            await asyncio.sleep(self.undo_for)
             run.state = "running"
-            after: int | None = None
-            act = action(source, run.action)
-            while True:
-                page = await source.app.jobs.list(**wanted, limit=PAGE, after=after)
-                if page.jobs:
-                    run.done += await moved(act, [job.id for job in page])
-                    run.seen += len(page)
-                if page.next is None:
-                    break
-                after = page.next
+            await work(run)
             run.state = "done"
         except asyncio.CancelledError:
             run.state = "stopped"
@@ -126,6 +128,41 @@ class Bulk:
             run.state, run.error = "failed", describe(error)
         finally:
             source.forget()
+
+
+def matching(source: Source, name: str, wanted: dict[str, Any]) -> Work:
+    """The action on every job that matches. Raises NotFound for an action that is none."""
+    act = action(source, name)
+    others: Any = {key: value for key, value in wanted.items() if key not in ("state", "kind")}
+    detail = conditions(job_filter(wanted["state"], wanted["kind"], others))
+
+    async def work(run: Run) -> None:
+        # One row in the record, however many pages it takes.
+        with acting(run.by, "web", together=True, detail=detail):
+            after: int | None = None
+            while True:
+                page = await source.app.jobs.list(**wanted, limit=PAGE, after=after)
+                if page.jobs:
+                    run.done += await moved(act, [job.id for job in page])
+                    run.seen += len(page)
+                if page.next is None:
+                    return
+                after = page.next
+
+    return work
+
+
+def backfill(source: Source, name: str, start: datetime, end: datetime, rate: Rate) -> Work:
+    """The ticks of a range that were not fired."""
+
+    async def work(run: Run) -> None:
+        def looked_at(ticks: int) -> None:
+            run.seen += ticks
+
+        with acting(run.by, "web"):
+            run.done = await source.app.schedules.backfill(name, start, end, rate=rate, progress=looked_at)
+
+    return work
 
 
 def action(source: Source, name: str) -> Act:

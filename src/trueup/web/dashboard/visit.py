@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
 from trueup.app import App
-from trueup.errors import NotFound
+from trueup.durations import parse_duration
+from trueup.errors import ConfigError, NotFound
 from trueup.web.dashboard.auth import Person
 from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact, shown
@@ -61,6 +62,15 @@ class Visit:
         given = self.request.query_params.get(name, "")
         return max(least, min(most, int(given))) if given.isascii() and given.isdigit() and len(given) < 20 else None
 
+    def duration(self, name: str) -> str | None:
+        """A parameter such as 24h; None for one that cannot be read, which does not narrow."""
+        given = self.text(name, 20)
+        try:
+            parse_duration(given)
+        except ConfigError:
+            return None
+        return given
+
     def part(self, name: str) -> str:
         """A part of the path. Raises NotFound for one that no name can be."""
         value = str(self.request.path_params[name])
@@ -71,3 +81,12 @@ class Visit:
 
 def clean(text: str, most: int) -> str:
     return text.replace("\x00", "").encode("utf-8", "ignore").decode()[:most].strip()
+
+
+def moment(text: str, name: str) -> datetime:
+    """A time as forms and programs write it, in UTC unless it has an offset. Raises ConfigError."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{name} {text[:40]!r} is not a time; write it like 2031-01-01T09:00Z") from None

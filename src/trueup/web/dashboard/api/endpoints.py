@@ -13,6 +13,7 @@ from trueup.web.dashboard import bulk
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.formats import rule
 from trueup.web.dashboard.pages import jobs as pages
+from trueup.web.dashboard.pages.schedules import Backfill
 from trueup.web.dashboard.visit import Visit, clean
 
 Answer = Callable[[Visit, Any, Any], Awaitable[BaseModel]]
@@ -47,18 +48,7 @@ async def overview(visit: Visit, query: Any, body: Any) -> BaseModel:
 
 
 async def jobs(visit: Visit, query: models.JobQuery, body: Any) -> BaseModel:
-    page = await visit.app.jobs.list(
-        state=list(query.state) or None,
-        kind=_clean(query.kind),
-        queue=_clean(query.queue),
-        schedule=_clean(query.schedule),
-        min_attempts=query.attempts,
-        arguments=pages.arguments(tuple(clean(each, 200) for each in query.arg)) or None,
-        error_contains=_clean(query.error),
-        older_than=_clean(query.older),
-        limit=query.limit,
-        after=query.before,
-    )
+    page = await visit.app.jobs.list(**_wanted(query), limit=query.limit, after=query.before)
     return models.JobList(jobs=[models.JobSummary.model_validate(job) for job in page], next=page.next)
 
 
@@ -75,6 +65,26 @@ async def act_on_job(visit: Visit, query: Any, body: Any) -> BaseModel:
     found = await pages.one(visit)
     await act([found.id])
     return models.Done(done=f"job {found.id}: {visit.part('action')}")
+
+
+async def act_on_matching(visit: Visit, query: Any, body: models.JobFilter) -> BaseModel:
+    name, wanted = visit.part("action"), _wanted(body)
+    work = bulk.matching(visit.source, name, pages.narrowed(wanted, name))
+    what = body.model_dump_json(exclude_defaults=True)
+    return models.Run.model_validate(visit.bulk.start(visit.source, work, name, visit.person.name, what))
+
+
+async def runs(visit: Visit, query: Any, body: Any) -> BaseModel:
+    return models.Runs(runs=[models.Run.model_validate(run) for run in visit.bulk.of(visit.source.name)])
+
+
+async def stop_run(visit: Visit, query: Any, body: Any) -> BaseModel:
+    written = visit.part("run")
+    known = written.isascii() and written.isdigit() and len(written) < 10
+    run = visit.bulk.stop(visit.source.name, int(written)) if known else None
+    if run is None:
+        raise NotFound(f"nothing is under way as run {written[:20]}")
+    return models.Run.model_validate(run)
 
 
 async def fleet(visit: Visit, query: Any, body: Any) -> BaseModel:
@@ -111,6 +121,16 @@ async def act_on_schedule(visit: Visit, query: Any, body: Any) -> BaseModel:
         case other:
             raise NotFound(f"there is no action {other!r} on schedules")
     return models.Done(done=f"schedule {name}: {done}")
+
+
+async def preview_backfill(visit: Visit, query: models.BackfillRange, body: Any) -> BaseModel:
+    found = await Backfill.read(query.start, query.end, query.rate).preview(visit, visit.part("name"))
+    return models.BackfillPreview(ticks=found.ticks, missing=len(found.to_fire), first=list(found.to_fire[:100]))
+
+
+async def backfill(visit: Visit, query: Any, body: models.BackfillRange) -> BaseModel:
+    run = await Backfill.read(body.start, body.end, body.rate).begin(visit, visit.part("name"))
+    return models.Run.model_validate(run)
 
 
 async def reconcilers(visit: Visit, query: Any, body: Any) -> BaseModel:
@@ -209,9 +229,32 @@ ENDPOINTS = (
     Endpoint("/jobs", "Jobs that match, newest first", jobs, models.JobList, models.JobQuery),
     Endpoint("/jobs/{id}", "One job", job, models.Job),
     Endpoint("/jobs/{id}/{action}", "retry, cancel, revive or discard", act_on_job, models.Done, body=models.Nothing),
+    Endpoint(
+        "/jobs-matching/{action}",
+        "retry, cancel, revive or discard every job that matches, in the background",
+        act_on_matching,
+        models.Run,
+        body=models.JobFilter,
+    ),
+    Endpoint("/runs", "Actions on many jobs and backfills, newest first", runs, models.Runs),
+    Endpoint("/runs/{run}/stop", "Stop one of them", stop_run, models.Run, body=models.Nothing),
     Endpoint("/fleet", "Workers and leases", fleet, models.Fleet),
     Endpoint("/schedules", "All schedules", schedules, models.Schedules),
     Endpoint("/schedules/{name}", "One schedule and its latest ticks", schedule, models.Schedule),
+    Endpoint(
+        "/schedules/{name}/backfill",
+        "Which ticks of a range a backfill would fire",
+        preview_backfill,
+        models.BackfillPreview,
+        models.BackfillRange,
+    ),
+    Endpoint(
+        "/schedules/{name}/backfill",
+        "Fire the ticks of a range that were not fired, in the background",
+        backfill,
+        models.Run,
+        body=models.BackfillRange,
+    ),
     Endpoint(
         "/schedules/{name}/{action}", "pause, resume or trigger", act_on_schedule, models.Done, body=models.Nothing
     ),
@@ -232,6 +275,20 @@ ENDPOINTS = (
     Endpoint("/actions", "What people did, newest first", actions, models.ActionList, models.ActionQuery),
     Endpoint("/recovery", "What was missed and caught up with", recovery, models.Recovery, models.RecoveryQuery),
 )
+
+
+def _wanted(given: models.JobFilter) -> dict[str, Any]:
+    """The conditions as `app.jobs.list` takes them."""
+    return {
+        "state": list(given.state) or None,
+        "kind": _clean(given.kind),
+        "queue": _clean(given.queue),
+        "schedule": _clean(given.schedule),
+        "min_attempts": given.attempts,
+        "arguments": pages.arguments(tuple(clean(each, 200) for each in given.arg)) or None,
+        "error_contains": _clean(given.error),
+        "older_than": _clean(given.older),
+    }
 
 
 def _reconciler(record: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,9 @@ class JobList(Model):
     next: int | None
 
 
-class JobQuery(Model):
+class JobFilter(Model):
+    """Conditions that all hold."""
+
     state: list[State] = []
     kind: Annotated[str, Field(max_length=200)] | None = None
     queue: Annotated[str, Field(max_length=200)] | None = None
@@ -87,6 +89,9 @@ class JobQuery(Model):
     error: Annotated[str, Field(max_length=200)] | None = None
     attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     older: Annotated[str, Field(max_length=20, description="a duration: 24h")] | None = None
+
+
+class JobQuery(JobFilter):
     before: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
@@ -163,6 +168,41 @@ class Schedule(ScheduleSummary):
 
 class Schedules(Model):
     schedules: list[ScheduleSummary]
+
+
+class BackfillRange(Model):
+    """Times without an offset are in UTC. `rate` is how many runs may be enqueued: "100/s"."""
+
+    start: Annotated[str, Field(max_length=40, description="such as 2031-01-01T09:00Z")]
+    end: Annotated[str, Field(max_length=40, description="the last; it must be in the past")]
+    rate: Annotated[str, Field(max_length=20)] = "100/s"
+
+
+class BackfillPreview(Model):
+    """What a backfill would do now: of the `ticks` in the range, `missing` were not fired; `first` are up to 100 of those."""
+
+    ticks: int
+    missing: int
+    first: list[datetime]
+
+
+class Run(Model):
+    """Something that takes a while, started from a page or by this API. It ends with the dashboard's process."""
+
+    id: int
+    action: str
+    what: str
+    by: str
+    state: Literal["waiting", "running", "done", "stopped", "failed"]
+    started_at: datetime
+    total: int | None
+    seen: int
+    done: int
+    error: str | None
+
+
+class Runs(Model):
+    runs: list[Run]
 
 
 class ReconcilerSummary(Model):

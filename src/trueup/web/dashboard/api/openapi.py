@@ -31,7 +31,7 @@ def document(prefix: str) -> dict[str, Any]:
     _, schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=REF)
     paths: dict[str, Any] = {"/sources": {"get": _operation("sources", "The Apps shown", models.Sources)}}
     for endpoint in ENDPOINTS:
-        paths[f"/{{source}}{endpoint.path}"] = {endpoint.method.lower(): _described(endpoint)}
+        paths.setdefault(f"/{{source}}{endpoint.path}", {})[endpoint.method.lower()] = _described(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {"title": "trueup dashboard", "version": "1"},
@@ -69,8 +69,12 @@ def _operation(name: str, summary: str, answers: type[BaseModel]) -> dict[str, A
 
 
 def _query(model: type[BaseModel]) -> list[dict[str, Any]]:
-    properties = model.model_json_schema(ref_template=REF).get("properties", {})
-    return [{"name": name, "in": "query", "required": False, "schema": each} for name, each in properties.items()]
+    schema = model.model_json_schema(ref_template=REF)
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in schema.get("properties", {}).items()
+    ]
 
 
 def _content(model: type[BaseModel]) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trueup.durations import parse_duration
-from trueup.errors import ConfigError
 from trueup.store.actions import ActionRecord
 from trueup.web.dashboard.visit import Visit
 
@@ -26,7 +24,7 @@ def filters(visit: Visit) -> dict[str, str | None]:
 
 async def audit(visit: Visit) -> dict[str, Any]:
     given, before = filters(visit), visit.number("before", 1, MAX_ID)
-    asked: dict[str, Any] = {**given, "job": visit.number("job", 1, MAX_ID), "within": _duration(given["within"])}
+    asked: dict[str, Any] = {**given, "job": visit.number("job", 1, MAX_ID), "within": visit.duration("within")}
     page = await visit.app.actions.list(**asked, limit=PAGE, after=before)
     return {
         "actions": [(each, _link(visit, each)) for each in page],
@@ -56,11 +54,3 @@ def _link(visit: Visit, record: ActionRecord) -> str | None:
         case "row" if record.name and record.count == 1 and record.keys:
             return visit.url("reconcilers", record.name, "row", key=record.keys[0])
     return None
-
-
-def _duration(written: str | None) -> str | None:
-    try:
-        parse_duration(written)
-    except ConfigError:
-        return None
-    return written

@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from trueup.durations import parse_duration
-from trueup.errors import ConfigError, NotFound
+from trueup.errors import NotFound
 from trueup.jobs.records import JobDetails
 from trueup.jobs.states import JobState
 from trueup.web.dashboard.bulk import STATES
@@ -31,7 +30,7 @@ def wanted(visit: Visit) -> dict[str, Any]:
         "min_attempts": visit.number("attempts", 0, 2**31 - 1) or 0,
         "arguments": arguments(visit.texts("arg")) or None,
         "error_contains": visit.text("error"),
-        "older_than": _duration(visit.text("older", 20)),
+        "older_than": visit.duration("older"),
     }
     return given
 
@@ -71,7 +70,7 @@ async def jobs(visit: Visit) -> dict[str, Any]:
         "queue_names": sorted({each["queue"] for each in queues}),
         "ages": AGES,
         "actions": possible(asked),
-        "runs": visit.bulk.of(source.name),
+        "runs": visit.bulk.of(source.name, ("jobs",)),
         "all_states_url": visit.url("jobs", **{**given, "state": None}),
     }
 
@@ -82,7 +81,12 @@ def possible(asked: dict[str, Any]) -> list[str]:
 
 
 def narrowed(asked: dict[str, Any], action: str) -> dict[str, Any]:
-    """What an action is done to: what matches, in the states that it is for, and for a retry only what has failed before."""
+    """What an action is done to: what matches, in the states that it is for, and for a retry only what has failed before.
+
+    Raises NotFound for an action that is none.
+    """
+    if action not in STATES:
+        raise NotFound(f"there is no action {action!r} on jobs")
     states = [state for state in STATES[action] if not asked["state"] or state in asked["state"]]
     attempts = max(1, asked["min_attempts"]) if action == "retry" else asked["min_attempts"]
     return {**asked, "state": states, "min_attempts": attempts}
@@ -156,11 +160,3 @@ def _moments(found: JobDetails) -> list[tuple[str, datetime, str]]:
         (found.state.capitalize(), found.finished_at, found.reason or ""),
     ]
     return sorted([(what, at, more) for what, at, more in listed if at is not None], key=lambda each: each[1])
-
-
-def _duration(written: str | None) -> str | None:
-    try:
-        parse_duration(written)
-    except ConfigError:
-        return None
-    return written

@@ -1,18 +1,23 @@
-"""Schedules: next ticks on a timeline, past ticks with how late they were, and skips with their reasons."""
+"""Schedules: next ticks on a timeline, past ticks with how late they were, skips with their reasons, and backfills."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from trueup.durations import Rate
 from trueup.errors import ConfigError
+from trueup.operate.schedules import BackfillPreview
 from trueup.schedules import spec as specs
 from trueup.schedules.policy import SchedulePolicy
-from trueup.web.dashboard import charts
-from trueup.web.dashboard.visit import Visit
+from trueup.web.dashboard import bulk, charts
+from trueup.web.dashboard.bulk import Run
+from trueup.web.dashboard.visit import Visit, moment
 
 AHEAD = timedelta(hours=24)
 STEP = timedelta(minutes=1)  # for which ticks that were found are kept; a schedule has at most 60 in it
@@ -20,6 +25,7 @@ MAX_DRAWN = 100  # ticks on a line: more would be a block
 MAX_LINES = 50  # schedules with a line: each costs some milliseconds
 MAX_SHOWN = 500  # schedules
 SHOWN = 60  # past ticks
+RATE = "100/s"  # of a backfill, unless the form says otherwise
 LATE = timedelta(seconds=60)  # where a schedule's policy cannot be read
 
 
@@ -70,7 +76,65 @@ async def schedule(visit: Visit) -> dict[str, Any]:
         else None,
         "year": year,
         "policy": found["policy"],
+        "backfill": await _backfill(visit, name, ticks),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """A range as the form has it, read."""
+
+    start: datetime
+    end: datetime
+    rate: Rate
+
+    @classmethod
+    def read(cls, start: str, end: str, rate: str) -> Backfill:
+        """Raises ConfigError."""
+        return cls(moment(start, "From"), moment(end, "To"), Rate.parse(rate))
+
+    def preview(self, visit: Visit, name: str) -> Awaitable[BackfillPreview]:
+        look = partial(visit.app.schedules.preview_backfill, name, self.start, self.end)
+        return visit.source.shared(("backfill", name, self.start, self.end), look)
+
+    async def begin(self, visit: Visit, name: str) -> Run:
+        """Raises ConfigError when there is nothing to fire."""
+        preview = await self.preview(visit, name)
+        if not preview.to_fire:
+            raise ConfigError(f"every tick of {name} in that range was fired already")
+        work = bulk.backfill(visit.source, name, self.start, self.end, self.rate)
+        what = f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
+        about = ("schedules", name)
+        return visit.bulk.start(
+            visit.source, work, "backfill", visit.person.name, what, about=about, total=preview.ticks
+        )
+
+
+async def _backfill(visit: Visit, name: str, ticks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The form with its values, what the range of the address would fire, and backfills under way."""
+    skipped = [tick["due_at"] for tick in ticks if tick["outcome"] == "skipped"] or [visit.now - AHEAD, visit.now]
+    start, end, rate = visit.text("start", 40), visit.text("end", 40), visit.text("rate", 20) or RATE
+    asked = preview = problem = None
+    if start and end:
+        try:
+            asked = Backfill.read(start, end, rate)
+            preview = await asked.preview(visit, name)
+        except ConfigError as error:
+            problem = str(error)
+    return {
+        "start": _local(asked.start if asked else min(skipped)),
+        "end": _local(asked.end if asked else max(skipped)),
+        "rate": rate,
+        "preview": preview,
+        "problem": problem,
+        "runs": visit.bulk.of(visit.source.name, ("schedules", name)),
+        "undo_for": visit.bulk.undo_for,
+    }
+
+
+def _local(at: datetime) -> str:
+    """As a field of type datetime-local has it."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _tick(tick: dict[str, Any], grace: timedelta) -> dict[str, Any]:

@@ -70,7 +70,7 @@ function morph(from, to) {
     if (!to.hasAttribute(name) && name !== "open" && name !== "class") from.removeAttribute(name);
   }
   for (const { name, value } of [...to.attributes]) {
-    if (name !== "value" && from.getAttribute(name) !== value) from.setAttribute(name, value);
+    if ((name !== "value" || from.nodeName === "PROGRESS") && from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
   morphChildren(from, to);
 }
