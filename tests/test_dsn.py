@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import OperationalError
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
-from trueup.dsn import MASK, Secret, check_dsn, libpq_url, mask
+from trueup.dsn import MASK, Secret, check_dsn, libpq_url, mask, with_search_path
 from trueup.errors import ConfigError
 
 MARK = "Zq7"  # in every piece of a planted password, so that a leak of any piece is seen
@@ -336,3 +337,24 @@ def test_a_piece_of_a_password_is_not_named_as_an_option(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         check_dsn(url)
     assert "zq" not in str(refused.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("postgresql://me:s%40cret@here:5433/shop", "-csearch_path=a,b"),
+        ("postgresql://here/shop?sslmode=disable", "-csearch_path=a,b"),
+        ("postgresql://one,two:5433/shop?options=-cwork_mem%3D8MB", "-csearch_path=a,b -cwork_mem=8MB"),
+        ("host=here dbname=shop password='it\\'s'", "-csearch_path=a,b"),
+        ("host=here options='-csearch_path=mine'", "-csearch_path=a,b -csearch_path=mine"),
+    ],
+)
+def test_a_search_path_goes_before_the_options_of_a_dsn_and_changes_nothing_else(given: str, options: str) -> None:
+    read, before = conninfo_to_dict(with_search_path(given, ["a", "b"])), conninfo_to_dict(given)
+    assert read.pop("options") == options
+    before.pop("options", None)
+    assert read == before
+
+
+def test_a_dsn_that_cannot_be_read_is_left_to_those_who_say_so() -> None:
+    assert with_search_path("postgresql://here/shop?port=1?2=3", ["a"]) == "postgresql://here/shop?port=1?2=3"

@@ -13,8 +13,7 @@ from trueup import ConfigError
 from trueup.web.service import Main
 
 from .chains import canonical, mistyped, unknown, well_formed
-from .config import Config
-from .service import Service, build
+from .service import Service, build_configured
 
 MAIN = Main("addresses")
 
@@ -26,23 +25,19 @@ def main(arguments: list[str] | None = None) -> int:
 def _command(options: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
     match options.command:
         case "serve":
-            return MAIN.serve(_build, _api, options.host, options.port)
+            return MAIN.serve(build_configured, _api, options.host, options.port)
         case "worker":
             return MAIN.work(_enabled, worker=Service.worker)
         case "monitor":
-            return MAIN.once(_build, partial(_monitor, options.chain, options.addresses, options.from_block))
+            return MAIN.once(build_configured, partial(_monitor, options.chain, options.addresses, options.from_block))
         case _:
             from .demo import run
 
             return run(seconds=options.seconds)
 
 
-def _build() -> Service:
-    return build(Config.from_environment())
-
-
 def _enabled() -> Service:
-    service = _build()
+    service = build_configured()
     if not service.has_work:
         raise ConfigError(
             "nothing is enabled: set RECONCILIATION_SCHEDULER_ENABLED or RECONCILIATION_WORKER_ENABLED to true"

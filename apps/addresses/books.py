@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from apps.schema import apply_schema
+from trueup.web.database import apply_schema
 
 from .compare import Differences, Key, Local, Transaction
 

@@ -21,6 +21,8 @@ from apps.chain.anvil import Anvil
 from apps.own_database import own_database
 from apps.servers.server import ServerError
 from trueup import App, ConfigError
+from trueup.web.database import prepare_database
+from trueup.web.service import own_app
 
 from . import books
 from .check import Checked, check
@@ -95,7 +97,7 @@ async def _tell(directory: Path, seconds: float) -> int:
     with ExitStack() as stack:
         node = stack.enter_context(Anvil("--no-mining", "--chain-id", "1"))
         print("starting a PostgreSQL, unless TRUEUP_DATABASE_URL names one", flush=True)
-        app = App(data_dir=str(directory / "postgres"))
+        app = own_app("addresses", data_dir=str(directory / "postgres"))
         try:
             story = Story(app, node, directory, stack)
             await story.begin()
@@ -122,8 +124,7 @@ class Story:
 
     async def begin(self) -> None:
         await asyncio.to_thread(self._app.store.migrate)
-        async with self._app.transaction() as tx:
-            await books.make_tables(tx)
+        await prepare_database(self._app, books.make_tables)
         if await self._count("select count(*) from addresses"):
             raise ConfigError("TRUEUP_DATABASE_URL: there are addresses already, and the demo is not about those")
         async with self._app.transaction() as tx:

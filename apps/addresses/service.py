@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -15,6 +14,7 @@ from apps.chain.reader import Reader
 from apps.chain.rpc import Rpc
 from trueup import Again, App, Context, Failed, Retry, Tick, To, Worker
 from trueup.events import Event, JobRescued
+from trueup.web.database import prepare_database
 from trueup.web.service import database_down, own_app
 
 from . import books
@@ -46,10 +46,7 @@ class Service:
 
     async def prepare(self) -> None:
         """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
-        store = await self.app.open()
-        await asyncio.to_thread(store.check_schema)
-        async with self.app.transaction() as tx:
-            await books.make_tables(tx)
+        await prepare_database(self.app, books.make_tables)
 
     @property
     def has_work(self) -> bool:
@@ -67,6 +64,11 @@ class Service:
         for provider in self.providers.values():
             await provider.aclose()
         await self.app.close()
+
+
+def build_configured() -> Service:
+    """As the environment says. Raises ConfigError."""
+    return build(Config.from_environment())
 
 
 def build(config: Config, app: App | None = None) -> Service:

@@ -14,9 +14,8 @@ from trueup.web.guard import Rules, is_loopback
 from trueup.web.service import Main
 
 from . import people
-from .config import Config
 from .seed import made_up
-from .service import Service, build
+from .service import Service, build_configured
 
 MAIN = Main("birthdays")
 
@@ -28,18 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _command(options: argparse.Namespace) -> Coroutine[Any, Any, int]:
     match options.command:
         case "serve":
-            return MAIN.serve(_build, partial(_api, options.worker), options.host, options.port)
+            return MAIN.serve(build_configured, partial(_api, options.worker), options.host, options.port)
         case "worker":
-            return MAIN.work(_build, around=Service.watching_for_late)
+            return MAIN.work(build_configured, around=Service.watching_for_late)
         case "seed":
             ago = timedelta(hours=options.hours_ago)
-            return MAIN.once(_build, partial(_seed, options.users, options.days, ago))
+            return MAIN.once(build_configured, partial(_seed, options.users, options.days, ago))
         case _:
             return _serve_sink(options.host, options.port, options.secret)
-
-
-def _build() -> Service:
-    return build(Config.from_environment())
 
 
 def _api(embedded_worker: bool, service: Service) -> Any:

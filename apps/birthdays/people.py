@@ -5,26 +5,24 @@ Where it matters what time it is, `now` may be given; without it the database's 
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection, sql
-from psycopg.errors import InvalidForeignKey, UndefinedColumn, UndefinedObject, WrongObjectType
+from psycopg import AsyncConnection
 from psycopg.rows import class_row, dict_row
 
 from trueup import ConfigError
 from trueup.schedules.yearly import Yearly
+from trueup.web.database import apply_schema
 
 from .planning import Planned, Rules, first_after, following, has_passed, planned_anew, planned_for
 
 Tx = AsyncConnection[Any]
 
 SCHEMA = (files(__package__) / "schema.sql").read_text("utf-8")
-VERSION = f"schema {hashlib.sha256(SCHEMA.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -37,22 +35,7 @@ class User:
 
 
 async def make_tables(tx: Tx) -> None:
-    """Several processes may start at once: one makes them, the others find them.
-
-    Nothing is touched when they are as they should be: to look whether an index is there takes a lock that those who write
-    stand in the way of, and those who come after it wait as well.
-    """
-    await tx.execute("select pg_advisory_xact_lock(hashtextextended('apps.birthdays schema', 0))")
-    cursor = await tx.execute("select obj_description(to_regclass('events'), 'pg_class')")
-    if await cursor.fetchone() != (VERSION,):
-        try:
-            await tx.execute(SCHEMA)
-        except (UndefinedColumn, UndefinedObject, WrongObjectType, InvalidForeignKey) as error:
-            raise ConfigError(
-                f"the tables of this application cannot be made here: {error.diag.message_primary}. A table of another"
-                " application may have the same name: give each a database of its own (TRUEUP_DATABASE_URL)"
-            ) from None
-        await tx.execute(sql.SQL("comment on table events is {}").format(VERSION))
+    await apply_schema(tx, SCHEMA, marked="events")
 
 
 # -- users ------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from trueup import Again, App, ConfigError, Context, Delete, Failed, Retry, To
 from trueup.integrations.webhooks import DeliveryError, DeliveryPostponed, DeliveryRefused, Webhook
+from trueup.web.database import prepare_database
 from trueup.web.service import database_down, own_app
 
 from . import people
@@ -53,10 +54,7 @@ class Service:
 
         Raises ConfigError when trueup's own tables are not there.
         """
-        store = await self.app.open()
-        await asyncio.to_thread(store.check_schema)
-        async with self.app.transaction() as tx:
-            await people.make_tables(tx)
+        await prepare_database(self.app, people.make_tables)
         more = True
         while more:
             async with self.app.transaction() as tx:
@@ -79,6 +77,11 @@ class Service:
     async def close(self) -> None:
         await self.hook.aclose()
         await self.app.close()
+
+
+def build_configured() -> Service:
+    """As the environment says. Raises ConfigError."""
+    return build(Config.from_environment())
 
 
 def build(config: Config, app: App | None = None) -> Service:

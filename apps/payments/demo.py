@@ -22,7 +22,9 @@ from uuid import UUID
 
 from apps.chain.anvil import Anvil
 from apps.own_database import own_database
-from trueup import App, ConfigError
+from trueup import ConfigError
+from trueup.web.database import prepare_database
+from trueup.web.service import own_app
 
 from . import migrate, requests
 from .check import Checked, check
@@ -86,7 +88,7 @@ class Demo:
         self.count = count
         self.random = random.Random(7)  # noqa: S311 - the same story each time
         self.environment = {**_environment(directory), "PAYMENT_REQUEST_CHAINS": f"{CHAIN}={anvil.url}"}
-        self.app = App(data_dir=directory / "postgres")
+        self.app = own_app("payments", tables="app", data_dir=directory / "postgres")
         self.replicas: list[subprocess.Popen[bytes]] = []
         self.sent: list[tuple[Asked, int, str]] = []  # what was paid, and the transaction's hash
         self._stack = stack
@@ -94,8 +96,7 @@ class Demo:
     async def play(self) -> int:
         async with self.app:
             await asyncio.to_thread(self.app.store.migrate)
-            async with self.app.transaction() as tx:
-                await migrate.migrate(tx)
+            await prepare_database(self.app, migrate.migrate)
             if await self.statuses():
                 raise ConfigError(
                     "TRUEUP_DATABASE_URL: there are payment requests already, and the demo is not about those"

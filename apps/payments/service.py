@@ -7,7 +7,6 @@ from it are written together, and only by whoever still holds the row's lease.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from trueup import Again, App, Context, Retry, Stay, To
+from trueup.web.database import prepare_database
 from trueup.web.service import database_down, own_app
 
 from . import migrate, requests
@@ -47,10 +47,7 @@ class Service:
 
     async def prepare(self) -> None:
         """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
-        store = await self.app.open()
-        await asyncio.to_thread(store.check_schema)
-        async with self.app.transaction() as tx:
-            await migrate.migrate(tx)
+        await prepare_database(self.app, migrate.migrate)
 
     def tell(self, text: str) -> None:
         """Of the start and the end of reconciling here."""
@@ -81,7 +78,7 @@ def build_configured() -> Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    app = app or own_app("payments", worker_name=config.worker_id)
+    app = app or own_app("payments", tables="app", worker_name=config.worker_id)
     pace = Pace(config.observer_timeout, min(FRESH_FOR, config.poll_interval), app.clock.elapsed)
     observers = make_observers(config.nodes, pace)
     watch = Watch(app, RECONCILER, config.worker_id)

@@ -10,9 +10,8 @@ from typing import Any
 
 from trueup.web.service import Main
 
-from .config import Config
 from .seed import Size, fill
-from .service import Service, build
+from .service import Service, build_configured
 
 MAIN = Main("pulse")
 
@@ -24,19 +23,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _command(options: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
     match options.command:
         case "serve":
-            return MAIN.serve(_build, partial(_api, options.worker), options.host, options.port)
+            return MAIN.serve(build_configured, partial(_api, options.worker), options.host, options.port)
         case "worker":
-            return MAIN.work(_build)
+            return MAIN.work(build_configured)
         case "seed":
-            return MAIN.once(_build, partial(_seed, Size(options.projects, options.reports, options.users)))
+            return MAIN.once(build_configured, partial(_seed, Size(options.projects, options.reports, options.users)))
         case _:
             from .demo import demo
 
             return demo(options.seconds, options.workers)
-
-
-def _build() -> Service:
-    return build(Config.from_environment())
 
 
 def _api(embedded_worker: bool, service: Service) -> Any:

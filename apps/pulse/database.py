@@ -10,8 +10,8 @@ from typing import Any
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from apps.schema import apply_schema
 from trueup import App
+from trueup.web.database import apply_schema
 
 Tx = AsyncConnection[Any]
 

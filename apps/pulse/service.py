@@ -8,12 +8,12 @@ that is begun anew after a crash goes on where the one before it ended.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 
 from trueup import App
 from trueup.events import Event, RunHandledElsewhere
+from trueup.web.database import prepare_database
 from trueup.web.service import database_down, own_app
 
 from . import checking, database, notices, reporting
@@ -31,10 +31,7 @@ class Service:
 
     async def prepare(self) -> None:
         """Make the tables; any number of processes may do so at once. Raises ConfigError when trueup's own are not there."""
-        store = await self.app.open()
-        await asyncio.to_thread(store.check_schema)
-        async with self.app.transaction() as tx:
-            await database.make_tables(tx)
+        await prepare_database(self.app, database.make_tables)
 
     async def down(self) -> dict[str, str]:
         """What cannot be reached, and why."""
@@ -43,6 +40,11 @@ class Service:
     async def close(self) -> None:
         await self.sender.aclose()
         await self.app.close()
+
+
+def build_configured() -> Service:
+    """As the environment says. Raises ConfigError."""
+    return build(Config.from_environment())
 
 
 def build(config: Config, app: App | None = None) -> Service:

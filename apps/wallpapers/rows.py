@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
-from apps.schema import apply_schema
+from trueup.web.database import apply_schema
 
 from .ids import new_id
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from trueup import App
+from trueup.web.database import prepare_database
 from trueup.web.service import own_app
 
 from . import orphans, rows, sweeps
@@ -35,10 +36,7 @@ class Service:
 
         Neither the storage nor NATS need be up.
         """
-        store = await self.app.open()
-        await asyncio.to_thread(store.check_schema)
-        async with self.app.transaction() as tx:
-            await rows.make_tables(tx)
+        await prepare_database(self.app, rows.make_tables)
         await self.publisher.prepare()
 
     async def down(self) -> dict[str, str]:
@@ -65,6 +63,11 @@ class Service:
         await self.publisher.aclose()
         await self.storage.aclose()
         await self.app.close()
+
+
+def build_configured() -> Service:
+    """As the environment says. Raises ConfigError."""
+    return build(Config.from_environment())
 
 
 def build(config: Config, app: App | None = None) -> Service:

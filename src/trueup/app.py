@@ -22,6 +22,7 @@ from trueup.building import BUILDING, imported
 from trueup.clock import Clock, DatabaseClock
 from trueup.config import Settings, load_settings
 from trueup.config.given import GivenSettings
+from trueup.dsn import with_search_path
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
 from trueup.events import Events, JobsEnqueued
@@ -320,11 +321,14 @@ class App:
 
     def _url(self) -> str:
         if self.settings.database_url is not None:
-            return self.settings.database_url.reveal()
-        with BUILDING:
-            from trueup.embedded.embedded import EmbeddedPostgres
-        self._embedded = EmbeddedPostgres(Path(self.settings.data_dir))
-        return self._embedded.acquire()
+            url = self.settings.database_url.reveal()
+        else:
+            with BUILDING:
+                from trueup.embedded.embedded import EmbeddedPostgres
+            self._embedded = EmbeddedPostgres(Path(self.settings.data_dir))
+            url = self._embedded.acquire()
+        path = self.settings.search_path
+        return with_search_path(url, path) if path else url
 
     async def open(self) -> Store:
         """Connect, without blocking the event loop while the embedded server starts."""

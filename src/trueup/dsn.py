@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from urllib.parse import quote
 
 from trueup.building import BUILDING
 from trueup.errors import ConfigError
@@ -52,6 +54,20 @@ def libpq_url(text: str) -> str:
         _libpq_option(pair) for pair in query.split("&") if pair and pair.partition("=")[0] not in _OPTIONS_OF_DRIVERS
     ]
     return f"{url['scheme']}://{place}{'?' if options else ''}{'&'.join(options)}"
+
+
+def with_search_path(text: str, schemas: Sequence[str]) -> str:
+    """The DSN of the same server, where names without a schema are looked up in these; a search path in the DSN itself wins."""
+    with BUILDING:
+        from psycopg import ProgrammingError  # only here: most applications set no path
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    try:
+        path, given = f"-csearch_path={','.join(schemas)}", conninfo_to_dict(text).get("options")
+    except ProgrammingError:
+        return text  # what is wrong with it is said where it is used
+    if _URL.fullmatch(text) and given is None:
+        return f"{text}{'&' if '?' in text else '?'}options={quote(path)}"
+    return make_conninfo(text, options=f"{path} {given or ''}".strip())
 
 
 def _libpq_option(pair: str) -> str:

@@ -23,6 +23,9 @@ QUICK = {
     "TRUEUP_LEASE_FOR": "2s",
     "TRUEUP_DRAIN_FOR": "5s",
     "TRUEUP_LOG_FORMAT": "json",
+    # Databases of tests have trueup's tables already; test_together.py is about schemas of their own.
+    "TRUEUP_SCHEMA": "trueup",
+    "TRUEUP_SEARCH_PATH": "public",
 }
 
 

@@ -90,7 +90,7 @@ def test_every_variable_of_the_application_is_documented(name: str) -> None:
     example += (ROOT / "apps" / name / "README.md").read_text("utf-8")
     text = (ROOT / "apps" / name / "compose.yaml").read_text("utf-8")
     used = {found[1] for found in VARIABLE.finditer(text)}
-    known = {"TRUEUP_DATABASE_URL", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "COMMAND"}
+    known = {"TRUEUP_DATABASE_URL", "TRUEUP_APP", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "COMMAND"}
     for service in services(name).values():
         if list(service.get("environment", {}))[:1] == ["TRUEUP_DATABASE_URL"]:
             used |= set(service["environment"])

@@ -137,10 +137,17 @@ def test_the_options_of_a_command_that_serves() -> None:
     assert vars(parser.parse_args([])) == {"host": "127.0.0.1", "port": 8081}
 
 
-def test_each_application_has_a_data_directory_of_its_own_unless_one_is_configured(
+def test_each_application_has_a_directory_and_schemas_of_its_own_unless_they_are_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("TRUEUP_DATA_DIR", raising=False)
-    assert own_app("shop").settings.data_dir.parts[-2:] == (".trueup", "shop")
-    monkeypatch.setenv("TRUEUP_DATA_DIR", "/somewhere")
-    assert str(own_app("shop").settings.data_dir) == "/somewhere"
+    for name in ("TRUEUP_DATA_DIR", "TRUEUP_SCHEMA", "TRUEUP_SEARCH_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    own = own_app("shop").settings
+    assert own.data_dir.parts[-2:] == (".trueup", "shop")
+    assert (own.schema, own.search_path) == ("trueup_shop", ("shop",))
+    # What a person has chosen stays, also where it is what would have been the default.
+    monkeypatch.setenv("TRUEUP_DATA_DIR", ".trueup")
+    monkeypatch.setenv("TRUEUP_SCHEMA", "trueup")
+    monkeypatch.setenv("TRUEUP_SEARCH_PATH", "role")
+    chosen = own_app("shop").settings
+    assert (chosen.data_dir.name, chosen.schema, chosen.search_path) == (".trueup", "trueup", ())

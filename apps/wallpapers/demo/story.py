@@ -23,7 +23,8 @@ from apps.wallpapers.config import Config
 from apps.wallpapers.orphans import ORPHANED_OBJECTS
 from apps.wallpapers.service import Service, build
 from apps.wallpapers.storage import StorageUnavailable
-from trueup import App, ConfigError
+from trueup import ConfigError
+from trueup.web.service import own_app
 
 from .books import Books, look
 from .fleet import Part, wait_for
@@ -76,7 +77,7 @@ async def _demo(seconds: int) -> int:
 
 async def _service(environment: dict[str, str], stack: AsyncExitStack) -> Service:
     given = environment.get("TRUEUP_DATABASE_URL") or environment.get("DATABASE_URL")
-    app = App(given, data_dir=environment["TRUEUP_DATA_DIR"])
+    app = own_app("wallpapers", database_url=given, data_dir=environment["TRUEUP_DATA_DIR"])
     if given is None:
         stack.callback(_stop_postgres, environment)
     service = build(Config.from_environment(environment), app)

@@ -13,6 +13,7 @@ class GivenSettings(TypedDict, total=False):
     """Keyword arguments of App. Those that are left out come from the environment, a configuration file, or their default."""
 
     schema: str | None
+    search_path: str | Sequence[str]
     data_dir: str | Path
     redis_url: str | Sequence[str] | None
     redis_unavailable: Literal["closed", "open"]

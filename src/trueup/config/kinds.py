@@ -246,6 +246,8 @@ def _show_queues(queues: Mapping[str, int | None]) -> str:
     return ",".join(name if concurrency is None else f"{name}={concurrency}" for name, concurrency in queues.items())
 
 
+AS_THE_ROLE_HAS_IT = "role"
+_SCHEMA = re.compile("(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}")
 _MODULES = re.compile(r"(?:[^\W\d]\w*)(?:\.(?:[^\W\d]\w*|\*{1,2}))*")
 
 
@@ -258,13 +260,25 @@ def _read_modules(value: object) -> tuple[str, ...]:
     return tuple(items)
 
 
+def _read_search_path(value: object) -> tuple[str, ...]:
+    """From "shop,public" or a list of such names. None of them: the path is the role's own."""
+    if value == AS_THE_ROLE_HAS_IT:
+        return ()
+    given = value.split(",") if isinstance(value, str) else value
+    items = [item.strip() if isinstance(item, str) else item for item in given] if isinstance(given, Iterable) else []
+    if not items or not all(isinstance(item, str) and _SCHEMA.fullmatch(item) for item in items):
+        raise _wrong(value, 'a list of schemas in lower case; write it like "shop" or "shop,public"')
+    return tuple(items)
+
+
 BOOL = Kind(_read_bool, lambda value: "true" if value else "false")
 DATABASE_URL = Kind(_read_database_url)
 # 41 characters: names of indexes and partitions stay below PostgreSQL's 63 when they are built from it.
 SCHEMA = text(
     "a schema name: up to 41 lower-case letters, digits and _, not starting with a digit or pg_",
-    re.compile("(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}").fullmatch,
+    _SCHEMA.fullmatch,
 )
+SEARCH_PATH = Kind(_read_search_path, lambda schemas: ",".join(schemas) or AS_THE_ROLE_HAS_IT)
 REDIS_URLS = Kind(_read_redis_url, lambda secret: ",".join(str(Secret(url)) for url in redis_urls(secret)))
 PATH = Kind(_read_path)
 MODULES = Kind(_read_modules, ",".join)

@@ -25,6 +25,7 @@ from trueup.config.kinds import (
     REDIS_URLS,
     RELEASE,
     SCHEMA,
+    SEARCH_PATH,
     Kind,
     choice,
     duration,
@@ -53,6 +54,11 @@ class Settings:
         None, DATABASE_URL, "the PostgreSQL to use; none: an embedded one in data_dir"
     )
     schema: str = setting("trueup", SCHEMA, "the schema that holds trueup's tables")
+    search_path: tuple[str, ...] = setting(
+        "role",
+        SEARCH_PATH,
+        "the schemas in which your tables are looked up by name; role: as role and database have it, which a pooler needs",
+    )
     data_dir: Path = setting(".trueup", PATH, "where the embedded PostgreSQL keeps its data")
     redis_url: Secret | None = setting(
         None, REDIS_URLS, "the Redis for leases with backend='redis'; three or more, with commas between, are a quorum"

@@ -40,6 +40,9 @@ from trueup.store.views import Views
 from trueup.store.workers import Workers
 from trueup.texts import describe
 
+NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's words; some of its releases name the parameter
+WITHOUT_OPTIONS = "set TRUEUP_SEARCH_PATH=role, and the path for the role (alter role … set search_path = …): this pooler takes none from clients"
+
 
 class Store:
     def __init__(
@@ -192,6 +195,9 @@ def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
     """For people: that it cannot be reached, or that it was reached and refuses."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None and not is_away(error):
         return DatabaseUnavailable(f"the database at {mask(url)} refuses: {describe(error)}")
-    raised = DatabaseUnavailable(f"cannot connect to {mask(url)}: {describe(error)}")
+    said = describe(error)
+    if NO_OPTIONS in said:
+        said += f"; {WITHOUT_OPTIONS}"
+    raised = DatabaseUnavailable(f"cannot connect to {mask(url)}: {said}")
     raised.may_pass = restarts(error)
     return raised

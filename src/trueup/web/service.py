@@ -29,6 +29,8 @@ from re import Pattern
 from typing import Any, Protocol, TypeVar
 
 from trueup.app import App
+from trueup.config import load_settings
+from trueup.config.settings import DEFAULT
 from trueup.errors import ConfigError, TrueupError
 from trueup.observe.lines import configure_logging
 from trueup.observe.logs import LOGGER
@@ -37,7 +39,6 @@ from trueup.work.worker import Worker
 
 FAILED, NOT_CONFIGURED, INTERRUPTED = 1, 2, 130
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-SHARED = ".trueup"  # the data directory of those who have not chosen one
 
 Command = Callable[[], int | Coroutine[Any, Any, int]]
 
@@ -166,15 +167,16 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def own_app(name: str, **settings: Any) -> App:
-    """An App. Its embedded PostgreSQL, if it has one, is this application's alone, unless a directory is configured.
+def own_app(name: str, *, tables: str | None = None, **settings: Any) -> App:
+    """An App that shares nothing with other applications in the same directory or database, unless that is configured.
 
-    In a database that two applications share, each would take the other's schedules for ones that were removed from its code.
+    Its embedded PostgreSQL is in `.trueup/<name>`, trueup's tables are in the schema `trueup_<name>`, and the application's own
+    in the schema `tables`, or else `<name>`, which `trueup.web.database.prepare_database` makes.
     """
-    app = App(**settings)
-    if app.settings.data_dir.name == SHARED:
-        app = App(**settings, data_dir=app.settings.data_dir / name)
-    return app
+    found = load_settings(overrides=settings)
+    own: dict[str, Any] = {"data_dir": found.data_dir / name, "schema": f"trueup_{name}", "search_path": tables or name}
+    chosen = {each for each, source in found.sources.items() if source != DEFAULT}
+    return App(**settings, **{each: value for each, value in own.items() if each not in chosen})
 
 
 async def database_down(app: App) -> dict[str, str]:

@@ -28,6 +28,7 @@ from psycopg import ClientCursor, Connection, errors
 
 from trueup import faults
 from trueup.clock import elapsed
+from trueup.config.settings import SETTINGS
 from trueup.durations import format_duration
 from trueup.errors import ConfigError, MigrationBlocked, SchemaMismatch
 from trueup.events import Events, MigrationApplied, MigrationWaits
@@ -219,7 +220,7 @@ def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, s
     if missing:
         return (
             f"the database's schema {schema!r} lacks {', '.join(missing)}; "
-            "run `trueup migrate` (or `trueup worker --migrate`)"
+            f"run `{_migrate(schema)}` (or `trueup worker --migrate`)"
         )
     newest = max((step.number for step in steps), default=0)
     reached = max((number for number, step in applied if step != "pre"), default=0)
@@ -229,6 +230,11 @@ def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, s
             "install the newer trueup here"
         )
     return None
+
+
+def _migrate(schema: str) -> str:
+    """The command as it works wherever the schema was configured, be it in code."""
+    return "trueup migrate" if schema == SETTINGS["schema"].default else f"TRUEUP_SCHEMA={schema} trueup migrate"
 
 
 def _milliseconds(duration: timedelta) -> int:
