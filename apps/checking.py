@@ -16,9 +16,10 @@ TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef" 
 Call = tuple[str, Sequence[Any]]
 
 
-def counted(connection: Connection[Any], queries: Mapping[str, str]) -> dict[str, int]:
-    """Each query counts what its name says is wrong."""
-    return {what: int(connection.execute(query.encode()).fetchall()[0][0]) for what, query in queries.items()}
+def counted(connection: Connection[Any], queries: Mapping[str, str], *, schema: str = "trueup") -> dict[str, int]:
+    """Each query counts what its name says is wrong. `{trueup}` in it is the schema of trueup's tables."""
+    asked = {what: query.replace("{trueup}", schema).encode() for what, query in queries.items()}
+    return {what: int(connection.execute(query).fetchall()[0][0]) for what, query in asked.items()}
 
 
 def told(found: Mapping[str, int]) -> list[str]:

@@ -35,7 +35,7 @@ select count(*) from addresses as a
  where last_reconciled_block is distinct from (
    select max(final_block) from reconciliation_jobs as j
     where j.address = a.canonical and j.chain = a.chain and status = 'completed')""",
-    "claims are left": "select count(*) from trueup.rows where state = 'held'",
+    "claims are left": "select count(*) from {trueup}.rows where state = 'held'",
 }
 
 COMPARED = """
@@ -70,13 +70,14 @@ class Checked:
     wrong: list[str]
 
 
-def check(database: str, node: str, chain: str = "ethereum") -> Checked:
+def check(database: str, node: str, chain: str = "ethereum", *, schema: str = "trueup") -> Checked:
+    """`schema` has trueup's tables."""
     with psycopg.connect(database) as connection:
-        return examine(connection, node, chain)
+        return examine(connection, node, chain, schema=schema)
 
 
-def examine(connection: Connection[Any], node: str, chain: str = "ethereum") -> Checked:
-    found = counted(connection, WRONG)
+def examine(connection: Connection[Any], node: str, chain: str = "ethereum", *, schema: str = "trueup") -> Checked:
+    found = counted(connection, WRONG, schema=schema)
     windows = {address: (first, last) for address, first, last in connection.execute(COMPARED, [chain])}
     rows = connection.execute(HERE, [chain]).fetchall()
     (counts,) = connection.execute(COUNTS).fetchall()

@@ -208,7 +208,9 @@ class Story:
 
     async def prove(self) -> Checked:
         """By code that shares nothing with the application."""
-        return await asyncio.to_thread(check, await own_database(self._app), self._node.url)
+        return await asyncio.to_thread(
+            check, await own_database(self._app), self._node.url, schema=self._app.settings.schema
+        )
 
     async def _count(self, query: str, *params: Any) -> int:
         async with self._app.transaction() as tx:

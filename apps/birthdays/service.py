@@ -136,7 +136,7 @@ def build(config: Config, app: App | None = None) -> Service:
     async def send_birthday_message(event: Event, *, ctx: Context) -> Again | Delete | None:
         async with app.transaction() as tx:
             user = await people.get(tx, event.user_id)
-            began_at = app.clock.now() or await people.database_time(tx)
+            began_at = await app.now(tx)
         if user is None:
             return Delete()
         # Reckoned before anything is sent: whatever may be wrong with a date or a zone must not make a sent message a failed one.

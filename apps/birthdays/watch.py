@@ -114,7 +114,7 @@ class Watch:
     async def silence(self) -> Silence:
         """For how long nobody has looked for messages."""
         async with self._app.transaction() as tx:
-            now = self._app.clock.now() or await people.database_time(tx)
+            now = await self._app.now(tx)
         record = await self._app.reconcilers.show(self._reconciler, sweeps=1)
         # A run that is under way, or a rest because the receiver is down, is a sign of life, too: until its time is over.
         until = [record["paused_until"], *(held["lease_until"] for held in record["held_by"])]

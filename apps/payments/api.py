@@ -100,7 +100,7 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
         address = await _address(observer, "address", new.address)
         token = None if new.token is None else await _address(observer, "token", new.token)
         async with app.transaction() as tx:
-            now = app.clock.now() or await requests.database_time(tx)
+            now = await app.now(tx)
             if not now < new.expires_at <= now + MAX_LIFETIME:
                 raise HTTPException(422, f"expires_at: a moment within the {MAX_LIFETIME.days} days to come is needed")
             made = await requests.create(

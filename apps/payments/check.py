@@ -32,7 +32,7 @@ select count(*) from (select from app.payment_request_settlements
 LEFT = {
     "leases are left": """
 select count(*) from app.payment_requests where reconcile_lease_owner is not null or reconcile_lease_until is not null""",
-    "claims are left": "select count(*) from trueup.rows where state = 'held'",
+    "claims are left": "select count(*) from {trueup}.rows where state = 'held'",
 }
 
 REQUESTS = """
@@ -57,16 +57,22 @@ class Checked:
     wrong: list[str]
 
 
-def check(database: str, node: str, chain: str, *, stopped: bool = True) -> Checked:
-    """`stopped`: no replica runs any more, so nothing may be in anybody's hand."""
+def check(database: str, node: str, chain: str, *, stopped: bool = True, schema: str = "trueup") -> Checked:
+    """`stopped`: no replica runs any more, so none may hold anything. `schema` has trueup's tables."""
     with psycopg.connect(database) as connection:
-        return examine(connection, node, chain, stopped=stopped)
+        return examine(connection, node, chain, stopped=stopped, schema=schema)
 
 
 def examine(
-    connection: Connection[Any], node: str, chain: str, *, stopped: bool = True, now: datetime | None = None
+    connection: Connection[Any],
+    node: str,
+    chain: str,
+    *,
+    stopped: bool = True,
+    now: datetime | None = None,
+    schema: str = "trueup",
 ) -> Checked:
-    found = counted(connection, {**WRONG, **(LEFT if stopped else {})})
+    found = counted(connection, {**WRONG, **(LEFT if stopped else {})}, schema=schema)
     with connection.cursor(row_factory=dict_row) as cursor:
         requests = cursor.execute(REQUESTS, [now, chain]).fetchall()
     here = Counter[Payment]((*row[:3], int(row[3])) for row in connection.execute(SETTLED, [chain]))

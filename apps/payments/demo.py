@@ -135,7 +135,7 @@ class Demo:
         token = await asyncio.to_thread(deploy, self.anvil, self.anvil.accounts()[0], lambda: self.anvil.mine(1))
         asked = []
         async with self.app.transaction() as tx:
-            now = await requests.database_time(tx)
+            now = await self.app.now(tx)
             for number in range(self.count):
                 kind = KINDS[number % len(KINDS)]
                 address = f"0x{self.random.getrandbits(160):040x}"
@@ -225,7 +225,9 @@ class Demo:
     async def check(self, *, stopped: bool) -> Checked:
         """By code that shares nothing with the application."""
         database = await own_database(self.app)
-        return await asyncio.to_thread(check, database, self.anvil.url, CHAIN, stopped=stopped)
+        return await asyncio.to_thread(
+            check, database, self.anvil.url, CHAIN, stopped=stopped, schema=self.app.settings.schema
+        )
 
     async def settle(self) -> None:
         """Until the books balance, or that takes too long."""

@@ -101,13 +101,6 @@ async def every(
         return await cursor.fetchall()
 
 
-async def database_time(tx: Tx) -> datetime:
-    row = await (await tx.execute("select now()")).fetchone()
-    assert row is not None
-    moment: datetime = row[0]
-    return moment
-
-
 # -- settlements ------------------------------------------------------------------------------------------------------
 
 

@@ -47,18 +47,18 @@ select count(*) from users as u, lateral (select now() at time zone timezone as 
     "old conversations without messages are left": """
 select count(*) from conversations as c
  where created_at < now() - interval '30 days 1 minute' and not exists (select from messages as m where m.conversation_id = c.id)""",
-    "jobs are left": "select count(*) from trueup.jobs where kind not like 'trueup%%'",
+    "jobs are left": "select count(*) from {trueup}.jobs where kind not like 'trueup%%'",
 }
 
 
-def check(database: str, redis_url: str) -> list[str]:
-    """What is wrong; nothing when nothing was lost or doubled and nothing is stuck."""
+def check(database: str, redis_url: str, *, schema: str = "trueup") -> list[str]:
+    """What is wrong; nothing when nothing was lost or doubled and nothing is stuck. `schema` has trueup's tables."""
     with psycopg.connect(database) as connection:
-        return examine(connection, redis_url)
+        return examine(connection, redis_url, schema=schema)
 
 
-def examine(connection: Connection[Any], redis_url: str) -> list[str]:
-    return told({**counted(connection, WRONG), "locks are left in Redis": _keys(redis_url)})
+def examine(connection: Connection[Any], redis_url: str, *, schema: str = "trueup") -> list[str]:
+    return told({**counted(connection, WRONG, schema=schema), "locks are left in Redis": _keys(redis_url)})
 
 
 def _keys(redis_url: str) -> int:

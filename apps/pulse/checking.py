@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from trueup import Again, App, Context, Failed, Lease, Stay, Tick
+from trueup import App, Context, Failed, Lease, Stay, Tick
 
-from . import database, projects, runs
+from . import projects, runs
 from .config import Config
 from .constants import (
     CHECK_TIMEOUT,
@@ -16,7 +16,7 @@ from .constants import (
     HEALTH_CHECK_STALE_MINUTES,
 )
 from .health import Health, judge
-from .plan import HEALTH_CHECK, last_start
+from .plan import HEALTH_CHECK
 from .projects import Project
 from .retrying import retrying, told
 from .sending import Sender
@@ -37,24 +37,17 @@ def declare(app: App, config: Config, sender: Sender) -> None:
         batch=HEALTH_CHECK_BATCH_SIZE,
         concurrency=HEALTH_CHECK_CONCURRENCY,
         lease_for=runs.row_lease(config),
-        deadline=last_start(config.schedules[HEALTH_CHECK.name]),
         timeout=CHECK_TIMEOUT,
         exhausted=given_up,
     )
-    async def check_project(project: Project, *, ctx: Context) -> Again | None:
+    async def check_project(project: Project, *, ctx: Context) -> Stay | None:
         run = runs.current.get()
-        if run.is_over:
-            return runs.LEFT
         try:
-            async with run.until_its_end():
-                began_at, health = await retrying(f"Health check of project {project.id}", lambda: look(app, project))
-        except runs.RunIsOver:
-            return runs.LEFT
+            began_at, health = await retrying(f"Health check of project {project.id}", lambda: look(app, project))
         except Exception as error:
-            facts = {**run.facts, "project_id": project.id, "error": told(error)}
-            log.error("Health check failed", extra=facts)
-            noted = Stay(health_error=told(error), health_failures=project.health_failures + 1)
-            return await run.write(ctx, noted, failed=project.id)
+            log.error("Health check failed", extra={**run.facts, "project_id": project.id, "error": told(error)})
+            run.failed_keys.add(project.id)
+            return Stay(health_error=told(error), health_failures=project.health_failures + 1)
         checked = Stay(
             health_score=health.score,
             health_level=health.level,
@@ -62,7 +55,10 @@ def declare(app: App, config: Config, sender: Sender) -> None:
             health_error=None,
             health_failures=0,
         )
-        return await run.write(ctx, checked, lambda tx: projects.record(tx, project, health, run, began_at, sender))
+        async with ctx.transaction(checked) as tx:
+            await projects.record(tx, project, health, run, began_at, sender)
+        run.succeeded += 1
+        return None
 
     @runs.cron(app, config, HEALTH_CHECK)
     async def health_check(tick: Tick, lease: Lease, ctx: Context) -> None:
@@ -70,7 +66,7 @@ def declare(app: App, config: Config, sender: Sender) -> None:
 
             async def left() -> int:
                 async with app.transaction() as tx:
-                    return await projects.waiting(tx, await database.time_of(app, tx), HEALTH_CHECK_STALE_MINUTES)
+                    return await projects.waiting(tx, await app.now(tx), HEALTH_CHECK_STALE_MINUTES)
 
             found = await left()
             facts = {**run.facts, "projects": found}
@@ -81,7 +77,7 @@ def declare(app: App, config: Config, sender: Sender) -> None:
 async def look(app: App, project: Project) -> tuple[datetime, Health]:
     """How the project is doing, and when that was."""
     async with app.transaction() as tx:
-        now = await database.time_of(app, tx)
+        now = await app.now(tx)
         return now, judge(await projects.facts(tx, project.id, now), now, project.health_score)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from trueup import App
 from trueup.web.database import apply_schema
 
 Tx = AsyncConnection[Any]
@@ -31,13 +29,3 @@ async def rows(tx: Tx, statement: str | sql.Composed, params: Mapping[str, Any] 
 async def one(tx: Tx, statement: str | sql.Composed, params: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     found = await rows(tx, statement, params)
     return found[0] if found else None
-
-
-async def time_of(app: App, tx: Tx) -> datetime:
-    """The database's; in tests that of the App's clock."""
-    now = app.clock.now()
-    if now is None:
-        found = await one(tx, "select clock_timestamp() as now")
-        assert found is not None
-        now = found["now"]
-    return now

@@ -104,7 +104,9 @@ class Demo:
 
     async def _check_independently(self) -> list[str]:
         """By code that shares nothing with the application."""
-        return await asyncio.to_thread(check, await own_database(self._app), self._redis.url)
+        return await asyncio.to_thread(
+            check, await own_database(self._app), self._redis.url, schema=self._app.settings.schema
+        )
 
     # -- the fleet ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from trueup import App, Context, Lease, Tick
 
-from . import briefings, cleanup, database, reminders, runs
+from . import briefings, cleanup, reminders, runs
 from .config import Config
 from .constants import BRIEFING_BATCH_SIZE, CLEANUP_BATCH_SIZE, MESSAGES_KEPT_DAYS
 from .database import Tx
@@ -26,7 +26,7 @@ def declare(app: App, config: Config, sender: Sender) -> None:
 
             async def remind() -> int:
                 async with run.transaction() as tx:
-                    made = await reminders.remind(tx, (await database.time_of(app, tx)).date())
+                    made = await reminders.remind(tx, (await app.now(tx)).date())
                     await sender.remind(tx, made)
                 return len(made)
 
@@ -39,7 +39,7 @@ def declare(app: App, config: Config, sender: Sender) -> None:
 
             async def make_some() -> int:
                 async with run.transaction() as tx:
-                    shown, unknown = clocks(await briefings.zones(tx), await database.time_of(app, tx))
+                    shown, unknown = clocks(await briefings.zones(tx), await app.now(tx))
                     run.failed_keys = set(unknown)
                     if unknown:
                         log.error("Unknown time zones", extra={**run.facts, "timezones": unknown[:10]})
@@ -53,7 +53,7 @@ def declare(app: App, config: Config, sender: Sender) -> None:
         async with runs.recorded(app, config, CONVERSATION_CLEANUP, tick, lease, ctx, "conversation cleanup") as run:
 
             async def before(tx: Tx) -> datetime:
-                return await database.time_of(app, tx) - timedelta(days=MESSAGES_KEPT_DAYS)
+                return await app.now(tx) - timedelta(days=MESSAGES_KEPT_DAYS)
 
             async def delete_messages() -> int:
                 async with run.transaction() as tx:

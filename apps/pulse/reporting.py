@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trueup import Again, App, Context, Failed, Lease, Stay, Tick
+from trueup import App, Context, Failed, Lease, Stay, Tick
 
-from . import database, reports, runs
+from . import reports, runs
 from .config import Config
 from .constants import CHECK_TIMEOUT, REPORT_GENERATION_BATCH_SIZE, REPORT_GENERATION_CONCURRENCY
 from .dates import Frequency, next_run, since
-from .plan import SCHEDULED_REPORT, last_start
+from .plan import SCHEDULED_REPORT
 from .reports import ReportSchedule
 from .retrying import retrying, told
 
@@ -39,32 +39,24 @@ def declare(app: App, config: Config) -> None:
         batch=REPORT_GENERATION_BATCH_SIZE,
         concurrency=REPORT_GENERATION_CONCURRENCY,
         lease_for=runs.row_lease(config),
-        deadline=last_start(config.schedules[SCHEDULED_REPORT.name]),
         timeout=CHECK_TIMEOUT,
         revisit="1m",  # one that failed is still due: at the next run, and not over and over in this one
         exhausted=given_up,
     )
-    async def make_report(schedule: ReportSchedule, *, ctx: Context) -> Again | None:
+    async def make_report(schedule: ReportSchedule, *, ctx: Context) -> Stay | None:
         run = runs.current.get()
-        if run.is_over:
-            return runs.LEFT
         context = f"Report {schedule.id} of project {schedule.project_id}"
         try:
-            async with run.until_its_end():
-                made = await retrying(context, lambda: make(app, schedule))
-        except runs.RunIsOver:
-            return runs.LEFT
+            made = await retrying(context, lambda: make(app, schedule))
         except Exception as error:
             facts = {"report_schedule_id": schedule.id, "project_id": schedule.project_id, "error": told(error)}
             log.error("Report failed", extra={**run.facts, **facts})
-            return await run.write(
-                ctx, Stay(last_error=told(error), failures=schedule.failures + 1), failed=schedule.id
-            )
-        return await run.write(
-            ctx,
-            Stay(next_run=made.next_run, last_error=None, failures=0),
-            lambda tx: reports.record(tx, schedule, made.content, run, made.began_at),
-        )
+            run.failed_keys.add(schedule.id)
+            return Stay(last_error=told(error), failures=schedule.failures + 1)
+        async with ctx.transaction(Stay(next_run=made.next_run, last_error=None, failures=0)) as tx:
+            await reports.record(tx, schedule, made.content, run, made.began_at)
+        run.succeeded += 1
+        return None
 
     @runs.cron(app, config, SCHEDULED_REPORT)
     async def scheduled_report(tick: Tick, lease: Lease, ctx: Context) -> None:
@@ -72,7 +64,7 @@ def declare(app: App, config: Config) -> None:
 
             async def left() -> int:
                 async with app.transaction() as tx:
-                    due = await reports.waiting(tx, await database.time_of(app, tx))
+                    due = await reports.waiting(tx, await app.now(tx))
                 return due - run.failed  # those are still due, but have had their turn
 
             found = await left()
@@ -83,7 +75,7 @@ def declare(app: App, config: Config) -> None:
 async def make(app: App, schedule: ReportSchedule) -> Made:
     frequency = Frequency(schedule.frequency)
     async with app.transaction() as tx:
-        now = await database.time_of(app, tx)
+        now = await app.now(tx)
         following, missed = next_run(frequency, schedule.next_run, schedule.anchor_day, now)
         content = await reports.content(tx, schedule, since(frequency, schedule.next_run), missed)
     return Made(now, following, content)

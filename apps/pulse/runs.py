@@ -20,7 +20,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from trueup import Again, App, Context, Lease, LostLease, Retry, Stay, Tick
+from trueup import App, Context, Lease, Retry, Tick
 
 from . import database
 from .config import Config
@@ -33,7 +33,6 @@ log = logging.getLogger("pulse")
 RETRY = Retry(max_attempts=20, first="1s", factor=2, cap="1m")  # of a whole run: what it has done, it does not do again
 
 A_DAY = timedelta(days=1)
-LEFT = Again(timedelta())  # a row that is left to whoever runs now
 LAST_MOMENT = 0.9  # of the longest run: a check that has not ended by then is given back, and the run ends in order
 LOOK_AGAIN = 1.0  # seconds, when there are rows and none of them can be had
 
@@ -76,10 +75,6 @@ def row_lease(config: Config) -> timedelta:
     return max(config.lock_ttl / 2, timedelta(seconds=1))
 
 
-class RunIsOver(Exception):
-    """What was begun has not ended by the end of its run; nothing was written, and the next run begins it anew."""
-
-
 @dataclass
 class Run:
     app: App
@@ -91,7 +86,6 @@ class Run:
     ends_by: timedelta = A_DAY  # and what was begun is given back then
     succeeded: int = 0
     failed_keys: set[int | str] = field(default_factory=set)  # one that fails twice is one
-    lost: LostLease | None = None  # somebody else runs: a write was refused
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -103,20 +97,9 @@ class Run:
         return self.succeeded + self.failed
 
     @property
-    def is_over(self) -> bool:
-        """Somebody else runs, or it is too late to begin with more: what has not begun is left to the next run."""
-        return self.lost is not None or time.monotonic() - self.began > self.begins_until.total_seconds()
-
-    @asynccontextmanager
-    async def until_its_end(self) -> AsyncIterator[None]:
-        """Raises RunIsOver instead of going on for longer than the run may."""
-        try:
-            async with asyncio.timeout(self.ends_by.total_seconds() - (time.monotonic() - self.began)) as limit:
-                yield
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise RunIsOver from None
+    def time_left(self) -> timedelta:
+        """Until it is too late to begin with more: then the rest is for the next run."""
+        return self.begins_until - timedelta(seconds=time.monotonic() - self.began)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -139,37 +122,11 @@ class Run:
             await self.lease.fence(tx)
             yield tx
 
-    async def write(
-        self,
-        ctx: Context,
-        outcome: Stay,
-        also: Callable[[Tx], Awaitable[None]] | None = None,
-        *,
-        failed: int | None = None,
-    ) -> Again | None:
-        """A row's outcome and what belongs to it, in one transaction. If somebody else runs by now, the row is left to them.
-
-        `failed` is the key of a row that failed.
-        """
-        try:
-            async with ctx.transaction(outcome) as tx:
-                await self.lease.fence(tx)
-                if also is not None:
-                    await also(tx)
-        except LostLease as lost:
-            self.lost = lost
-            return LEFT
-        if failed is None:
-            self.succeeded += 1
-        else:
-            self.failed_keys.add(failed)
-        return None
-
     async def in_batches(self, context: str, some: Callable[[], Awaitable[int]], *, least: int = 1) -> None:
         """Call it until it has done fewer than `least`, or it is too late to begin with more: then the rest is for the next run."""
         done = least
         while done >= least:
-            if self.is_over:
+            if self.time_left <= timedelta():
                 log.warning("Left for the next run", extra=self.facts)
                 return
             done = await retrying(context, some)
@@ -178,18 +135,17 @@ class Run:
     async def sweep(self, reconciler: str, left: Callable[[], Awaitable[int]]) -> None:
         """Until none is `left`, or it is too late to begin with more; what is left then is for the next run.
 
+        Raises LostLease when somebody else runs by now. Every outcome of a row is fenced by the lock of this run.
         One sweep may leave some: rows go back whose lease runs out before it is their turn, because the database is slow, and
         rows that were in a process when it died can be had only when their lease has passed.
         """
         progress_at = time.monotonic()
         while remaining := await left():
-            if self.is_over or time.monotonic() > progress_at + self.bound.total_seconds():
+            if self.time_left <= timedelta() or time.monotonic() > progress_at + self.bound.total_seconds():
                 log.warning("Left for the next run", extra={**self.facts, "left": remaining})
                 return
-            done = self.done
-            await self.app.reconcilers.run(reconciler)
-            if self.lost is not None:
-                raise self.lost
+            done, grace = self.done, self.ends_by - self.begins_until
+            await self.app.reconcilers.run(reconciler, within=self.time_left, drain_for=grace, lease=self.lease)
             if self.done > done:
                 progress_at = time.monotonic()
             else:

@@ -85,7 +85,7 @@ class Intake:
 
     async def _facts(self, wallpaper_id: str, content: Content, picture: Picture) -> Facts:
         async with self._app.transaction() as tx:
-            now = self._app.clock.now() or await rows.database_time(tx)
+            now = await self._app.now(tx)
         return Facts(
             content_hash=content.sha256,
             file_type=picture.kind.file_type,

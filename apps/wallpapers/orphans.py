@@ -97,7 +97,7 @@ class Orphans:
     async def _orphaned(self, objects: Sequence[Stored]) -> list[Stored]:
         async with self._app.transaction() as tx:
             wanted = await rows.wanted(tx, {owner(each.key) for each in objects})
-            now = self._app.clock.now() or await rows.database_time(tx)
+            now = await self._app.now(tx)
         return [each for each in objects if owner(each.key) not in wanted and self._is_old(each, now)]
 
     def _is_old(self, stored: Stored, now: datetime) -> bool:

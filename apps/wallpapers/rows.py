@@ -219,14 +219,6 @@ async def stuck_in_processing(tx: Tx, since: timedelta, *, now: datetime | None 
     return row[0], row[1]
 
 
-async def database_time(tx: Tx) -> datetime:
-    cursor = await tx.execute("select clock_timestamp()")
-    row = await cursor.fetchone()
-    assert row is not None
-    moment: datetime = row[0]
-    return moment
-
-
 async def _one(tx: Tx, statement: str, params: Any) -> Wallpaper | None:
     """The row that a statement has written; None when there was none for it."""
     async with tx.cursor(row_factory=class_row(Wallpaper)) as cursor:

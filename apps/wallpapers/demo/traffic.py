@@ -135,7 +135,7 @@ class Traffic:
                     height=SMALLEST[1],
                     storage_key=key_of(row.id, JPEG.file_type),
                     storage_bucket=storage.bucket,
-                    uploaded_at=await rows.database_time(tx),
+                    uploaded_at=await app.now(tx),
                 )
                 await rows.begin(tx, row.id, facts)
             if after == "begin":
