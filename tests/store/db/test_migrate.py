@@ -137,7 +137,7 @@ def test_the_old_release_works_between_pre_and_post_and_is_refused_after_post(co
     new = Migrator(connection, "trueup", steps=[*all_steps(), PRE, POST])
     old.migrate()
 
-    with pytest.raises(SchemaMismatch, match=rf"'trueup' lacks {NEXT:04}_pre_add_tag; run `TRUEUP_SCHEMA=elsewhere trueup migrate`"):
+    with pytest.raises(SchemaMismatch, match=rf"'trueup' lacks {NEXT:04}_pre_add_tag; run `trueup migrate`"):
         new.check()
     assert new.migrate(post=False) == [PRE]
     new.check()
@@ -164,7 +164,9 @@ def test_what_old_workers_can_live_with_is_applied_also_after_a_post_step_that_w
 
 
 def test_a_database_without_the_schema_is_a_mismatch_that_says_what_to_run(connection: psycopg.Connection) -> None:
-    with pytest.raises(SchemaMismatch, match=r"'elsewhere' lacks 0001_initial.*; run `TRUEUP_SCHEMA=elsewhere trueup migrate`"):
+    with pytest.raises(
+        SchemaMismatch, match=r"'elsewhere' lacks 0001_initial.*; run `TRUEUP_SCHEMA=elsewhere trueup migrate`"
+    ):
         Migrator(connection, "elsewhere").check()
 
 
