@@ -183,7 +183,7 @@ class Runner:
                 move = move or decide(outcome, job, definition.retry, self._random)
                 self._finisher.put(run, move, uncertain=run.uncertain)
             else:
-                self._finisher.lost(run)
+                self._finisher.lost(run.job)
         if run.cancelled is not None or task.cancelling():
             raise asyncio.CancelledError  # this runner was cancelled; the next one starts afresh
         return outcome

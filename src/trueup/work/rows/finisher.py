@@ -1,24 +1,24 @@
-"""Writes what became of rows, many at a time.
+"""Writes what became of rows, with one statement per kind of verdict; `work/writing.py` is the mechanism.
 
-Verdicts are gathered for a few milliseconds and written with one statement per kind of verdict; each row is judged alone by
-its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does not fit, a trigger) makes the
-whole statement fail: then they are written in halves, down to that row, and for it the refusal counts as a failed attempt. So does
+Each row is judged alone by its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does
+not fit, a trigger) makes the whole statement fail: then the server itself tries the rows of the batch in parts (`Rows.settle_apart`),
+and for the culprit the refusal counts as a failed attempt. So does
 an outcome that does not stick: a trigger keeps the row as it was, or somebody else has changed it and it is still chosen.
 A failure that cannot be written either is written without touching the user's row. A row that somebody has locked is tried
-again, its lease renewed, for as long as a handler may run; nobody waits for it. While the database is away, what is to be
+again, its lease renewed, for as long as a handler may run; the others do not wait for it. While the database is away, what is to be
 written is kept as long as the lease of its row is trusted, and dropped then: the next holder of the row does it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
+from uuid import UUID
 
-from trueup import faults
 from trueup.clock import elapsed
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
@@ -50,56 +50,47 @@ from trueup.reconcile.decide import (
     decide,
     shown,
 )
-from trueup.reconcile.outcome import Delete, Outcome, To
+from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.rows import Done, Rows
 from trueup.work.rows.held import Held, claims_apart
-from trueup.work.rows.refusals import (
-    MAX_REPEATS,
-    OutcomeContested,
-    OutcomeUndone,
-    RowBusy,
-    parts,
-    to_repeat,
-    unanswered,
-)
-from trueup.work.service import Service
+from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
+from trueup.work.writing import SLOW, Pending, Writer, to_repeat
 
-MAX_AT_ONCE = 500
 LONGER, FEW = 8, 10  # while at least so many more come each time, it gathers on, for up to so many times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked, or that is being renewed, is tried again
 MAX_BUSY_PAUSE = 1.0
-FULL_PAUSE = (
-    1.0  # seconds until a row is tried again whose failure cannot be written either, because the disk is full, say
-)
+FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
 
-T = TypeVar("T")
 Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
 
 
-@dataclass(slots=True)
-class Settling:
+@dataclass(slots=True, eq=False)
+class Settling(Pending):
     held: Held
     verdict: Verdict
     duration: float = 0.0
     counts_as: Count | None = None  # known already, whatever the statement says
-    uncertain: bool = False  # a statement with it was sent and no answer came
     decided: Verdict | None = None  # what was to be written before the database refused it
     touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
-    repeats: int = 0  # how often the server has asked for its statement to be repeated
     busy: int = 0
     busy_since: float | None = None  # somebody has had its row locked since then
-    not_before: float = 0.0
 
     @property
     def row(self) -> ClaimedRow:
         return self.held.row
 
+    def failed(self, error: BaseException) -> None:
+        Pending.failed(self, error)
+        self.held.writing = False
 
-class RowFinisher(Service):
-    name = "finisher"
+
+class RowFinisher(Writer[Settling, dict[str, Done]]):
+    max_at_once = 500
+    max_repeats = MAX_REPEATS
+    crash_points = ("before_row_settle", "after_row_settle")
 
     def __init__(
         self,
@@ -110,15 +101,15 @@ class RowFinisher(Service):
         gather_for: timedelta,
         on_settled: Callable[[Settling, Count], None],
     ) -> None:
-        super().__init__(events)
+        super().__init__(events, gather_for)
         self._rows = rows
         self._random = random
-        self._gather_for = gather_for.total_seconds()
         self._on_settled = on_settled
-        self._pending: list[Settling] = []
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
         self._wary = False  # the database has refused rows of the last group: more of the kind may follow
+        self._made = rows.made  # the statements that were sent last
+        self._fits: RowStatements | None = None  # statements that were found to be for the table as it is
 
     @property
     def pending(self) -> int:
@@ -140,34 +131,24 @@ class RowFinisher(Service):
         if isinstance(settling.verdict, Lost):
             self._lost(settling)
             return
-        self._pending.append(settling)
-        if len(self._pending) >= MAX_AT_ONCE or not isinstance(settling.verdict, Written):
+        settling.size = _size(settling.verdict)
+        self._add(settling)
+        if len(self._pending) >= self.max_at_once or not isinstance(settling.verdict, Written):
             self._enough.set()
-        self._wake.set()
 
-    async def run_once(self) -> float:
-        await self._gather()
-        while batch := [each for each in self._pending if each.not_before <= elapsed()][:MAX_AT_ONCE]:
-            if faults.ARMED:
-                faults.hit("before_row_settle")
-            await self._settle(batch)
-            if faults.ARMED:
-                faults.hit("after_row_settle")
-            if not self.pending and not self._hurried:
-                break  # what has come meanwhile is not urgent
-        return 0.0 if self._pending and not self.pending else BUSY_PAUSE if self._pending else 60.0
+    @property
+    def _urgent(self) -> bool:
+        return self._hurried or self.pending > 0
 
-    async def _gather(self) -> None:
-        """A moment for more to come; longer when the outcomes are committed already and only what is known is left to settle."""
+    async def _wait_for_more(self) -> None:
+        """Longer when the outcomes are committed already and only what is known is left to settle."""
         self._enough.clear()
-        if not self._pending or not self._gather_for or self._stop.is_set() or len(self._pending) >= MAX_AT_ONCE:
-            return
-        if self.pending or self._hurried:
+        if self._urgent:
             self._hurried = False
             for _ in range(LONGER):
                 before = len(self._pending)
                 await asyncio.sleep(self._gather_for)
-                if not before + FEW <= len(self._pending) < MAX_AT_ONCE or self._hurried or self._stop.is_set():
+                if not before + FEW <= len(self._pending) < self.max_at_once or self._hurried or self._stop.is_set():
                     return
             return
         try:
@@ -182,8 +163,7 @@ class RowFinisher(Service):
         self._enough.set()
         self._wake.set()
 
-    async def _settle(self, batch: list[Settling]) -> None:
-        """Write these and say what became of each. Raises what is worth repeating, with all of it still pending."""
+    async def _write(self, batch: list[Settling]) -> None:
         groups: dict[tuple[Any, ...], list[Settling]] = {}
         for settling, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
             row = settling.row
@@ -196,45 +176,38 @@ class RowFinisher(Service):
                 self._forget([settling])
                 self._lost(settling)
         for group in groups.values():
+            self._fits = None
             await self._send(group)
 
-    async def _send(self, group: list[Settling], *, fits: bool = False) -> None:
-        """Write these, which have the same holder. What is not written stays pending, for later.
-
-        `fits`: that the statements are for the table as it is was found out a moment ago.
-        """
-        if self._wary and len(group) > 1:
-            await self._send_apart(group, fits=fits)
-            return
-        ready = self._ready(group)
-        if not ready:
-            return
-        begun, made = elapsed(), self._rows.made
-        rows, verdicts, touch = [each.row for each in ready], [each.verdict for each in ready], ready[0].touch
-        done = await _answer(ready, self._rows.settle(rows[0].holder, rows, verdicts, touch=touch))
-        if not isinstance(done, Exception):
-            self._answered(ready, done)
-        elif not (fits or to_repeat(done)) and await self._changed_since(made, ready):
-            await self._send(ready)
-        else:
-            await self._refused(ready, done, elapsed() - begun)
-
     def _ready(self, group: list[Settling]) -> list[Settling]:
-        """Those that can be written now; the others are being renewed."""
+        """The others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
         for settling in group:
             if not settling.held.writing:
                 settling.not_before = elapsed() + BUSY_PAUSE
         return ready
 
-    def _answered(self, group: list[Settling], done: dict[str, Done]) -> None:
+    async def _send(self, group: list[Settling]) -> None:
+        if self._wary and len(group) > 1:
+            await self._send_apart(group)
+        else:
+            await super()._send(group)
+
+    async def _statement(self, group: list[Settling]) -> dict[str, Done]:
+        return await self._rows.settle(*self._about(group), touch=group[0].touch)
+
+    def _about(self, group: list[Settling]) -> tuple[UUID, list[ClaimedRow], list[Verdict]]:
+        self._made = self._rows.made
+        return group[0].row.holder, [each.row for each in group], [each.verdict for each in group]
+
+    def _answered(self, group: list[Settling], answer: dict[str, Done]) -> None:
         still_held = ("busy", "contested", "undone")
-        self._forget([each for each in group if done.get(each.row.key) not in still_held])
+        self._forget(each for each in group if answer.get(each.row.key) not in still_held)
         for settling in group:
-            answer = done.get(settling.row.key)
-            if answer in still_held:
+            done = answer.get(settling.row.key)
+            if done in still_held:
                 settling.held.writing = False
-            match answer:
+            match done:
                 case "changed":
                     self.written(settling)
                 case "conflict":
@@ -242,39 +215,36 @@ class RowFinisher(Service):
                 case "busy":
                     self._busy(settling)
                 case "contested" | "undone":
-                    self._not_kept(settling, answer)
+                    self._not_kept(settling, done)
                 case None:
                     self._lost(settling, "database")
 
     # -- what the database does not want ------------------------------------------------------------------------------
 
     async def _refused(self, group: list[Settling], error: Exception, took: float) -> None:
-        """One row that the database refuses must not hold up the others, nor be lost itself."""
-        if to_repeat(error) and self._repeat(group):
-            return
-        if len(group) == 1:
-            self._blame(group[0], error)
-        elif took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
-            for part in parts(group, error, took):
-                await self._send(part, fits=True)
+        if not to_repeat(error) and await self._has_changed(group):
+            await self._send(group)
         else:
-            await self._send_apart(group, fits=True)
+            await super()._refused(group, error, took)
 
-    async def _send_apart(self, group: list[Settling], *, fits: bool) -> None:
+    async def _divide(self, group: list[Settling], error: Exception, took: float) -> None:
+        if took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
+            await super()._divide(group, error, took)
+        else:
+            await self._send_apart(group)
+
+    async def _send_apart(self, group: list[Settling]) -> None:
         """Write those that the database takes, and blame the others."""
         ready = self._ready(group)
         if not ready:
             return
-        made = self._rows.made
-        rows, verdicts, touch = [each.row for each in ready], [each.verdict for each in ready], ready[0].touch
-        apart = await _answer(ready, self._rows.settle_apart(rows[0].holder, rows, verdicts, touch=touch))
+        apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
             self._wary = False
-            if not fits and not to_repeat(apart) and await self._changed_since(made, ready):
+            if not to_repeat(apart) and await self._has_changed(ready):
                 await self._send(ready)
-                return
-            for part in parts(ready, apart):
-                await self._send(part, fits=True)
+            else:
+                await super()._divide(ready, apart, SLOW)
             return
         self._wary = bool(apart.refused)
         left = apart.refused.keys() | apart.untried
@@ -282,40 +252,40 @@ class RowFinisher(Service):
         refused = [each for each in ready if each.row.key in left]
         for settling in refused:
             settling.held.writing = False
-        if apart.refused and not fits and await self._changed_since(made, refused):
+        if apart.refused and await self._has_changed(refused):
             return
         for settling in refused:
             error = apart.refused.get(settling.row.key)
             if error is None:
                 continue
             if may_pass(error):  # it may have been the server's trouble while it was this row's turn
-                await self._send([settling], fits=True)
+                await self._send([settling])
             else:
-                await self._refused([settling], error, 0.0)
+                await super()._refused([settling], error, 0.0)
 
-    def _blame(self, settling: Settling, error: Exception) -> None:
+    def _blame(self, one: Settling, error: Exception) -> None:
         """The database refuses this row: what is to be written about it instead."""
-        if settling.decided is None:
-            settling.decided, settling.verdict = settling.verdict, self.failure(settling.row, error)
-            if isinstance(
-                settling.decided, BackOff | SetAside
-            ):  # it says what failed before; only its outcome is left out
-                settling.verdict = _without_outcome(settling.decided)
-        elif settling.touch and self._rows.marks_rows:
-            settling.touch = False
+        if one.decided is None:
+            one.decided, one.verdict = one.verdict, self.failure(one.row, error)
+            if isinstance(one.decided, BackOff | SetAside):  # it says what failed before; only its outcome is left out
+                one.verdict = _without_outcome(one.decided)
+        elif one.touch and self._rows.marks_rows:
+            one.touch = False
         elif is_away(error) or may_pass(error):
             # Not even that: so the database refuses everything for the moment, and no row is to blame.
-            settling.verdict, settling.decided, settling.touch, settling.repeats = settling.decided, None, True, 0
-            settling.not_before = elapsed() + FULL_PAUSE
+            one.verdict, one.decided, one.touch, one.repeats = one.decided, None, True, 0
+            one.not_before = elapsed() + FULL_PAUSE
         else:
-            self._forget([settling])
-            self._lost(settling, "database")
+            self._forget([one])
+            self._lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
-    async def _changed_since(self, made: RowStatements, group: list[Settling]) -> bool:
-        """Whether the table has changed since these statements were made: no row is to blame, and they are to be sent anew."""
+    async def _has_changed(self, group: list[Settling]) -> bool:
+        """Whether the table has changed since the statements were made: no row is to blame, and they are to be sent anew."""
+        if self._made is self._fits:
+            return False
         try:
-            return await self._rows.changed_since(made, settling=True)
+            changed = await self._rows.changed_since(self._made, settling=True)
         except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
             changing = [each for each in group if each.touch]
             for settling in changing:
@@ -324,16 +294,10 @@ class RowFinisher(Service):
                     delay = self._rows.reconciler.retry.delay(1)
                     verdict = BackOff(delay, Failure.of(unfit, row.attempt), spend=False)
                 settling.verdict, settling.touch = _without_outcome(verdict), False
-            return bool(changing)
-
-    def _repeat(self, group: list[Settling]) -> bool:
-        """Whether these are to be sent again as they are, in a moment."""
-        if max(each.repeats for each in group) >= (MAX_REPEATS if len(group) == 1 else 1):
-            return False
-        for settling in group:
-            settling.repeats += 1
-            settling.not_before = elapsed() + BUSY_PAUSE
-        return True
+            changed = bool(changing)
+        if not changed:
+            self._fits = self._made
+        return changed
 
     def failure(self, row: ClaimedRow, error: Exception) -> Verdict:
         """What becomes of a row for which this is a failed attempt. Nothing more is written to it."""
@@ -382,10 +346,6 @@ class RowFinisher(Service):
             f"if nobody else changes it, an AFTER trigger of table {table} does, at every write"
         )
         return RowConflict(row.reconciler, row.key, outcome), OutcomeContested(hint)
-
-    def _forget(self, settled: list[Settling]) -> None:
-        gone = {id(each) for each in settled}
-        self._pending = [each for each in self._pending if id(each) not in gone]
 
     # -- what happened ------------------------------------------------------------------------------------------------
 
@@ -439,17 +399,13 @@ class RowFinisher(Service):
         self._on_settled(settling, settling.counts_as or "lost")
 
 
-async def _answer(group: Sequence[Settling], writing: Awaitable[T]) -> T | Exception:
-    """What came of a statement with these: its answer, or why the server refuses it. Raises when no answer came."""
-    try:
-        return await writing
-    except BaseException as error:
-        for settling in group:
-            settling.held.writing = False
-            settling.uncertain = settling.uncertain or unanswered(error)
-        if unanswered(error) or not isinstance(error, Exception):
-            raise
-        return error.with_traceback(None)
+def _size(verdict: Verdict) -> int:
+    """Of its texts; what else it carries is small, or is not known before it is sent."""
+    outcome, failure = getattr(verdict, "outcome", None), getattr(verdict, "failure", None)
+    size = 0 if failure is None else len(failure.message) + len(failure.traceback)
+    if isinstance(outcome, To | Stay):
+        size += sum(len(value) for value in outcome.columns.values() if type(value) in (str, bytes))
+    return size
 
 
 def _outcome_shown(verdict: Any) -> str:

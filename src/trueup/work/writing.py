@@ -1,0 +1,186 @@
+"""Writes how work ended, many outcomes with one statement (group commit). Finished jobs and handled rows are written this way.
+
+An outcome is pending until the database has answered for it. Outcomes are gathered for a moment and taken in batches, bounded in
+number and in bytes; a subclass divides a batch into groups, one statement each. Every statement is fenced, so sending one again
+does no harm.
+
+When no answer comes, the outcomes of the group are `uncertain`: the statement may have been carried out. They stay pending, and the
+loop pauses. When the server answers that it would take the same statement another time (a deadlock, say), the group is sent once
+more after a moment. When it refuses the statement, or a value cannot even be sent, the group is divided until the culprit is alone;
+the others are written.
+
+What becomes of an outcome that is refused alone stays with the subclass, because it differs: a job's is written with less said about
+it, a row's becomes a failed attempt of that row. So do the ways to find it: for rows, the server itself tries the parts of a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from psycopg import errors
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.events import Events
+from trueup.store.db.connect import is_away, unanswered
+from trueup.work.service import Service
+
+MAX_BYTES = 8_000_000  # of texts in one statement; one outcome may be larger
+REPEAT_PAUSE = 0.05  # seconds until a statement is sent again because the server has asked for it
+SLOW = 1.0  # seconds; a trigger may raise the error of a timeout at once, and then halves are quicker
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pending:
+    """An outcome that is to be written."""
+
+    uncertain: bool = False  # a statement with it was sent and no answer came
+    repeats: int = 0  # how often the server has asked for its statement to be repeated
+    not_before: float = 0.0  # when it is tried again
+    size: int = 0  # of its texts
+
+    def failed(self, error: BaseException) -> None:
+        """A statement with it has failed."""
+        self.uncertain = self.uncertain or unanswered(error)
+
+
+P = TypeVar("P", bound=Pending)
+A = TypeVar("A")
+
+
+def to_repeat(error: BaseException) -> bool:
+    """Whether the server has refused the statement, and says that it might not refuse it the next time."""
+    return is_away(error) and not unanswered(error)
+
+
+def parts(group: Sequence[T], error: BaseException, took: float = SLOW) -> list[list[T]]:
+    """How to send a refused group again: in halves, or one by one where each refusal takes long. `took`: seconds, if they are known."""
+    if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable) and took >= SLOW:
+        return [[each] for each in group]
+    middle = len(group) // 2
+    return [list(group[:middle]), list(group[middle:])]
+
+
+class Writer(Service, Generic[P, A]):
+    """`A` is what a statement answers."""
+
+    name = "finisher"
+    max_at_once: int
+    max_repeats: int  # times that the server may ask for the statement of one outcome to be repeated
+    crash_points: tuple[str, str]  # before and after a batch
+
+    def __init__(self, events: Events, gather_for: timedelta) -> None:
+        super().__init__(events)
+        self._gather_for = gather_for.total_seconds()
+        self._pending: list[P] = []
+
+    # -- what subclasses say ------------------------------------------------------------------------------------------
+
+    async def _write(self, batch: list[P]) -> None:
+        """`_send` these in groups. Raises what is worth repeating, with all of it still pending."""
+        raise NotImplementedError
+
+    def _ready(self, group: list[P]) -> list[P]:
+        """Those that may be written at this moment."""
+        raise NotImplementedError
+
+    async def _statement(self, group: list[P]) -> A:
+        raise NotImplementedError
+
+    def _answered(self, group: list[P], answer: A) -> None:
+        """`_forget` those that are done with."""
+        raise NotImplementedError
+
+    def _blame(self, one: P, error: Exception) -> None:
+        """The server refuses this one: what is to be written instead, or when to try again."""
+        raise NotImplementedError
+
+    @property
+    def _urgent(self) -> bool:
+        """Whether to go on with what has come while a batch was written, without gathering."""
+        return True
+
+    async def _wait_for_more(self) -> None:
+        await asyncio.sleep(self._gather_for)
+
+    # -- the mechanism ------------------------------------------------------------------------------------------------
+
+    def _add(self, one: P) -> None:
+        self._pending.append(one)
+        self._wake.set()
+
+    def _forget(self, settled: Iterable[P]) -> None:
+        gone = set(settled)
+        self._pending = [each for each in self._pending if each not in gone]
+
+    async def run_once(self) -> float:
+        """Write what is pending. Returns when there is something to do again, as far as is known."""
+        if self._pending and self._gather_for and len(self._pending) < self.max_at_once and not self._stop.is_set():
+            await self._wait_for_more()
+        while batch := self._next():
+            faults.hit(self.crash_points[0])
+            await self._write(batch)
+            faults.hit(self.crash_points[1])
+            if not self._urgent:
+                break
+        if not self._pending:
+            return 60.0  # seconds; the next outcome wakes it
+        return max(0.0, min(each.not_before for each in self._pending) - elapsed())
+
+    def _next(self) -> list[P]:
+        """What is to be written now, as much as one statement may carry."""
+        batch: list[P] = []
+        size, now = 0, elapsed()
+        for each in self._pending:
+            if each.not_before > now:
+                continue
+            size += each.size
+            if batch and (size > MAX_BYTES or len(batch) == self.max_at_once):
+                break
+            batch.append(each)
+        return batch
+
+    async def _send(self, group: list[P]) -> None:
+        """Write these with one statement. What is not written stays pending. Raises when no answer came."""
+        ready = self._ready(group)
+        if not ready:
+            return
+        begun = elapsed()
+        answer = await self._answer(ready, self._statement(ready))
+        if isinstance(answer, Exception):
+            await self._refused(ready, answer, elapsed() - begun)
+        else:
+            self._answered(ready, answer)
+
+    async def _answer(self, group: list[P], statement: Awaitable[T]) -> T | Exception:
+        """The answer to a statement with these, or why the server refuses it. Raises when no answer came."""
+        try:
+            return await statement
+        except BaseException as error:
+            for each in group:
+                each.failed(error)
+            if unanswered(error) or not isinstance(error, Exception):
+                raise
+            return error.with_traceback(None)
+
+    async def _refused(self, group: list[P], error: Exception, took: float) -> None:
+        """One that is refused must not hold up the others, nor be lost itself."""
+        alone = len(group) == 1
+        if to_repeat(error) and max(each.repeats for each in group) < (self.max_repeats if alone else 1):
+            for each in group:
+                each.repeats += 1
+                each.not_before = elapsed() + REPEAT_PAUSE
+        elif alone:
+            self._blame(group[0], error)
+        else:
+            await self._divide(group, error, took)
+
+    async def _divide(self, group: list[P], error: Exception, took: float) -> None:
+        for part in parts(group, error, took):
+            await self._send(part)
