@@ -73,7 +73,7 @@ class Writer(Service, Generic[P, A]):
     name = "finisher"
     max_at_once: int
     max_repeats: int  # times that the server may ask for the statement of one outcome to be repeated
-    crash_points: tuple[str, str]  # before and after a batch
+    crash_points: tuple[str, str]  # before a statement is sent, and after its answer has come
 
     def __init__(self, events: Events, gather_for: timedelta) -> None:
         super().__init__(events)
@@ -124,9 +124,7 @@ class Writer(Service, Generic[P, A]):
         if self._pending and self._gather_for and len(self._pending) < self.max_at_once and not self._stop.is_set():
             await self._wait_for_more()
         while batch := self._next():
-            faults.hit(self.crash_points[0])
             await self._write(batch)
-            faults.hit(self.crash_points[1])
             if not self._urgent:
                 break
         if not self._pending:
@@ -152,10 +150,12 @@ class Writer(Service, Generic[P, A]):
         if not ready:
             return
         begun = elapsed()
+        faults.hit(self.crash_points[0])
         answer = await self._answer(ready, self._statement(ready))
         if isinstance(answer, Exception):
             await self._refused(ready, answer, elapsed() - begun)
         else:
+            faults.hit(self.crash_points[1])
             self._answered(ready, answer)
 
     async def _answer(self, group: list[P], statement: Awaitable[T]) -> T | Exception:
