@@ -11,11 +11,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
+from tests.support.watching import Watched
 from trueup import App, Row, To
 from trueup.errors import DatabaseUnavailable
+from trueup.events import DatabaseLost
 from trueup.store.db.confirmed import Unconfirmed
 from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass, unanswered
 from trueup.store.db.message import StalePlan
+from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.pool import SyncPool
 from trueup.store.db.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
@@ -129,6 +132,25 @@ def test_a_server_that_is_away_or_asks_to_repeat_is_not_the_statements_fault(sql
 def test_locks_timeouts_and_full_disks_may_pass_and_are_not_taken_for_an_absence(sqlstate: str) -> None:
     assert may_pass(raised(sqlstate))
     assert not is_away(raised(sqlstate))
+
+
+@pytest.mark.asyncio
+async def test_a_refused_statement_does_not_cost_the_connection(database_url: str) -> None:
+    """Whatever a trigger raises: the session is as good as before, and the database is not called lost."""
+    app = App(database_url)
+    events = Watched(app)
+    line = OwnConnection(database_url, "test", app.events, timedelta(seconds=5), timedelta(seconds=5))
+    pid = await line.fetch(b"select pg_backend_pid()")
+    for sqlstate in [*OWN, *PASSING, "40001", "40P01"]:
+        raising = f"do $$ begin raise exception 'no' using errcode = '{sqlstate}'; end $$".encode()
+        with pytest.raises(psycopg.errors.lookup(sqlstate)):
+            await line.fetch(raising)
+        with pytest.raises(psycopg.errors.lookup(sqlstate)):
+            async with line.conversation() as talk:
+                await talk.send(raising)
+    assert await line.fetch(b"select pg_backend_pid()") == pid
+    assert events.of(DatabaseLost) == []
+    await line.close()
 
 
 @pytest.mark.parametrize("sqlstate", OWN)

@@ -26,6 +26,7 @@ from trueup.events import (
     ServiceFailed,
 )
 from trueup.testing.clock import ManualClock
+from trueup.work.rows.sweeper import Sweeper
 
 pytestmark = pytest.mark.asyncio
 
@@ -200,26 +201,30 @@ async def test_a_failure_that_cannot_be_written_either_is_reported_and_holds_nob
     assert field.events.of(ServiceFailed)[0].error == "never"
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
-async def test_refused_rows_are_found_by_few_statements_and_each_has_its_own_error(field: Field, share: float) -> None:
-    """A batch with refused rows costs one more round trip, however many they are; their failures are written together."""
-    count, every = 500, round(1 / share)
-    await field.put(count)
-    field.fix(lambda row: To("done", n=5_000 + row.id if row.id % every == 0 else 1), batch=count, concurrency=count)
-    sweeper = await field.gather()
+def count_statements(sweeper: Sweeper) -> Counter[str]:
     sent: Counter[str] = Counter()
 
     def counted(name: str) -> None:
         send = getattr(sweeper.rows, name)
 
         async def send_and_count(*arguments: Any, **more: Any) -> Any:
-            sent[name] += 1
+            sent[name if len(arguments[1]) > 1 else "alone"] += 1
             return await send(*arguments, **more)
 
         setattr(sweeper.rows, name, send_and_count)
 
     counted("settle")
     counted("settle_apart")
+    return sent
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+async def test_refused_rows_are_found_by_few_statements_and_each_has_its_own_error(field: Field, share: float) -> None:
+    """A batch with refused rows costs one more round trip, however many they are; their failures are written together."""
+    count, every = 500, round(1 / share)
+    await field.put(count)
+    field.fix(lambda row: To("done", n=5_000 + row.id if row.id % every == 0 else 1), batch=count, concurrency=count)
+    sent = count_statements(await field.gather())
     counts = await field.sweep()
     culprits = count // every
     assert (counts.changed, counts.retry) == (count - culprits, culprits)
@@ -229,6 +234,28 @@ async def test_refused_rows_are_found_by_few_statements_and_each_has_its_own_err
         assert event.error == 'new row for relation "things" violates check constraint "small" (SQLSTATE 23514)'
     stored = await field.ask("select errors::text as said from trueup.rows")
     assert all(row["said"].count("violates") <= 2 for row in stored), "a row has the errors of others"
+
+
+async def test_refusals_that_may_pass_are_repeated_together_on_the_same_connection(field: Field) -> None:
+    """A lock, a timeout, a full disk, a serialisation failure: each row has its own error, and none a statement of its own."""
+    states = ["40001", "40P01", "53100", "54000", "55P03", "57014", "58030", "P0001"]
+    await field.put(480)
+    await field.do(
+        "create function refuse() returns trigger language plpgsql as $$ begin "
+        f"if old.id % 6 = 0 then raise exception 'no' using errcode = (array{states})[old.id / 6 % 8 + 1]; end if; "
+        "return new; end $$; create trigger refuse before update on things for each row execute function refuse()"
+    )
+    field.fix(lambda row: To("done"), batch=480, concurrency=480)
+    sweeper = await field.gather()
+    pid = await sweeper.rows.settling.fetch(b"select pg_backend_pid()")
+    sent = count_statements(sweeper)
+    counts = await field.sweep()
+    assert (counts.changed, counts.retry) == (400, 80)
+    assert sent["alone"] <= 20, sent
+    assert await sweeper.rows.settling.fetch(b"select pg_backend_pid()") == pid
+    assert field.events.of(DatabaseLost) == []
+    for event in field.events.of(RowRetried):
+        assert event.error.endswith(f"(SQLSTATE {states[int(event.key) // 6 % 8]})")
 
 
 # -- a bad network --------------------------------------------------------------------------------------------------------

@@ -75,6 +75,13 @@ def unanswered(error: BaseException) -> bool:
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
+def refused(error: BaseException) -> bool:
+    """Whether the server has refused a statement, or asks to repeat it, on a connection that is as good as before."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None or unanswered(error):
+        return False
+    return not is_away(error) or isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether a refusal is transient: a lock, a timeout, a full disk. It may concern one row or the whole server."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
@@ -111,9 +118,7 @@ def restarts(error: BaseException) -> bool:
     return isinstance(error, ConnectionError) or any(phrase in text for phrase in RESTARTING)
 
 
-# The server has answered, and the connection is as good as before.
 TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)
-ANSWERED = (*TIMED_OUT, errors.DeadlockDetected, errors.SerializationFailure)
 
 LIMIT = source("session/limit").encode()
 # Of the time after which the client gives up: the server ends the statement earlier, and says why.

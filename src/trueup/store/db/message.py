@@ -149,9 +149,18 @@ class Conversation:
         first: Sequence[bytes] = (),
     ) -> None:
         """`first` goes before the first message's statements, and is not counted among them."""
+        self.connection = connection
+        self.commit = commit
         self._peer = _peer_of(connection)
         self._begin: list[bytes] = [begin, *first]
-        self._commit = commit
+
+    @property
+    def encoding(self) -> str:
+        return self._peer.encoding
+
+    def filled(self, call: Call) -> bytes:
+        """A statement with its values in it, which the server never keeps prepared."""
+        return self._peer.filled(_template(call.query), call.params)
 
     async def send(self, *parts: Part) -> Answers:
         """Send statements together. Raises what the server or the connection raises."""
@@ -162,7 +171,7 @@ class Conversation:
 
     async def end(self, *parts: Part) -> None:
         """Send the last statements, and commit."""
-        await self.send(*parts, self._commit)
+        await self.send(*parts, self.commit)
 
 
 def array(values: Sequence[object]) -> str:

@@ -21,7 +21,6 @@ from trueup.clock import elapsed
 from trueup.events import DatabaseLost, DatabaseRestored, Events, StatementTimedOut
 from trueup.store.db import message
 from trueup.store.db.connect import (
-    ANSWERED,
     PID,
     RETRYABLE,
     TIMED_OUT,
@@ -32,6 +31,7 @@ from trueup.store.db.connect import (
     leads_to_the_server,
     limit,
     open_connection,
+    refused,
 )
 from trueup.store.db.load import source
 from trueup.store.db.message import BEGIN, Answers, Call, Conversation, Part
@@ -136,7 +136,7 @@ class OwnConnection:
                 if not watch.usable:
                     await self.drop()  # it was answered just when its time was up
             except RETRYABLE as error:
-                if isinstance(error, ANSWERED) and watch is not None and watch.usable:
+                if refused(error) and watch is not None and watch.usable:
                     self._refused(error)
                 else:
                     await self._broke(error)

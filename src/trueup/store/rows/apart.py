@@ -8,24 +8,24 @@ Constraints that are deferred are checked row by row. A value that cannot even b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection, errors
+from psycopg import errors
 from psycopg.pq import DiagnosticField
 
 from trueup.jobs.job import Draft
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.store.db import message
-from trueup.store.db.message import Call, Part
+from trueup.store.db.message import Call, Conversation, Part
 
 if TYPE_CHECKING:
     from trueup.store.rows.rows import Done, Rows
 
+TEXT = b"%(text)s"
 IMMEDIATE = b"set constraints all immediate"
 _ARRAY = re.compile(rb"%\(\w+\)s::\w+\[\]")
 
@@ -43,20 +43,19 @@ async def settle_apart(
     rows: Rows, holder: UUID, claimed: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
 ) -> Apart:
     """As `Rows.settle`, except that one row which is refused costs the others nothing. Raises what is about no row."""
-    async with rows.settling.transaction() as connection:
-        apart = Apart()
-        ask = partial(_asks, rows, connection, holder, touch)
+    apart = Apart()
+    async with rows.settling.conversation() as talk:
         pairs = list(zip(claimed, verdicts, strict=True))
         try:
-            asks = ask(pairs)
+            asks = _asks(rows, talk, holder, touch, pairs)
         except Exception:
-            asks = ask(_sendable(pairs, ask, apart))
-        answers = (await message.send(connection, rows.steer, IMMEDIATE, *asks.parts)).check()
+            asks = _asks(rows, talk, holder, touch, _sendable(rows, talk, pairs, apart))
+        end = [] if asks.drafts else [talk.commit]
+        answers = await talk.send(rows.steer, IMMEDIATE, *asks.parts, *end)
         for n, keys in enumerate(asks.keys, 2):
             _read(apart, keys, answers.rows(n))
-        following = [draft for key, then in asks.drafts.items() if apart.done.get(key) == "changed" for draft in then]
-        if following:
-            await rows.enqueue.together(following, connection)
+        if asks.drafts:
+            await rows.follow(asks.drafts, apart.done, talk)
     return apart
 
 
@@ -67,21 +66,19 @@ class _Asks:
     drafts: Mapping[str, Sequence[Draft]]
 
 
-def _asks(
-    rows: Rows, connection: AsyncConnection[Any], holder: UUID, touch: bool, pairs: Sequence[tuple[ClaimedRow, Any]]
-) -> _Asks:
+def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequence[tuple[ClaimedRow, Any]]) -> _Asks:
     """Raises what a value raises that cannot be sent."""
     asks, drafts = rows.asks([row for row, _ in pairs], [verdict for _, verdict in pairs], touch=touch)
     made = _Asks([], [], drafts)
     for query, params in asks:
         params |= rows.about(holder)
         if query == rows.statements["rows/rest"]:  # nothing of the user's takes part in it
-            made.parts.append(message.filled(connection, Call(query, params)))
+            made.parts.append(talk.filled(Call(query, params)))
             made.keys.append(None)
             continue
-        text = message.filled(connection, Call(_of_a_part(query), params)).decode(connection.info.encoding)
+        text = talk.filled(Call(_of_a_part(query), params)).decode(talk.encoding)
         values = {"statement": text, "count": len(params["key"]), "seconds": rows.search_for}
-        made.parts.append(message.filled(connection, Call(rows.statements["rows/one_by_one"], values)))
+        made.parts.append(talk.filled(Call(rows.statements["rows/one_by_one"], values)))
         made.keys.append(params["key"])
     return made
 
@@ -93,18 +90,20 @@ def _of_a_part(query: bytes) -> bytes:
 
 
 def _sendable(
-    pairs: Sequence[tuple[ClaimedRow, Any]], ask: Callable[[Sequence[tuple[ClaimedRow, Any]]], Any], apart: Apart
+    rows: Rows, talk: Conversation, pairs: Sequence[tuple[ClaimedRow, Any]], apart: Apart
 ) -> list[tuple[ClaimedRow, Any]]:
-    """Those whose values can be sent; found by halves, because trying is all there is."""
-    try:
-        ask(pairs)
-    except Exception as error:
-        if len(pairs) > 1:
-            middle = len(pairs) // 2
-            return [*_sendable(pairs[:middle], ask, apart), *_sendable(pairs[middle:], ask, apart)]
-        apart.refused[pairs[0][0].key] = error.with_traceback(None)
-        return []
-    return list(pairs)
+    """Those whose outcomes can be sent. The rest of what is sent comes from the database, or from here."""
+    fine = []
+    for row, verdict in pairs:
+        outcome = getattr(verdict, "outcome", None)
+        try:
+            for text in () if outcome is None else rows.texts(outcome):
+                talk.filled(Call(TEXT, {"text": text}))
+        except Exception as error:
+            apart.refused[row.key] = error.with_traceback(None)
+        else:
+            fine.append((row, verdict))
+    return fine
 
 
 def _read(apart: Apart, keys: Sequence[str] | None, answers: Sequence[tuple[Any, ...]]) -> None:

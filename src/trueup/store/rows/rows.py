@@ -24,11 +24,11 @@ from trueup.jobs.limits import grant
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
-from trueup.reconcile.outcome import Stay, To
+from trueup.reconcile.outcome import Outcome, Stay, To
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db import message
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Call, Unreadable
+from trueup.store.db.message import Call, Conversation, Unreadable
 from trueup.store.db.own_connection import Rows as Fetched
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.texts import text_of
@@ -355,9 +355,15 @@ class Rows:
             return dict(await self.settling.fetch_steered(self.steer, asks[0][0], {**asks[0][1], **self.about(holder)}))
         if tx is not None:
             return await self._settle(holder, asks, drafts, tx)
-        async with self.settling.transaction() as connection:
-            await connection.execute(self.steer)
-            return await self._settle(holder, asks, drafts, connection)
+        done: dict[str, Done] = {}
+        async with self.settling.conversation() as talk:
+            texts = [talk.filled(Call(query, {**params, **self.about(holder)})) for query, params in asks]
+            answers = await talk.send(self.steer, *texts, *([] if drafts else [talk.commit]))
+            for n in range(1, len(texts) + 1):
+                done |= dict(answers.rows(n))
+            if drafts:
+                await self.follow(drafts, done, talk)
+        return done
 
     async def settle_apart(
         self, holder: UUID, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool = True
@@ -375,10 +381,20 @@ class Rows:
         done: dict[str, Done] = {}
         for query, params in asks:
             done |= dict(await fetch(connection, query, {**params, **self.about(holder)}))
+        await self._enqueue(drafts, done, connection)
+        return done
+
+    async def follow(self, drafts: Mapping[str, Sequence[Draft]], done: Mapping[str, Done], talk: Conversation) -> None:
+        """Enqueue what follows from rows that were changed, and commit."""
+        await self._enqueue(drafts, done, talk.connection)
+        await talk.end()
+
+    async def _enqueue(
+        self, drafts: Mapping[str, Sequence[Draft]], done: Mapping[str, Done], connection: AsyncConnection[Any]
+    ) -> None:
         following = [draft for key, then in drafts.items() if done.get(key) == "changed" for draft in then]
         if following:
             await self.enqueue.together(following, connection)
-        return done
 
     def about(self, holder: UUID) -> dict[str, Any]:
         return {
@@ -431,11 +447,19 @@ class Rows:
             "reason": [each and each.reason for each in told],
         }
         for n, name in enumerate(columns, 1):
-            column = self.found.columns.get(name)
-            if column is None:
-                raise ConfigError(f"table {self.found.spec} has no column {name!r} any more; its outcome sets it")
-            params[f"c{n}"] = [text_of(outcome.columns[name], column) for outcome in outcomes]
+            params[f"c{n}"] = [self._text(outcome, name) for outcome in outcomes]
         return params
+
+    def texts(self, outcome: Outcome) -> list[str | None]:
+        """What an outcome writes. Raises what a value raises that cannot be written."""
+        state = [outcome.state] if isinstance(outcome, To) else []
+        return [*state, *(self._text(outcome, name) for name in getattr(outcome, "columns", ()))]
+
+    def _text(self, outcome: Any, name: str) -> str | None:
+        column = self.found.columns.get(name)
+        if column is None:
+            raise ConfigError(f"table {self.found.spec} has no column {name!r} any more; its outcome sets it")
+        return text_of(outcome.columns[name], column)
 
     def _keys(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
         texts = zip(*(row.key_texts for row in rows), strict=True)

@@ -56,7 +56,7 @@ from trueup.store.fitted import RowStatements
 from trueup.store.rows.rows import Done, Rows
 from trueup.work.rows.held import Held, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
-from trueup.work.writing import SLOW, Pending, Writer, to_repeat
+from trueup.work.writing import REPEAT_PAUSE, SLOW, Pending, Writer, to_repeat
 
 LONGER, FEW = 8, 10  # while at least so many more come each time, it gathers on, for up to so many times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
@@ -108,19 +108,21 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
         self._wary = False  # the database has refused rows of the last group: more of the kind may follow
+        self._unwritten = 0  # how many of those pending are not in the database yet
+        self._put_off: list[Settling] = []  # those of them that a statement has left for later
         self._made = rows.made  # the statements that were sent last
         self._fits: RowStatements | None = None  # statements that were found to be for the table as it is
 
     @property
     def pending(self) -> int:
         """How many outcomes are not in the database yet."""
-        return sum(not isinstance(each.verdict, Written) for each in self._pending)
+        return self._unwritten
 
     @property
     def backlog(self) -> int:
         """The same without those that wait for somebody else: others need not wait for them."""
         now = elapsed()
-        return sum(not isinstance(each.verdict, Written) and each.not_before <= now for each in self._pending)
+        return self._unwritten - sum(each.not_before > now for each in self._put_off)
 
     def in_hand(self) -> Iterable[Held]:
         """Those that are still to be written. Also called on the renewer's thread."""
@@ -133,6 +135,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             return
         settling.size = _size(settling.verdict)
         self._add(settling)
+        self._unwritten += not isinstance(settling.verdict, Written)
         if len(self._pending) >= self.max_at_once or not isinstance(settling.verdict, Written):
             self._enough.set()
 
@@ -175,9 +178,18 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             else:
                 self._forget([settling])
                 self._lost(settling)
-        for group in groups.values():
-            self._fits = None
-            await self._send(group)
+        try:
+            for group in groups.values():
+                self._fits = None
+                await self._send(group)
+        finally:
+            self._put_off = [
+                each for each in self._pending if each.not_before and not isinstance(each.verdict, Written)
+            ]
+
+    def _forget(self, settled: Iterable[Settling]) -> None:
+        super()._forget(settled)
+        self._unwritten = sum(not isinstance(each.verdict, Written) for each in self._pending)
 
     def _ready(self, group: list[Settling]) -> list[Settling]:
         """The others are being renewed."""
@@ -188,7 +200,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         return ready
 
     async def _send(self, group: list[Settling]) -> None:
-        if self._wary and len(group) > 1:
+        if len(group) > 1 and (self._wary or any(each.repeats for each in group)):
             await self._send_apart(group)
         else:
             await super()._send(group)
@@ -258,8 +270,9 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             error = apart.refused.get(settling.row.key)
             if error is None:
                 continue
-            if may_pass(error):  # it may have been the server's trouble while it was this row's turn
-                await self._send([settling])
+            if may_pass(error) and not settling.repeats:
+                # It may have been the server's trouble while it was this row's turn: once more, together with others like it.
+                settling.repeats, settling.not_before = 1, elapsed() + REPEAT_PAUSE
             else:
                 await super()._refused([settling], error, 0.0)
 
