@@ -70,12 +70,12 @@ def test_a_record_says_what_happened_to_what_and_has_the_facts_as_attributes(
 ) -> None:
     hub = Events()
     attach_logs(hub, logger)
-    hub.emit(events.JobRetried(7, "send", "mail", 2, 20, 1000.0, "ValueError", "no mailbox"))
+    hub.emit(events.JobRetried(7, "send", "mail", 2, 20, 1000.0, "ValueError", "no mailbox", 12.5))
     (record,) = kept.records
     assert (record.name, record.levelname) == ("trueup_under_test.job", "WARNING")
     assert record.getMessage() == (
         "job retried: job_id=7 kind=send queue=mail attempt=2 max_attempts=20 delay_ms=1000.0 error_type=ValueError "
-        "error='no mailbox'"
+        "error='no mailbox' duration_ms=12.5"
     )
     assert (record.__dict__["event_name"], record.__dict__["job_id"], record.__dict__["error"]) == (
         "job.retried",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import re
@@ -13,7 +14,7 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from tests.support.watching import Watched
-from trueup import App, ConfigError
+from trueup import App, ConfigError, DatabaseUnavailable, Retry
 from trueup import events as all_events
 from trueup.config import load_settings
 from trueup.events import (
@@ -39,8 +40,11 @@ from trueup.events import (
     WorkerStarted,
 )
 from trueup.observe import metrics
+from trueup.observe.counting import COUNTED
 from trueup.observe.fleet import GAUGES, Fleet, snapshot
-from trueup.observe.metrics import COUNTED, METRICS, Metrics, attach_metrics, serve_metrics
+from trueup.observe.metrics import Metrics, attach_metrics, serve_metrics
+from trueup.observe.table import MAX_QUEUES, METRICS, NAMES, OTHER_QUEUES, OUTCOMES, STALE_AFTER, Metric
+from trueup.testing.worker import ManualWorker
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
@@ -67,6 +71,7 @@ def counting() -> Counting:
 def made_up(cls: type[Event], number: int = 1) -> Event:
     """An event with something in every field; texts differ with the number."""
     values: dict[str, Any] = {"int": number, "float": float(number), "tuple[str, ...]": (), "str | None": None}
+    values |= {"float | None": float(number), "bool": False}
     return cls(**{field.name: values.get(str(field.type), f"text {number}") for field in dataclasses.fields(cls)})
 
 
@@ -85,7 +90,7 @@ def test_the_reference_page_lists_every_metric_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *GAUGES], ids=lambda metric: metric.name)
-def test_names_follow_the_conventions_of_prometheus(metric: metrics.Metric) -> None:
+def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
     assert re.fullmatch(r"trueup_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
     assert metric.name.endswith("_seconds") or metric.type != "histogram"
@@ -141,6 +146,11 @@ def test_jobs_are_counted_by_kind_and_queue(counting: Counting) -> None:
     assert counting.value("trueup_job_duration_seconds_bucket", **job, le="0.1") == 0
     assert counting.value("trueup_job_duration_seconds_bucket", **job, le="0.5") == 1
     assert counting.value("trueup_job_lateness_seconds_sum", **job) == 1.5
+    assert counting.value("trueup_job_failed_duration_seconds_count", **job) is None, "how long is not known"
+    counting.events.emit(JobRetried(8, "push", "mail", 1, 3, 1.0, "ValueError", "no", 2000.0))
+    counting.events.emit(JobBuried(8, "push", "mail", 3, "out of attempts", "ValueError", "no", 500.0))
+    assert counting.value("trueup_job_failed_duration_seconds_sum", **job) == 2.5
+    assert counting.value("trueup_job_duration_seconds_count", **job) == 1
     counting.events.emit(JobRescued(7, "push", 1, "queued", "holder", "host", 1))
     counting.events.emit(JobClaimLost(7, "push", 1, "local"))
     assert counting.value("trueup_jobs_rescued_total", kind="push", state="queued") == 1
@@ -154,9 +164,7 @@ def test_a_job_that_was_claimed_early_counts_as_on_time(counting: Counting) -> N
 
 def test_sweeps_say_what_became_of_rows_and_when_they_ended(counting: Counting) -> None:
     counting.events.emit(SweepCompleted("observe", 21, 1, 2, 3, 0, 4, 5, 6, 7, 90.0, 12.0, 2000.0, 10.5))
-    counted = [
-        counting.value("trueup_rows_total", reconciler="observe", outcome=outcome) for outcome in metrics.OUTCOMES
-    ]
+    counted = [counting.value("trueup_rows_total", reconciler="observe", outcome=outcome) for outcome in OUTCOMES]
     assert counted == [1, 2, 3, 0, 4, 5, 6]
     assert counting.value("trueup_rows_late_total", reconciler="observe") == 7
     assert counting.value("trueup_sweep_duration_seconds_sum", reconciler="observe") == 2
@@ -327,10 +335,112 @@ def test_queues_that_are_made_up_at_run_time_do_not_become_series_without_end(co
     for number in range(1000):
         counting.events.emit(JobsEnqueued("send", f"tenant-{number}", 1, 0))
         counting.events.emit(JobRetried(**{**dataclasses.asdict(made_up(JobRetried)), "queue": f"tenant-{number}"}))
-    series = [line for line in generate_latest(counting.registry).decode().splitlines() if "tenant-" in line]
-    assert len(series) <= 2 * 2 * metrics.MAX_QUEUES
+    queues = set(re.findall(r'queue="tenant-\d+"', generate_latest(counting.registry).decode()))
+    assert len(queues) == MAX_QUEUES
     assert counting.value("trueup_jobs_enqueued_total", kind="send", queue="tenant-7") == 1
-    assert counting.value("trueup_jobs_enqueued_total", kind="send", queue=metrics.OTHER_QUEUES) == 900
+    assert counting.value("trueup_jobs_enqueued_total", kind="send", queue=OTHER_QUEUES) == 900
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("attempts", [1, 3], ids=["buried", "retried"])
+async def test_how_long_a_failed_attempt_took_is_counted(app: App, attempts: int) -> None:
+    registry = CollectorRegistry()
+    attach_metrics(app.events, registry)
+
+    @app.job(retry=Retry(max_attempts=attempts))
+    async def slow() -> None:
+        await asyncio.sleep(0.05)
+        raise ValueError("no")
+
+    await slow.enqueue()
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.run_pending()
+    await worker.end()
+    took = registry.get_sample_value("trueup_job_failed_duration_seconds_sum", {"kind": "slow", "queue": "default"})
+    assert took is not None
+    assert took >= 0.05
+    assert registry.get_sample_value("trueup_job_duration_seconds_count", {"kind": "slow", "queue": "default"}) is None
+
+
+class Later:
+    """A clock for what is stale, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 1000.0
+        monkeypatch.setattr("trueup.observe.counting.elapsed", lambda: self.seconds)
+
+
+@pytest.mark.parametrize("label", sorted(NAMES))
+def test_series_of_a_name_that_is_gone_are_dropped_after_a_day(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch, label: str
+) -> None:
+    clock = Later(monkeypatch)
+
+    def emit(name: str) -> None:
+        for cls in COUNTED:
+            names = {field.name for field in dataclasses.fields(cls)}
+            if label in names and cls is not ReconcilerDeclared:
+                stays = {each: f"{each}-that-stays" for each in NAMES & names}
+                counting.events.emit(dataclasses.replace(made_up(cls), **{**stays, label: name}))
+
+    def series(name: str) -> int:
+        return generate_latest(counting.registry).decode().count(f'{label}="{name}"')
+
+    emit("old")
+    emit("new")
+    assert series("old") == series("new") > 0
+    clock.seconds += STALE_AFTER - 1
+    emit("new")
+    assert series("old") > 0, "not yet"
+    clock.seconds += 2
+    assert (series("old"), series("new") > 0) == (0, True)
+    emit("old")
+    assert series("old") == series("new"), "it is back, from zero"
+
+
+def test_a_reconciler_that_is_declared_here_stays_however_quiet_it_is(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Later(monkeypatch)
+    counting.events.emit(dataclasses.replace(made_up(ReconcilerDeclared), reconciler="push"))
+    counting.events.emit(ReconcilerPaused("push", "down", 30.0))
+    clock.seconds += 100 * STALE_AFTER
+    assert counting.value("trueup_reconciler_paused", reconciler="push") == 1
+
+
+def test_a_queue_that_is_gone_makes_room_for_another(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Later(monkeypatch)
+    for number in range(MAX_QUEUES):
+        counting.events.emit(JobsEnqueued("send", f"old-{number}", 1, 0))
+    clock.seconds += STALE_AFTER + 1
+    generate_latest(counting.registry)
+    counting.events.emit(JobsEnqueued("send", "new", 1, 0))
+    assert counting.value("trueup_jobs_enqueued_total", kind="send", queue="new") == 1
+
+
+@pytest.mark.asyncio
+async def test_waits_for_a_connection_are_counted_and_so_is_giving_up(database_url: str) -> None:
+    app = App(database_url, pool_size=1, pool_timeout="500ms")
+    registry = CollectorRegistry()
+    attach_metrics(app.events, registry)
+    pool = (await app.open()).pool
+    async with pool.use():
+        with pytest.raises(DatabaseUnavailable):
+            await app.now()
+    assert registry.get_sample_value("trueup_pool_timeouts_total") == 1
+    before = registry.get_sample_value("trueup_pool_wait_seconds_count") or 0
+    assert before >= 1
+    async with pool.use():
+        waiting = asyncio.create_task(app.now())
+        while not pool._pool or not pool._pool.get_stats().get("requests_waiting"):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.06)
+    await waiting
+    assert (registry.get_sample_value("trueup_pool_wait_seconds_count") or 0) > before
+    assert (registry.get_sample_value("trueup_pool_wait_seconds_sum") or 0) > 0.5
+    assert registry.get_sample_value("trueup_pool_timeouts_total") == 1
+    await app.close()
 
 
 def queue(name: str, kind: str = "send", **counts: Any) -> dict[str, Any]:
@@ -372,9 +482,9 @@ def test_a_paused_queue_has_no_backlog_that_more_workers_could_work_off() -> Non
 
 def test_queues_of_tenants_are_added_up_in_gauges_too() -> None:
     shown = snapshot([queue(f"tenant-{number:04}", oldest_due_s=float(number)) for number in range(1000)], [])
-    assert len(shown["trueup_jobs_due"]) == metrics.MAX_QUEUES + 1
-    assert shown["trueup_jobs_due"]["send", metrics.OTHER_QUEUES] == 2 * 900
-    assert shown["trueup_jobs_oldest_due_age_seconds"]["send", metrics.OTHER_QUEUES] == 999
+    assert len(shown["trueup_jobs_due"]) == MAX_QUEUES + 1
+    assert shown["trueup_jobs_due"]["send", OTHER_QUEUES] == 2 * 900
+    assert shown["trueup_jobs_oldest_due_age_seconds"]["send", OTHER_QUEUES] == 999
 
 
 @pytest.mark.asyncio

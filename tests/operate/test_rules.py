@@ -22,7 +22,8 @@ from trueup import App
 from trueup.config import CHECKS
 from trueup.events import Events
 from trueup.observe.fleet import GAUGES, Fleet, snapshot
-from trueup.observe.metrics import METRICS, attach_metrics
+from trueup.observe.metrics import attach_metrics
+from trueup.observe.table import METRICS
 from trueup.operate.rules import WARNINGS, Registered, grafana, panels, prometheus, rules, yaml
 
 ODD = ("send", "shop.mail-x", 'a"b\\c', "prüfen 1+1", "a|b")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from trueup.events.bus import Events, Subscriber
 from trueup.events.database import (
+    ConnectionAwaited,
     DatabaseLost,
     DatabaseRestored,
     HistoryDayCreated,
@@ -103,6 +104,7 @@ from trueup.events.workers import (
 __all__ = [
     "AlertRaised",
     "AlertResolved",
+    "ConnectionAwaited",
     "DatabaseLost",
     "DatabaseRestored",
     "DowntimeFound",

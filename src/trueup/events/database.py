@@ -26,6 +26,18 @@ class DatabaseRestored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionAwaited(Event):
+    """A caller waited 50 ms or longer for a connection of the pool: all `pool_size` were in use, or the server was away.
+
+    `got` is false when it gave up after `pool_timeout`.
+    """
+
+    name = "database.awaited"
+    waited_ms: float
+    got: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StatementTimedOut(Event):
     """The server ended a statement of this part that waited for a lock, or ran, almost as long as statement_timeout allows.
 

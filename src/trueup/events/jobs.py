@@ -56,7 +56,7 @@ class JobCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRetried(Event):
-    """running -> queued after a failed attempt."""
+    """running -> queued after a failed attempt, which took `duration_ms`."""
 
     name = "job.retried"
     job_id: int
@@ -67,6 +67,7 @@ class JobRetried(Event):
     delay_ms: float
     error_type: str
     error: str
+    duration_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class JobDeferred(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobBuried(Event):
-    """running -> dead."""
+    """running -> dead. `duration_ms` is how long its last attempt took; null when no attempt failed just now."""
 
     name = "job.buried"
     job_id: int
@@ -120,6 +121,7 @@ class JobBuried(Event):
     reason: str
     error_type: str
     error: str
+    duration_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Traces with OpenTelemetry (extra `otel`): `app.middleware(OpenTelemetry())`.
+"""OpenTelemetry (extra `otel`): traces by `app.middleware(OpenTelemetry())`, metrics by `attach_metrics(app.events)`.
 
 A trace goes from the span that enqueues through the job to the jobs that its handler enqueues. The W3C trace context travels in the
 job's `meta` (`traceparent`, `tracestate`), whatever propagator the process uses for HTTP. Spans are made around enqueues and handlers
@@ -16,11 +16,14 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvid
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from trueup.integrations.otel_metrics import attach_metrics
 from trueup.jobs.failure import from_the_handler, traceback_text
 from trueup.jobs.job import HandlerCall
 from trueup.jobs.middleware import EnqueueCall
 from trueup.jobs.outcome import Discard, Snooze
 from trueup.texts import describe, type_name
+
+__all__ = ["OpenTelemetry", "attach_metrics"]
 
 SYSTEM = "trueup"
 _W3C = TraceContextTextMapPropagator()

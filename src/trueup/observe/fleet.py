@@ -6,20 +6,15 @@ a scrape never sees half of one. Nothing here asks the database: `operate.watch`
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from trueup.observe.metrics import JOB, MAX_QUEUES, OTHER_QUEUES, Metric
+from trueup.observe.table import JOB, MAX_QUEUES, OTHER_QUEUES, Metric
 
 try:
     from prometheus_client.core import GaugeMetricFamily
 except ImportError:
     GaugeMetricFamily = None  # type: ignore[assignment,misc]
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 CHECK = ("check",)
 GAUGES = (
@@ -59,7 +54,7 @@ def snapshot(queues: Sequence[Mapping[str, Any]], checks: Sequence[tuple[str, bo
 
 
 class Fleet:
-    """The gauges of one registry, with a snapshot per App that watches."""
+    """The gauges of one backend, with a snapshot per App that watches."""
 
     def __init__(self) -> None:
         self._shown: dict[object, Snapshot] = {}
@@ -70,27 +65,17 @@ class Fleet:
     def hide(self, source: object) -> None:
         self._shown = {each: shown for each, shown in self._shown.items() if each is not source}
 
+    def series(self, name: str) -> Series:
+        """All series of one gauge."""
+        together: Series = {}
+        for shown in list(self._shown.values()):
+            together |= shown[name]
+        return together
+
     def collect(self) -> Iterator[Any]:
-        snapshots = list(self._shown.values())
-        for metric in GAUGES if snapshots else ():
-            together: Series = {}
-            for shown in snapshots:
-                together |= shown[metric.name]
+        """As Prometheus has them."""
+        for metric in GAUGES if self._shown else ():
             family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
-            for labels, value in together.items():
+            for labels, value in self.series(metric.name).items():
                 family.add_metric(labels, value)
             yield family
-
-
-_lock = threading.Lock()
-_fleets: WeakKeyDictionary[CollectorRegistry, Fleet] = WeakKeyDictionary()
-
-
-def fleet_of(registry: CollectorRegistry) -> Fleet:
-    """The gauges of this registry: made once, shared by all Apps that count into it."""
-    with _lock:
-        found = _fleets.get(registry)
-        if found is None:
-            found = _fleets[registry] = Fleet()
-            registry.register(found)
-        return found

@@ -72,6 +72,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.LoopBlocked: Entry(WARNING, "event loop blocked"),
         events.DatabaseLost: Entry(WARNING, "database lost"),
         events.DatabaseRestored: Entry(INFO, "database restored"),
+        events.ConnectionAwaited: Entry(DEBUG, "waited for a connection"),
         events.StatementTimedOut: Entry(WARNING, "statement timed out"),
         events.ListenUnavailable: Entry(WARNING, "listen unavailable"),
         events.ListenRestored: Entry(INFO, "listen restored"),

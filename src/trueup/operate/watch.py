@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Protocol
 from uuid import uuid4
 
@@ -16,7 +17,8 @@ from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.dsn import Secret
 from trueup.events import Events
-from trueup.observe.fleet import Fleet, fleet_of, snapshot
+from trueup.observe.counting import Instruments, counting
+from trueup.observe.fleet import snapshot
 from trueup.operate.alerts import Alerts
 from trueup.operate.checks import Report, check
 from trueup.operate.posting import Post, Reported
@@ -100,13 +102,14 @@ class Ping:
 
 
 class Gauges:
-    """What waits, for Prometheus. Counting reads all queued jobs, so it is done less often when there are very many."""
+    """What waits, for those who count this App's events. Counting reads all queued jobs: with very many it is done less often."""
 
-    def __init__(self, store: Store, fleet: Fleet) -> None:
+    def __init__(self, store: Store, events: Events) -> None:
         self.purpose = "gauges"
         self._store = store
-        self._fleet = fleet
+        self._events = events
         self._due = 0.0
+        self._shown_in: tuple[Instruments, ...] = ()
 
     async def saw(self, report: Report, lead: Lead) -> None:
         started = elapsed()
@@ -115,11 +118,19 @@ class Gauges:
         queues = await self._store.views.queues()
         failed = {each.check for each in report.findings}
         checks = [(each.name, each.name not in failed, each.value) for each in report.measured]
-        self._fleet.show(self, snapshot(queues, checks))
+        found = snapshot(queues, checks)
+        before, self._shown_in = self._shown_in, counting(self._events)
+        for each in self._shown_in:
+            each.fleet.show(self, found)
+        for each in before:
+            if each not in self._shown_in:  # it was detached meanwhile
+                each.fleet.hide(self)
         self._due = elapsed() + MAX_SHARE * (elapsed() - started)
 
     def followed(self) -> None:
-        self._fleet.hide(self)
+        shown_in, self._shown_in = self._shown_in, ()
+        for each in shown_in:
+            each.fleet.hide(self)
         self._due = 0.0
 
 
@@ -136,19 +147,10 @@ def watching(store: Store, settings: Settings, events: Events, post_to: Callable
     parts: list[Part] = []
     if settings.ping_url is not None:
         parts.append(Ping(post_to(settings.ping_url), settings.ping_every, events))
-    gauges = _gauges(store) if settings.metrics_port is not None or settings.health_port is not None else None
-    if gauges is not None:
-        parts.append(gauges)
+    serves = settings.metrics_port is not None or settings.health_port is not None
+    if counting(events) or (serves and find_spec("prometheus_client") is not None):
+        parts.append(Gauges(store, events))
     if parts:
         every = min(settings.ping_every, timedelta(seconds=LOOK_EVERY))
         watches.append(Watch(store, events, parts, settings.check_limits, every))
     return watches
-
-
-def _gauges(store: Store) -> Gauges | None:
-    """None where prometheus-client is not installed."""
-    try:
-        from prometheus_client import REGISTRY
-    except ImportError:
-        return None
-    return Gauges(store, fleet_of(REGISTRY))

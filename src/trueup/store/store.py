@@ -11,7 +11,7 @@ from psycopg import Connection
 from trueup.clock import Clock
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
-from trueup.events import Events
+from trueup.events import ConnectionAwaited, Events
 from trueup.jobs.middleware import Middlewares
 from trueup.store.actions import Actions
 from trueup.store.db import loaders
@@ -71,9 +71,11 @@ class Store:
         self.statement_timeout = statement_timeout
         self.prepare = prepare
         self.statements = Statements(schema, notify=notify)
-        self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout)
-        self.sync_pool = SyncPool(url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout)
-        self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare)
+        self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout, on_wait=self._waited)
+        self.sync_pool = SyncPool(
+            url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout, on_wait=self._waited
+        )
+        self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare, on_wait=self._waited)
         self.jobs = Jobs(self.pool, self.statements, clock, aging)
         self.workers = Workers(self.pool, self.statements, clock)
         self.lanes = Lanes(self.pool, self.statements, clock)
@@ -91,6 +93,9 @@ class Store:
         self.blocking_actions = Actions(blocking, self.statements, clock)
         self.rates = Rates(self.statements, clock, self.pool, self.sync_pool)
         self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
+
+    def _waited(self, seconds: float, got: bool) -> None:
+        self.events.emit(ConnectionAwaited(round(seconds * 1000, 3), got))
 
     async def open(self) -> None:
         """Connect. Raises DatabaseUnavailable, with the address and without the password, when that fails."""

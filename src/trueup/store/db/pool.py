@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -45,7 +45,12 @@ SLICE = 2.0  # seconds of waiting after which the pool is asked anew
 SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
 NAMES = frozenset({"trueup", "trueup-sync"})
 READ_COMMITTED = b"set transaction isolation level read committed"
+MIN_WAIT = 0.05  # seconds that a caller has waited before it is reported
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
+
+
+Waited = Callable[[float, bool], None]
+"""Called with the seconds that a caller waited for a connection, and whether it got one."""
 
 
 class Pool:
@@ -61,7 +66,9 @@ class Pool:
         context: Any = None,
         part: str = "pool",
         wait: timedelta = WAIT,
+        on_wait: Waited | None = None,
     ) -> None:
+        self._on_wait = on_wait
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._wait = wait.total_seconds()
         self._settings["context"] = context
@@ -110,7 +117,7 @@ class Pool:
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         pool = self._pool
         assert pool is not None
-        connection = await _take(pool, elapsed() if since is None else since, self._wait)
+        connection = await _take(pool, elapsed() if since is None else since, self._wait, self._on_wait)
         try:
             yield connection
         finally:
@@ -249,7 +256,9 @@ class SyncPool:
         prepare: str = "auto",
         part: str = "pool",
         wait: timedelta = WAIT,
+        on_wait: Waited | None = None,
     ) -> None:
+        self._on_wait = on_wait
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._wait = wait.total_seconds()
         self._configure = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
@@ -272,7 +281,7 @@ class SyncPool:
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         pool = self._open()
-        connection = _take_sync(pool, self._wait)
+        connection = _take_sync(pool, elapsed(), self._wait, self._on_wait)
         try:
             yield connection
         finally:
@@ -306,7 +315,14 @@ class SyncPool:
             yield connection
 
 
-async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]], since: float, wait: float) -> AsyncConnection[Any]:
+def _report(on_wait: Waited | None, since: float, *, got: bool) -> None:
+    if on_wait is not None and (waited := elapsed() - since) >= MIN_WAIT:
+        on_wait(waited, got)
+
+
+async def _take(
+    pool: AsyncConnectionPool[AsyncConnection[Any]], since: float, wait: float, on_wait: Waited | None
+) -> AsyncConnection[Any]:
     """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
     deadline = since + wait
     while True:
@@ -314,24 +330,30 @@ async def _take(pool: AsyncConnectionPool[AsyncConnection[Any]], since: float, w
             connection = await pool.getconn(timeout=min(SLICE, wait))
         except PoolTimeout as error:
             if elapsed() >= deadline:
+                _report(on_wait, since, got=False)
                 raise _no_connection(error, wait) from None
             continue
         if not went_away(connection):
+            _report(on_wait, since, got=True)
             return connection
         await connection.close()
         await pool.putconn(connection)
 
 
-def _take_sync(pool: ConnectionPool[Connection[Any]], wait: float) -> Connection[Any]:
-    deadline = elapsed() + wait
+def _take_sync(
+    pool: ConnectionPool[Connection[Any]], since: float, wait: float, on_wait: Waited | None
+) -> Connection[Any]:
+    deadline = since + wait
     while True:
         try:
             connection = pool.getconn(timeout=min(SLICE, wait))
         except PoolTimeout as error:
             if elapsed() >= deadline:
+                _report(on_wait, since, got=False)
                 raise _no_connection(error, wait) from None
             continue
         if not went_away(connection):
+            _report(on_wait, since, got=True)
             return connection
         connection.close()
         pool.putconn(connection)

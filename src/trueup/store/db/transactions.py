@@ -15,15 +15,17 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
-from trueup.store.db.pool import Pool, SyncPool
+from trueup.store.db.pool import Pool, SyncPool, Waited
 
 _inside: ContextVar[bool] = ContextVar("trueup_inside_a_transaction", default=False)
 
 
 class Transactions:
-    def __init__(self, url: str, size: int, connect_timeout: timedelta, *, prepare: str) -> None:
-        self._pool = Pool(url, size, connect_timeout, prepare=prepare, part="transactions")
-        self._sync_pool = SyncPool(url, size, connect_timeout, prepare=prepare, part="transactions")
+    def __init__(
+        self, url: str, size: int, connect_timeout: timedelta, *, prepare: str, on_wait: Waited | None = None
+    ) -> None:
+        self._pool = Pool(url, size, connect_timeout, prepare=prepare, part="transactions", on_wait=on_wait)
+        self._sync_pool = SyncPool(url, size, connect_timeout, prepare=prepare, part="transactions", on_wait=on_wait)
         self._after_commit: dict[object, list[Callable[[], None]]] = {}  # by the connection, for each open transaction
 
     def after_commit(self, tx: object, call: Callable[[], None]) -> bool:

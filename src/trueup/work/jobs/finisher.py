@@ -224,17 +224,18 @@ class Finisher(Writer[Ended, set[int]]):
 
 def _event(job: ClaimedJob, move: Move, duration: float) -> Event:
     """What is told about a move that is written."""
+    took_ms = round(duration * 1000, 3)
     match move:
         case Complete() | Nothing():
-            return JobCompleted(job.id, job.kind, job.queue, job.attempt, round(duration * 1000, 3))
+            return JobCompleted(job.id, job.kind, job.queue, job.attempt, took_ms)
         case RetryAfter(delay, failure):
             attempts, ms = (job.attempt, job.max_attempts), delay.total_seconds() * 1000
-            retried = JobRetried(job.id, job.kind, job.queue, *attempts, ms, failure.type, failure.message)
+            retried = JobRetried(job.id, job.kind, job.queue, *attempts, ms, failure.type, failure.message, took_ms)
             return retried.because(failure.error, failure.frames)
         case SnoozeFor(delay):
             return JobSnoozed(job.id, job.kind, job.queue, delay.total_seconds() * 1000)
         case (Bury() as bury) | Buried(bury):
-            return _buried(job, bury)
+            return _buried(job, bury, took_ms)
         case Defer(delay, exhausting, failures):
             last = failures[-1] if failures and exhausting.tries else None
             how, ms = (exhausting.reason, exhausting.tries), delay.total_seconds() * 1000
@@ -259,11 +260,13 @@ def _size(move: Move) -> int:
             return 0
 
 
-def _buried(job: ClaimedJob, bury: Bury) -> JobBuried:
+def _buried(job: ClaimedJob, bury: Bury, took_ms: float) -> JobBuried:
     known = bury.failure or Exhausting.of(job)
     type_, message = (known.type, known.message) if known is not None else ("", "")
-    event = JobBuried(job.id, job.kind, job.queue, job.attempt, bury.reason, type_, message)
-    return event if bury.failure is None else event.because(bury.failure.error, bury.failure.frames)
+    if bury.failure is None:
+        return JobBuried(job.id, job.kind, job.queue, job.attempt, bury.reason, type_, message)
+    event = JobBuried(job.id, job.kind, job.queue, job.attempt, bury.reason, type_, message, took_ms)
+    return event.because(bury.failure.error, bury.failure.frames)
 
 
 def _bare(failure: Failure) -> Failure:
