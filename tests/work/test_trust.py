@@ -10,9 +10,9 @@ from tests.support.watching import Watched
 from trueup import App
 from trueup.events import JobClaimLost
 from trueup.leases.trust import Trust
+from trueup.store.db import thread_connection
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
-from trueup.work import renewer
 
 
 def test_a_renewal_that_comes_before_anybody_saw_the_deadline_pass_counts() -> None:
@@ -93,16 +93,16 @@ async def test_a_renewal_counts_from_before_it_was_sent(
     still: App, worker: ManualWorker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is slow: by then a part of the lease has passed already."""
-    answered = renewer.fetch_limited_sync
+    answered = thread_connection.fetch_limited_sync
 
     def slowly(*given: Any) -> Any:
         rows = answered(*given)
         clock.advance(seconds=LEASE / 2)
         return rows
 
-    monkeypatch.setattr(renewer, "fetch_limited_sync", slowly)
+    monkeypatch.setattr(thread_connection, "fetch_limited_sync", slowly)
     await asyncio.to_thread(worker.worker.renewer.renew_once)
-    worker.worker.renewer._drop()
+    worker.worker.renewer.connection.close()
     assert worker.worker.trusted
     clock.advance(seconds=LEASE / 2)
     assert not worker.worker.trusted, "the lease ends now; the process must have given up before"

@@ -26,6 +26,7 @@ from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.pool import WAIT as POOL_WAIT
 from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
+from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.db.transactions import Transactions
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
@@ -172,6 +173,10 @@ class Store:
 
     def notify_connection(self) -> NotifyConnection:
         return NotifyConnection(self.url, self.statements, self.connect_timeout)
+
+    def thread_connection(self, part: str, timeout: timedelta) -> ThreadConnection:
+        """A connection of its own for a thread."""
+        return ThreadConnection(self.connect_sync, part, timeout.total_seconds())
 
     def connect_sync(self, part: str) -> Connection[Any]:
         try:

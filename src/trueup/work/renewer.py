@@ -1,10 +1,7 @@
-"""Keeps the worker's lease, from a thread and a connection of its own.
+"""Keeps the worker's lease; `work/renewing.py` is the shape.
 
 States: *trusted* (renewed recently), *doubtful* (renewals fail, time is left), *lost* (refused by the database, or the local
-deadline has passed). The database is the authority; the deadline in `Trust` only makes this process give up earlier than
-anybody else may begin. A handler that blocks the event loop cannot stop this thread, an exhausted pool cannot starve it,
-and while the loop is blocked the thread names the handler on its stack. When the database is slow or gone, renewals are
-repeated until the trust is used up; the loop watches that deadline itself, in case this thread hangs in a dead connection.
+deadline has passed). While the event loop is blocked, the thread names the handler on its stack. The loop watches the deadline.
 Should everything fail, the lease simply expires and another worker rescues the jobs; the fence refuses our late finishes.
 """
 
@@ -19,26 +16,22 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
-
-import psycopg
-from psycopg import Connection
 
 from trueup import faults
 from trueup.clock import elapsed
-from trueup.errors import DatabaseUnavailable
 from trueup.events import Events, LoopBlocked, RenewalFailed
-from trueup.store.db.connect import RETRYABLE, give_up_aside
-from trueup.store.db.pool import fetch_limited_sync
+from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.store import Store
 from trueup.texts import describe
 from trueup.work.registration import Registration
+from trueup.work.renewing import NOT_RENEWED, RETRY_AFTER, Renewing
 
-RETRY_AFTER = 0.5  # seconds between tries while renewals fail
 LOOK_EVERY = 0.25  # seconds between looks at the loop's pulse while jobs run
 
 
-class Renewer:
+class Renewer(Renewing):
+    connection: ThreadConnection
+
     def __init__(
         self,
         store: Store,
@@ -50,19 +43,16 @@ class Renewer:
         handlers: Callable[[], dict[CodeType, str]],
         on_lost: Callable[[Registration, str], None],
     ) -> None:
+        timeout = min(store.statement_timeout, lease_for / 3)  # so that there is time to try again
+        super().__init__("renewer", events, store.thread_connection("renew", timeout))
         self._store = store
-        self._events = events
         self._lease_for = lease_for
-        self._timeout = min(store.statement_timeout, lease_for / 3)  # so that there is time to try again
         self._renew_every = renew_every.total_seconds()
         self._blocked_after = blocked_after.total_seconds()
         self._handlers = handlers
         self._on_lost = on_lost
         self._registration: Registration | None = None
-        self._connection: Connection[Any] | None = None
-        self._wake = threading.Event()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._due = elapsed() + self._renew_every
         self._loop_thread = 0
         self._pulse: float | None = None
         self._watched = False
@@ -71,16 +61,15 @@ class Renewer:
         self.reached = True  # whether the last renewal got an answer
         self.stopping = False
 
-    def start(self) -> None:
+    def start(self, first_in: float = 0.0) -> None:
         """Called on the event loop's thread, which is then the one watched."""
         self._loop_thread = threading.get_ident()
-        self._thread = threading.Thread(target=self._run, name="trueup renewer", daemon=True)
-        self._thread.start()
+        self._due = elapsed() + self._renew_every
+        super().start(first_in)
 
     def keep(self, registration: Registration) -> None:
         """Renew this registration from now on."""
         self._registration = registration
-        self._wake.set()
 
     def pulse(self, at: float, *, watched: bool) -> None:
         """The loop is alive at this moment. Watched closely while jobs run; otherwise looked at with each renewal."""
@@ -92,39 +81,18 @@ class Renewer:
         """Seconds since it last tried to renew: many when it hangs or its thread has died."""
         return elapsed() - self._tried_at
 
-    def stop(self) -> None:
-        """End the thread; waits a little, and then cuts its connection."""
-        self._stop.set()
-        self._wake.set()
-        thread = self._thread
-        if thread is None:
-            return
-        thread.join(timeout=1)
-        if thread.is_alive():
-            self.cut()
-            thread.join(timeout=5)
-        self._thread = None
+    def run_once(self) -> float:
+        self._look_at_the_loop()
+        if elapsed() >= self._due:
+            self._due = elapsed() + (self._renew_every if self.renew_once() else RETRY_AFTER)
+        left = max(self._due - elapsed(), 0.0)
+        return min(left, LOOK_EVERY) if self._watched else left
 
-    def cut(self) -> None:
-        """A renewal hangs in a dead connection, or behind a lock: make it fail."""
-        if self._connection is not None:
-            give_up_aside(self._connection)
-
-    def _run(self) -> None:
-        due = elapsed() + self._renew_every
-        self._reserve()
-        try:
-            while not self._stop.is_set():
-                pause = min(due - elapsed(), LOOK_EVERY) if self._watched else due - elapsed()
-                if self._wake.wait(max(pause, 0.001)):
-                    self._wake.clear()
-                if self._stop.is_set():
-                    return
-                self._look_at_the_loop()
-                if elapsed() >= due:
-                    due = elapsed() + (self._renew_every if self.renew_once() else RETRY_AFTER)
-        finally:
-            self._drop()
+    def _run(self, pause: float | None) -> None:
+        # The connection before it is needed: by then somebody else may have taken all that the server allows.
+        with suppress(*NOT_RENEWED), self.connection.use():  # the first renewal tries again, and says so
+            pass
+        super()._run(pause)
 
     def renew_once(self) -> bool:
         """One renewal. True when there is nothing to repeat: it worked, or there is nothing left to renew."""
@@ -132,25 +100,15 @@ class Renewer:
         self._tried_at = elapsed()
         if registration is None or registration.over:
             return True
-        if faults.ARMED:
-            faults.hit("before_renew")
+        faults.hit("before_renew")
         sent = registration.clock.elapsed()
         params = self._store.workers.renewal(registration.holder, self._lease_for, stopping=self.stopping)
         try:
-            if self._connection is None:
-                self._connection = self._store.connect_sync("renew")
-            query = self._store.statements["workers/renew"]
-            rows = fetch_limited_sync(self._connection, self._timeout, query, params)
-        except (*RETRYABLE, DatabaseUnavailable, psycopg.Error) as error:
-            self._drop()
+            rows = self.connection.fetch(self._store.statements["workers/renew"], params)
+        except NOT_RENEWED as error:
             self.reached = False
-            self._events.emit(
-                RenewalFailed(
-                    str(registration.holder),
-                    describe(error),
-                    round(registration.trust.left(registration.clock.elapsed()), 1),
-                )
-            )
+            left = registration.trust.left(registration.clock.elapsed())
+            self._events.emit(RenewalFailed(str(registration.holder), describe(error), round(left, 1)))
             return False
         self.reached = True
         if rows:
@@ -159,16 +117,6 @@ class Renewer:
         registration.trust.end()
         self._on_lost(registration, "the database says it has passed")
         return True
-
-    def _reserve(self) -> None:
-        """The connection before it is needed: by then somebody else may have taken all that the server allows."""
-        with suppress(*RETRYABLE, DatabaseUnavailable, psycopg.Error):  # the first renewal tries again, and says so
-            self._connection = self._store.connect_sync("renew")
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _look_at_the_loop(self) -> None:
         pulse = self._pulse

@@ -466,7 +466,7 @@ class Worker:
         self.renewer.pulse(now, watched=bool(self.hand.running))
         registration = self._registration
         if registration is not None and not registration.over and not registration.trusted:
-            self.renewer.cut()
+            self.renewer.connection.cut()
             self._lost(registration, "it could not be renewed in time")
         self._pulse = self._loop.call_later(0.5, self._beat)
 

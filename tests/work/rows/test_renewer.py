@@ -36,7 +36,7 @@ async def test_a_lease_is_renewed_when_a_third_of_it_has_passed(field: Field, cl
     field.fix(handler, lease_for="30s")
     assert (await field.sweep()).changed == 1
     assert dues == [20.1, 30, 20.1, 30]
-    renewer._drop()
+    renewer.connection.close()
 
 
 async def test_a_blocked_event_loop_loses_no_lease(live: Field) -> None:

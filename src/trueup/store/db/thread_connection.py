@@ -15,7 +15,7 @@ from typing import Any
 from psycopg import Connection
 
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import RETRYABLE, give_up_sync, went_away
+from trueup.store.db.connect import RETRYABLE, give_up_aside, give_up_sync, went_away
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Rows
 from trueup.store.db.pool import fetch_limited_sync
@@ -37,10 +37,11 @@ class ThreadConnection:
         self._lock = threading.Lock()
         return parents
 
-    def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
-        """Run one statement, which the server ends before this side would give up on it."""
+    def fetch(self, query: bytes, params: Mapping[str, Any], timeout: float | None = None) -> Rows:
+        """Run one statement, which the server ends before this side would give up on it. `timeout`: sooner than usual."""
         with self.use() as connection:
-            return fetch_limited_sync(connection, timedelta(seconds=self._timeout), query, params)
+            limit = timedelta(seconds=min(timeout or self._timeout, self._timeout))
+            return fetch_limited_sync(connection, limit, query, params)
 
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
@@ -64,6 +65,11 @@ class ThreadConnection:
                 timer.cancel()
         finally:
             self._lock.release()
+
+    def cut(self) -> None:
+        """Make the statement that is running fail, without waiting for it."""
+        if self._connection is not None:
+            give_up_aside(self._connection)
 
     def close(self) -> None:
         """Close the connection. One that is in use fails for its user, at once."""

@@ -1,11 +1,11 @@
 """One holding of a lease, from the first try to take it until it was given back or lost. All of it happens in threads.
 
-Two threads look after a lease that is held. One renews it, a third of its time apart, and may be stuck in the network for as
-long as the network likes. The other does nothing but watch the deadline up to which the lease can be trusted (`Trust`), so
-that the holder is told in time whatever the first one is waiting for. Whoever keeps the lease is the authority; when it
-cannot be asked, the deadline decides, and it is surely earlier than the lease's own end.
+Two threads look after a lease that is held. One renews it, a third of its time apart (`work/renewing.py` is the shape), and may be
+stuck in the network. The other only watches the deadline up to which the lease can be trusted (`Trust`), so that the holder is told
+in time. The backend that keeps the lease is the authority; when it cannot be asked, the deadline decides, and it is earlier than the
+lease's own end.
 
-What cannot be given back (the database is away, the process was killed) ends by itself when its time has passed.
+A lease that cannot be released (the database is away, the process was killed) ends by itself when its time has passed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from trueup.leases.trust import Trust
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.leases import MIN_SILENCE, Terms
 from trueup.texts import describe
+from trueup.work.renewing import Renewing
 
 RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
 ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
@@ -93,7 +94,7 @@ class Lease:
         self._terms.fence_sync(self._fence_name, self.holder, self.term, tx, self._silence)
 
 
-class Hold:
+class Hold(Renewing):
     """Used once. `acquire` and `end` block; `abandon` and `when_lost` do not.
 
     `keeper` makes whatever keeps the lease, and the terms. It is called by `acquire`: it may have to start a server.
@@ -104,16 +105,15 @@ class Hold:
     _trust: Trust
 
     def __init__(self, wish: LeaseRequest, keeper: Callable[[], tuple[LeaseBackend, Terms]], events: Events) -> None:
+        super().__init__(f"lease {wish.name}", events)
         self._wish = wish
         self._keeper = keeper
-        self._events = events
         self._holder = uuid4()  # of this holding: two in one process are two holders
         self._process = os.getpid()
-        self._over = threading.Event()
         self._lock = threading.Lock()
         self._abandoned = False
         self._lease: Lease | None = None
-        self._renewer: threading.Thread | None = None
+        self._touch_at = elapsed() + TOUCH_EVERY
         self._on_lost: Callable[[], None] | None = None
         self._forget: Callable[[], None] = lambda: None
 
@@ -131,7 +131,7 @@ class Hold:
         if self._lease is None:  # whoever wanted it is gone
             self._give_back(lease)
             raise NotAcquired(self._wish.name, "nobody waits for it any more")
-        self._look_after(lease, trust)
+        self._look_after()
         self._events.emit(LeaseAcquired(lease.name, lease.term, str(lease.holder)))
         return lease
 
@@ -141,7 +141,7 @@ class Hold:
             self._abandoned = True
             taken = self._lease is not None
         if taken:
-            threading.Thread(target=self.end, name=f"trueup lease {self._wish.name}", daemon=True).start()
+            self._aside(self.end)
         else:
             self._over.set()
 
@@ -163,8 +163,8 @@ class Hold:
         self._over.set()
         self._trust.end()  # whoever kept the object does not hold anything from here on
         if held:
-            if self._renewer is not None:
-                self._renewer.join(JOIN_FOR)
+            if self._thread is not None:
+                self._thread.join(JOIN_FOR)
             self._give_back(lease)
         else:
             self._lose("it could not be renewed in time")
@@ -201,49 +201,41 @@ class Hold:
 
     # -- keeping it ---------------------------------------------------------------------------------------------------
 
-    def _look_after(self, lease: Lease, trust: Trust) -> None:
+    def _look_after(self) -> None:
         self._forget = self._terms.at_close(lambda: self._lose("the App was closed"))
         if self._over.is_set():  # abandoned in this very moment
             self._forget()
             return
-        self._renewer = self._thread(lambda: self._renew(lease, trust))
-        self._thread(lambda: self._watch(trust))
+        self.start(self._backend.renew_every(self._wish.ttl))
+        self._aside(self._watch)
 
-    def _thread(self, work: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=work, name=f"trueup lease {self._wish.name}", daemon=True)
-        thread.start()
-        return thread
-
-    def _renew(self, lease: Lease, trust: Trust) -> None:
-        every = self._backend.renew_every(self._wish.ttl)
-        pause, touch_at = every, elapsed() + TOUCH_EVERY
-        while not self._over.wait(pause):
-            sent = elapsed()
-            try:
-                renewed = self._backend.renew(lease.name, lease.holder, lease.term, self._wish.ttl)
-            except Exception:  # whatever keeps it cannot be asked just now: it comes back, or the trust runs out
-                pause = every / 10
-                continue
-            if not renewed:
-                if not self._over.is_set():  # given back while this renewal was under way
-                    self._lose("whoever keeps it says that it has passed or is somebody else's")
-                return
-            trust.renewed(sent)
-            pause = every
-            if elapsed() > touch_at:
-                touch_at = elapsed() + TOUCH_EVERY
-                self._thread(lambda: self._touch(lease))
+    def run_once(self) -> float | None:
+        lease, sent, every = self._lease, elapsed(), self._backend.renew_every(self._wish.ttl)
+        assert lease is not None
+        try:
+            renewed = self._backend.renew(lease.name, lease.holder, lease.term, self._wish.ttl)
+        except Exception:  # the backend cannot be asked just now: it comes back, or the trust runs out
+            return every / 10
+        if not renewed:
+            if not self._over.is_set():  # given back while this renewal was under way
+                self._lose("its backend says that it has passed or belongs to another holder")
+            return None
+        self._trust.renewed(sent)
+        if elapsed() > self._touch_at:
+            self._touch_at = elapsed() + TOUCH_EVERY
+            self._aside(lambda: self._touch(lease))
+        return every
 
     def _touch(self, lease: Lease) -> None:
         """On a thread of its own: renewals do not wait for a database that may be slow."""
         with suppress(Exception):  # an hour later it is tried again, and a day is needed
             self._terms.touch(self._backend.fence_name(lease.name), lease.holder, lease.term)
 
-    def _watch(self, trust: Trust) -> None:
+    def _watch(self) -> None:
         most = self._wish.most
         until = float("inf") if most is None else elapsed() + most.total_seconds()
         while True:
-            left = min(trust.left(elapsed()), until - elapsed())
+            left = min(self._trust.left(elapsed()), until - elapsed())
             if left <= 0:
                 overdue = elapsed() >= until
                 self._lose("it was held for as long as it may be" if overdue else "it could not be renewed in time")

@@ -1,33 +1,26 @@
-"""Renews the leases of rows in hand, from a thread and a connection of its own, for all reconcilers of a worker.
+"""Renews the leases of rows in hand, for all reconcilers of a worker; `work/renewing.py` is the shape.
 
-A handler that blocks the event loop cannot stop this thread, and handlers that take every connection cannot starve it. Each
-lease is renewed when a third of it has passed, and once soon after its handler has begun, so that the database knows which rows
-were being handled if this process dies. The database is the authority; each row's `Trust` only makes this process give up earlier
-than anybody else may begin. A handler that has used up its `timeout` is no longer renewed for: its row can be taken over when
-the lease has passed, whatever the handler is still doing. A row whose lease in the user's own columns cannot be extended, because
-the database refuses that, is found among the others, and keeps our own lease.
+Each lease is renewed when a third of it has passed, and once soon after its handler has begun, so that the database knows which rows
+were being handled if this process dies. A handler that has used up its `timeout` is no longer renewed for: its row can be taken over
+when the lease has passed, whatever the handler is still doing. A row whose lease in the user's own columns cannot be extended,
+because the database refuses that, is found among the others, and keeps our own lease.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 from uuid import UUID
 
-import psycopg
-from psycopg import Connection
-
 from trueup.clock import elapsed
-from trueup.errors import DatabaseUnavailable
-from trueup.events import Events, RenewalFailed, ServiceFailed
-from trueup.jobs.failure import describe, type_name
-from trueup.store.db.connect import RETRYABLE, give_up_aside, is_away
-from trueup.store.db.pool import fetch_limited_sync
+from trueup.events import Events, RenewalFailed
+from trueup.store.db.connect import is_away
+from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
+from trueup.texts import describe
+from trueup.work.renewing import NOT_RENEWED, Renewing
 from trueup.work.rows.held import Held, claims_apart
-from trueup.work.rows.refusals import parts
+from trueup.work.writing import parts
 
 LOOK_EVERY = 0.2  # seconds
 MAX_AT_ONCE = 1_000
@@ -41,45 +34,26 @@ def _begun(held: Held, now: float) -> bool:
     return not held.noted and held.started is not None and now - held.started >= LOOK_EVERY
 
 
-class RowRenewer:
+class RowRenewer(Renewing):
+    connection: ThreadConnection
+
     def __init__(self, store: Store, events: Events) -> None:
-        self._store = store
-        self._events = events
+        super().__init__("rows renew", events, store.thread_connection("rows renew", store.statement_timeout))
         self._kept: list[tuple[Rows, InHand, OnLost]] = []
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._connection: Connection[Any] | None = None
 
     def add(self, rows: Rows, in_hand: InHand, on_lost: OnLost) -> None:
         """`on_lost` is called on the renewer's thread."""
         self._kept.append((rows, in_hand, on_lost))
 
-    def start(self) -> None:
+    def start(self, first_in: float = LOOK_EVERY) -> None:
+        """Does nothing when it runs already. May be called again after `stop`."""
         if self._kept and self._thread is None:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._run, name="trueup row renewer", daemon=True)
-            self._thread.start()
+            self._over.clear()
+            super().start(first_in)
 
-    def stop(self) -> None:
-        """End the thread; waits a little, and then cuts its connection."""
-        self._stop.set()
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        thread.join(timeout=1)
-        if thread.is_alive() and self._connection is not None:
-            give_up_aside(self._connection)
-            thread.join(timeout=5)
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(LOOK_EVERY):
-                try:
-                    self.renew_once()
-                except Exception as error:  # without this thread every lease would be lost, one after the other
-                    self._events.emit(ServiceFailed("rows renew", type_name(error), describe(error)).because(error))
-        finally:
-            self._drop()
+    def run_once(self) -> float:
+        self.renew_once()
+        return LOOK_EVERY
 
     def renew_once(self) -> None:
         """Renew what is due for it."""
@@ -113,18 +87,14 @@ class RowRenewer:
         started = [held.started is not None for held in due]
         query, params = rows.renewal(holder, [held.row for held in due], started, touch=touch)
         try:
-            if self._connection is None:
-                self._connection = self._store.connect_sync("rows renew")
             # A trigger of the user's may take part in it, and must not make this thread hang.
-            timeout = min(self._store.statement_timeout, rows.reconciler.lease_for / 6)
-            answers = fetch_limited_sync(self._connection, timeout, query, params)
+            answers = self.connection.fetch(query, params, rows.reconciler.lease_for.total_seconds() / 6)
         except Exception as error:
             if not is_away(error) and touch and rows.renewal_writes:
                 return self._renew_parts(rows, holder, due, error)
-            self._drop()
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
             self._events.emit(RenewalFailed(str(holder), describe(error), round(left, 1)))
-            if not isinstance(error, (*RETRYABLE, DatabaseUnavailable, psycopg.Error)):
+            if not isinstance(error, NOT_RENEWED):
                 raise
             return []
         answered = {row[0]: row[1:] for row in answers}
@@ -142,8 +112,3 @@ class RowRenewer:
         if len(due) == 1:
             return self._renew_for(rows, holder, due, touch=False)
         return [held for part in parts(due, error) for held in self._renew_for(rows, holder, part)]
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
