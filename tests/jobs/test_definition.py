@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -108,8 +109,6 @@ def test_a_priority_of_zero_can_be_chosen_over_a_declared_one() -> None:
         ({"delay": "5"}, "has no unit"),
         ({"on_conflict": "ignore"}, "on_conflict='ignore': 'keep', 'replace' or 'raise'"),
         ({"unique_for": "1h"}, "unique_for= needs unique="),
-        ({"unique": "to"}, "give a function: unique=lambda to, times: str(to)"),
-        ({"unique": "mail:{to}"}, "give a function: unique=lambda to, times: f'mail:{to}'"),
         ({"unique": "u", "unique_for": "0s"}, "unique_for: must be longer than 0"),
         ({"max_attempts": 0}, "max_attempts=0"),
         ({"queue": "a b"}, "queue 'a b'"),
@@ -119,6 +118,53 @@ def test_options_that_make_no_sense_are_refused_by_name(using: dict[str, Any], m
     with pytest.raises(ConfigError) as refused:
         drafted(using)
     assert message in str(refused.value)
+
+
+TEMPLATES = [
+    ("to", "str(to)"),
+    (" to ", "str(to)"),
+    ("mail:{to}", "f'mail:{to}'"),
+    ("{ to }", "f'{to}'"),
+    ("{to!r}", "f'{to!r}'"),
+    ("{times:03}", "f'{times:03}'"),
+    ("{to.id}", "f'{to.id}'"),
+    ("{to[0]}:{times}", "f'{to[0]}:{times}'"),
+    ("{{ to }}", "f'{to}'"),
+    ("{to=}", "f'{to=}'"),
+    ("%(to)s", "f'{to}'"),
+    ("mail:$to", "f'mail:{to}'"),
+    ("${to}", "f'{to}'"),
+]
+
+
+@pytest.mark.parametrize("where", ["declared", "using"])
+@pytest.mark.parametrize(("unique", "meant"), TEMPLATES, ids=[unique for unique, _ in TEMPLATES])
+def test_text_that_was_meant_as_a_template_is_refused_with_the_function_to_write(
+    unique: str, meant: str, where: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        declared(unique=unique) if where == "declared" else declared().using(unique=unique)
+    assert str(refused.value).endswith(f"give a function: unique=lambda to, times: {meant}")
+
+
+@pytest.mark.parametrize(
+    ("unique", "said"),
+    [
+        ("{}", "lambda to, times: f'{to}'"),
+        ("{1}", "lambda to, times: f'{times}'"),
+        ("mail:{adress}", "('adress': no such argument)"),
+        ("{token}", "('token': no such argument)"),
+    ],
+)
+def test_a_declared_key_has_no_braces_but_one_calls_key_may_have_them_from_its_data(unique: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        declared(unique=unique)
+    assert declared().using(unique=unique).call("a").unique_key == unique
+
+
+@pytest.mark.parametrize("unique", ["u", "total", "to-day", "mail to all", '{"to": 1}', "100%", "5 $", "a{", "}"])
+def test_text_that_is_a_key_is_one(unique: str) -> None:
+    assert declared(unique=unique).call("a").unique_key == unique
 
 
 @pytest.mark.parametrize("key", ["", "x" * 501, "a\x00b", "\ud800", 7, None])

@@ -127,6 +127,7 @@ class Job(Generic[P, R]):
         self._defaults = _checked(
             self,
             Options(priority=priority, unique=unique, unique_for=self._unique_for(unique_for), on_conflict=on_conflict),
+            declared=True,
         )
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", self.kind)
@@ -334,20 +335,47 @@ def checked_name(what: str, name: str) -> str:
     return name
 
 
-def _check_not_a_template(who: str, unique: UniqueKey | None, names: Sequence[str]) -> None:
-    """Text is the key itself. Text that names an argument was meant as a key per argument."""
+# What templates are written as: {name}, {name!r:>9}, {0}, {{ name }}, %(name)s, $name and ${name}. JSON has a quote after its brace.
+_PLACEHOLDER = re.compile(
+    r"\{{1,2}\s*(?P<braced>\w*)\s*(?P<rest>[.\[!:=][^{}]*)?\}{1,2}|%\((?P<percent>\w+)\)[a-z]|\$\{?(?P<dollar>[^\W\d]\w*)\}?"
+)
+
+
+def _check_not_a_template(who: str, unique: UniqueKey | None, names: Sequence[str], *, declared: bool) -> None:
+    """Text is the key itself, and nothing in it is filled in. Text that names an argument was meant as a key per argument.
+
+    A declaration has no use for braces at all. The key of one call may have some that come from its data.
+    """
     if not isinstance(unique, str):
         return
-    named = unique in names
-    if named or any(f"{{{name}" in unique for name in names):
-        meant = f"str({unique})" if named else f"f{unique!r}"
-        raise ConfigError(
-            f"{who}: unique={unique!r} is one key for every call; for a key made from the arguments give a function:"
-            f" unique=lambda {', '.join(names)}: {meant}"
-        )
+    bare = unique.strip()
+    found = [
+        next(filter(None, each.group("braced", "percent", "dollar")), "") for each in _PLACEHOLDER.finditer(unique)
+    ]
+    if bare in names:
+        meant = f"str({bare})"
+    elif any(name in names for name in found) or (declared and found):
+        meant = f"f{_PLACEHOLDER.sub(lambda each: _filled(each, names), unique)!r}"
+    else:
+        return
+    unknown = [name for name in found if name and name not in names and not name.isdigit()]
+    which = f" ({', '.join(map(repr, unknown))}: no such argument)" if unknown else ""
+    raise ConfigError(
+        f"{who}: unique={unique!r} is one key for every call{which}; for a key made from the arguments give a function:"
+        f" unique=lambda {', '.join(names)}: {meant}"
+    )
 
 
-def _checked(job: Job[Any, Any], options: Options) -> Options:
+def _filled(placeholder: re.Match[str], names: Sequence[str]) -> str:
+    """As an f-string has it. What names no argument becomes the first one, for people to change."""
+    name = next(filter(None, placeholder.group("braced", "percent", "dollar")), "0")
+    if name.isdigit():
+        name = names[int(name)] if int(name) < len(names) else ""
+    known = name if name in names else next(iter(names), "…")
+    return f"{{{known}{placeholder['rest'] or ''}}}"
+
+
+def _checked(job: Job[Any, Any], options: Options, *, declared: bool = False) -> Options:
     who = f"job {job.kind!r}"
     if options.queue is not None:
         checked_name("queue", options.queue)
@@ -367,7 +395,7 @@ def _checked(job: Job[Any, Any], options: Options) -> Options:
         callable(options.unique) or (isinstance(options.unique, str) and options.unique)
     ):
         raise wrong(f"{who}: unique", options.unique, "a text, or a function of the arguments that returns one,")
-    _check_not_a_template(who, options.unique, job.arguments.names)
+    _check_not_a_template(who, options.unique, job.arguments.names, declared=declared)
     if options.run_at is not None:
         if not isinstance(options.run_at, datetime):
             raise wrong(f"{who}: run_at", options.run_at, "an aware datetime")
