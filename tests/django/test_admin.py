@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,11 @@ from django.core.management import call_command
 from django.test import Client
 
 from tests.django.shop.jobs import doomed, note
+from tests.django.shop.models import Order
+from trueup import App, GiveUp
 from trueup.django import get_app
 from trueup.django.application import DjangoApp
-from trueup.django.models import EndedJob, LiveJob
+from trueup.django.models import EndedJob, LiveJob, QuarantinedRow
 from trueup.django.testing import run_jobs
 
 
@@ -105,3 +108,72 @@ def test_dead_jobs_are_revived_and_discarded(operator: Client) -> None:
     assert "1 discarded" in act(operator, ENDED, "discard", ids[1])
     assert EndedJob.objects.get(pk=ids[1]).state == "cancelled"
     assert "No dead job" in act(operator, ENDED, "discard", done)
+
+
+ROWS = "/admin/trueup/quarantinedrow/"
+
+
+def set_aside(url: str, *names: str) -> None:
+    """Each of these reconcilers looks at every order, and gives each of them up."""
+
+    async def sweep() -> None:
+        async with App(url) as app:
+            for name in names:
+
+                @app.table("shop_order", key="id", state="state").reconcile("new", every=None, name=name)
+                async def look(order: Any) -> None:
+                    raise GiveUp(f"{order.number} has no price")
+
+                await app.reconcilers.run(name)
+
+    asyncio.run(sweep())
+
+
+@pytest.fixture
+def orders(site: None, database_url: str) -> list[QuarantinedRow]:
+    for number in (7, 8):
+        Order.objects.create(number=number)
+    set_aside(database_url, "price", "ship")
+    return list(QuarantinedRow.objects.order_by("reconciler", "key"))
+
+
+def test_quarantined_rows_are_listed_and_shown(orders: list[QuarantinedRow]) -> None:
+    client = login("view_quarantinedrow")
+    page = client.get(ROWS).content.decode()
+    assert page.count("GiveUp: 7 has no price") == 2
+    assert "4 quarantined rows" in page
+    assert "8 has no price" in client.get(f"{ROWS}{orders[1].pk}/change/").content.decode()
+    assert "Release selected" not in page, "that needs the permission to change"
+    for forbidden in (f"{ROWS}add/", f"{ROWS}{orders[0].pk}/delete/"):
+        assert client.get(forbidden).status_code == 403
+
+
+def test_quarantined_rows_are_released_and_discarded(orders: list[QuarantinedRow]) -> None:
+    client = login("view_quarantinedrow", "change_quarantinedrow")
+    first, second, third, fourth = (row.pk for row in orders)
+    assert "2 released" in act(client, ROWS, "release", first, third)
+    assert "1 discarded" in act(client, ROWS, "discard", second)
+    left = {row.pk: row.state for row in QuarantinedRow.objects.as_listed()}
+    assert left == {second: "discarded", fourth: "quarantined"}
+    assert "1 released" in act(client, ROWS, "release", second), "also one that was discarded"
+    actions = get_app().actions.list_sync().actions
+    recorded = [(each.actor, each.via, each.action, each.name) for each in actions if each.action != "run"]
+    assert sorted(recorded) == [
+        ("ada", "web", "discard", "price"),
+        ("ada", "web", "release", "price"),
+        ("ada", "web", "release", "price"),
+        ("ada", "web", "release", "ship"),
+    ]
+
+
+def test_a_row_that_was_claimed_anew_meanwhile_is_not_released_by_an_old_page(
+    orders: list[QuarantinedRow], database_url: str
+) -> None:
+    client = login("view_quarantinedrow", "change_quarantinedrow")
+    seen = orders[0].pk
+    act(client, ROWS, "release", seen)
+    set_aside(database_url, "price")
+    again = QuarantinedRow.objects.as_listed().get(reconciler="price", key=orders[0].key)
+    assert again.pk != seen
+    act(client, ROWS, "release", seen)
+    assert QuarantinedRow.objects.as_listed().filter(pk=again.pk).exists()

@@ -1,9 +1,13 @@
-"""Jobs in Django's admin, to look at, with actions for what people do to them. The actions are those of `app.jobs`."""
+"""Jobs and quarantined rows in Django's admin, to look at, with actions for what people do to them.
+
+The actions are those of `app.jobs` and `app.reconcilers`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
@@ -12,13 +16,12 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 
 from trueup.django import get_app
-from trueup.django.models import EndedJob, LiveJob
+from trueup.django.models import EndedJob, LiveJob, QuarantinedRow
 from trueup.errors import NotFound
 from trueup.masking import mask_value
 from trueup.operate.acting import acting
 
 MAX_COUNT = 10_000  # jobs that are counted for the number of pages
-PERMISSION = "trueup.change_livejob"
 
 
 class BoundedPaginator(Paginator):
@@ -51,16 +54,15 @@ class StateFilter(admin.SimpleListFilter):
         return queryset if self.value() is None else queryset.filter(state=self.value())
 
 
-class JobAdmin(admin.ModelAdmin):
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Nothing can be edited. `permission` is for the actions."""
+
     states: tuple[str, ...] = ()
-    list_filter = (StateFilter, KindFilter)
-    search_fields = ("=id", "=unique_key")
-    search_help_text = "the id of a job or its unique key"
-    ordering = ("-id",)
+    permission = ""
     paginator = BoundedPaginator
     show_full_result_count = False
     list_per_page = 50
-    hidden = ("args", "errors", "progress", "result")  # shown as text
+    hidden: tuple[str, ...] = ("errors",)  # shown as text
 
     def get_queryset(self, request: Any) -> Any:
         return self.model.objects.using(get_app().alias).order_by(*self.ordering)
@@ -83,16 +85,45 @@ class JobAdmin(admin.ModelAdmin):
 
     def has_operate_permission(self, request: Any) -> bool:
         """For the actions."""
-        return bool(request.user.has_perm(PERMISSION))
+        return bool(request.user.has_perm(self.permission))
+
+    @admin.display(description="errors")
+    def errors_shown(self, failed: Any) -> Any:
+        traces = [each.get("traceback") or f"{each['type']}: {each['message']}" for each in failed.errors]
+        return format_html("<pre>{}</pre>", "\n\n".join(traces)) if traces else "-"
+
+    @admin.display(description="last error")
+    def last_error(self, failed: Any) -> str:
+        last = failed.errors[-1] if failed.errors else None
+        return f"{last['type']}: {last['message']}"[:100] if last else ""
+
+    def operate(self, request: Any, queryset: Any, done: str, move: Callable[[list[int]], Iterable[int]]) -> None:
+        """Do it, say so, and keep who did it in the admin's log."""
+        chosen = {each.pk: each for each in queryset}
+        try:
+            with acting(str(request.user), "web"):
+                moved = [chosen[pk] for pk in move(list(chosen))]
+        except NotFound as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return
+        for each in moved:
+            self.log_change(request, each, done)
+        rest = len(chosen) - len(moved)
+        left = f"; {rest} could not be" if rest else ""
+        self.message_user(request, f"{len(moved)} {done}{left}", messages.WARNING if rest else messages.SUCCESS)
+
+
+class JobAdmin(ReadOnlyAdmin):
+    permission = "trueup.change_livejob"
+    list_filter = (StateFilter, KindFilter)
+    search_fields = ("=id", "=unique_key")
+    search_help_text = "the id of a job or its unique key"
+    ordering = ("-id",)
+    hidden = ("args", "errors", "progress", "result")
 
     @admin.display(description="args")
     def args_shown(self, job: Any) -> Any:
         return as_text(job.args)
-
-    @admin.display(description="errors")
-    def errors_shown(self, job: Any) -> Any:
-        traces = [each.get("traceback") or f"{each['type']}: {each['message']}" for each in job.errors]
-        return format_html("<pre>{}</pre>", "\n\n".join(traces)) if traces else "-"
 
     @admin.display(description="progress")
     def progress_shown(self, job: Any) -> Any:
@@ -101,26 +132,6 @@ class JobAdmin(admin.ModelAdmin):
     @admin.display(description="result")
     def result_shown(self, job: Any) -> Any:
         return as_text(job.result)
-
-    @admin.display(description="last error")
-    def last_error(self, job: Any) -> str:
-        last = job.errors[-1] if job.errors else None
-        return f"{last['type']}: {last['message']}"[:100] if last else ""
-
-    def operate(self, request: Any, queryset: Any, done: str, move: Callable[[list[int]], Iterable[int]]) -> None:
-        """Do it, say so, and keep who did it in the admin's log."""
-        jobs = {job.pk: job for job in queryset}
-        try:
-            with acting(str(request.user), "web"):
-                moved = [jobs[job_id] for job_id in move(list(jobs))]
-        except NotFound as error:
-            self.message_user(request, str(error), messages.ERROR)
-            return
-        for job in moved:
-            self.log_change(request, job, done)
-        rest = len(jobs) - len(moved)
-        left = f"; {rest} could not be" if rest else ""
-        self.message_user(request, f"{len(moved)} {done}{left}", messages.WARNING if rest else messages.SUCCESS)
 
 
 @admin.register(LiveJob)
@@ -158,6 +169,50 @@ class EndedJobAdmin(JobAdmin):
             return get_app().jobs.discard_sync(ids, reason=f"discarded in the admin by {request.user}")
 
         self.operate(request, queryset, "discarded", move)
+
+
+class ReconcilerFilter(admin.SimpleListFilter):
+    """The reconcilers that the project declares."""
+
+    title = parameter_name = "reconciler"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in sorted(get_app().registered().reconcilers)]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(reconciler=self.value())
+
+
+@admin.register(QuarantinedRow)
+class QuarantinedRowAdmin(ReadOnlyAdmin):
+    states = ("quarantined", "discarded")
+    permission = "trueup.change_quarantinedrow"
+    list_display = ("reconciler", "key", "state", "was_state", "attempt", "changed_at", "reason", "last_error")
+    list_filter = (StateFilter, ReconcilerFilter)
+    search_fields = ("=key",)
+    search_help_text = "the key of a row"
+    ordering = ("-changed_at", "term")
+    actions = ("release", "discard")
+
+    def get_queryset(self, request: Any) -> Any:
+        return super().get_queryset(request).as_listed()
+
+    @admin.action(description="Release selected rows, to be tried again with all attempts", permissions=["operate"])
+    def release(self, request: Any, queryset: Any) -> None:
+        self.operate(request, queryset, "released", partial(self.moved, queryset, get_app().reconcilers.release_sync))
+
+    @admin.action(description="Discard selected rows, to be left alone in their state", permissions=["operate"])
+    def discard(self, request: Any, queryset: Any) -> None:
+        self.operate(request, queryset, "discarded", partial(self.moved, queryset, get_app().reconcilers.discard_sync))
+
+    def moved(self, queryset: Any, move: Callable[[str, list[str]], Iterable[str]], terms: list[int]) -> list[int]:
+        """The terms of those that were moved; one action per reconciler."""
+        chosen = {(row.reconciler, row.key): row.pk for row in queryset if row.pk in terms}
+        moved = []
+        for reconciler in sorted({name for name, _ in chosen}):
+            keys = move(reconciler, [key for name, key in chosen if name == reconciler])
+            moved += [chosen[reconciler, key] for key in keys]
+        return moved
 
 
 def as_text(value: Any) -> Any:

@@ -26,7 +26,22 @@ class ReadOnly(models.QuerySet):
     acreate = abulk_create = aget_or_create = aupdate_or_create = aupdate = abulk_update = adelete = _refuse
 
 
-class JobRow(models.Model):
+class ReadOnlyModel(models.Model):
+    """A row of trueup's, which only trueup writes."""
+
+    objects = ReadOnly.as_manager()
+
+    class Meta:
+        abstract = True
+
+    def save(self, *_: Any, **__: Any) -> None:
+        type(self).objects.all()._refuse()
+
+    def delete(self, *_: Any, **__: Any) -> Any:
+        type(self).objects.all()._refuse()
+
+
+class JobRow(ReadOnlyModel):
     """What live and ended jobs have in common."""
 
     id = models.BigIntegerField(primary_key=True)
@@ -47,19 +62,11 @@ class JobRow(models.Model):
     errors = models.JSONField()
     schedule = models.TextField(null=True)
 
-    objects = ReadOnly.as_manager()
-
-    class Meta:
+    class Meta(ReadOnlyModel.Meta):
         abstract = True
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk}"
-
-    def save(self, *_: Any, **__: Any) -> None:
-        type(self).objects.all()._refuse()
-
-    def delete(self, *_: Any, **__: Any) -> Any:
-        type(self).objects.all()._refuse()
 
 
 class LiveJob(JobRow):
@@ -86,3 +93,36 @@ class EndedJob(JobRow):
         db_table = table("history")
         default_permissions = ("view", "change")
         verbose_name = "ended job"
+
+
+class SetAside(ReadOnly):
+    def as_listed(self) -> Any:
+        return self.filter(state__in=("quarantined", "discarded"))  # in the words of the index rows_set_aside
+
+
+class QuarantinedRow(ReadOnlyModel):
+    """A row of one of your tables that its reconciler has set aside, or that a person has discarded from there.
+
+    `term` is that of the claim after which it was set aside. No two rows have the same one.
+    """
+
+    term = models.BigIntegerField(primary_key=True)
+    reconciler = models.TextField()
+    key = models.TextField()
+    state = models.TextField()
+    was_state = models.TextField(null=True)
+    attempt = models.IntegerField()
+    changed_at = models.DateTimeField()
+    reason = models.TextField(null=True)
+    errors = models.JSONField()
+
+    objects = SetAside.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = table("rows")
+        default_permissions = ("view", "change")
+        verbose_name = "quarantined row"
+
+    def __str__(self) -> str:
+        return f"{self.reconciler} {self.key}"

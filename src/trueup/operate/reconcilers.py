@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from trueup.config import Settings
 from trueup.durations import Duration, duration_of, format_duration, parse_duration
@@ -21,6 +22,7 @@ from trueup.events import Events, ReconcilerPaused, ReconcilerResumed, RowsFreed
 from trueup.operate import runs
 from trueup.operate.acting import Acting, Recorder
 from trueup.operate.runs import DryRun, Progress, Run
+from trueup.operate.twins import twin
 from trueup.reconcile.declare import Reconcilers as Declared
 from trueup.reconcile.lateness import GRACE
 from trueup.reconcile.purge import Purge
@@ -66,6 +68,14 @@ class ReconcileOperations:
         self._rows = Reconcilers(store.pool, store.statements, store.clock)
         self._quarantine = Quarantine(store.pool, store.statements, store.clock)
         self._recorder = Recorder(store)
+
+    def blocking(self) -> Self:
+        same, (statements, clock) = copy(self), (self._store.statements, self._store.clock)
+        same._views = ReconcilerViews(self._store.blocking, statements, clock)
+        same._rows = Reconcilers(self._store.blocking, statements, clock)
+        same._quarantine = Quarantine(self._store.blocking, statements, clock)
+        same._recorder = self._recorder.blocking()
+        return same
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -453,6 +463,11 @@ class ReconcileOperations:
         """A transaction for the action and its record, with what moves rows in it."""
         async with self._recorder.begin(action) as acting:
             yield acting, Quarantine(acting.database, self._store.statements, self._store.clock)
+
+    quarantined_sync = twin(quarantined)
+    quarantined_row_sync = twin(quarantined_row)
+    release_sync = twin(release)
+    discard_sync = twin(discard)
 
     # -- names --------------------------------------------------------------------------------------------------------
 

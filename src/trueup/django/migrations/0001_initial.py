@@ -54,4 +54,24 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view", "change"),
             },
         ),
+        migrations.CreateModel(
+            name="QuarantinedRow",
+            fields=[
+                ("term", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("reconciler", models.TextField()),
+                ("key", models.TextField()),
+                ("state", models.TextField()),
+                ("was_state", models.TextField(null=True)),
+                ("attempt", models.IntegerField()),
+                ("changed_at", models.DateTimeField()),
+                ("reason", models.TextField(null=True)),
+                ("errors", models.JSONField()),
+            ],
+            options={
+                "verbose_name": "quarantined row",
+                "db_table": table("rows"),
+                "managed": False,
+                "default_permissions": ("view", "change"),
+            },
+        ),
     ]
