@@ -223,13 +223,19 @@ def test_a_value_cannot_carry_a_transaction() -> None:
 def test_items_of_a_batch_are_tuples_or_dicts_and_a_bad_one_is_named_by_its_position() -> None:
     request = declared().using()
     template = request._bulk_template()
-    drafts = request._drafts(template, [("a",), {"to": "b", "times": 2}, ["c", 3]])
-    assert [draft.args for draft in drafts] == ['{"to":"a"}', '{"to":"b","times":2}', '{"to":"c","times":3}']
-    for bad in ("text", b"bytes", 3, None):
+    drafts = request._drafts(template, [("a",), {"to": "b", "times": 2}, ["c", 3], declared().args("d", times=4)])
+    assert [draft.args for draft in drafts] == [
+        '{"to":"a"}',
+        '{"to":"b","times":2}',
+        '{"to":"c","times":3}',
+        '{"to":"d","times":4}',
+    ]
+    for bad in ("text", b"bytes", 3, None, declared().call("a")):
         with pytest.raises(InvalidArguments, match="item 1: send: a tuple or a dict of arguments is needed"):
             list(request._drafts(template, [("a",), bad]))  # type: ignore[list-item]
-    with pytest.raises(InvalidArguments, match="item 2: send: to: is missing"):
-        list(request._drafts(template, [("a",), ("b",), ()]))
+    for missing in ((), declared().args()):  # type: ignore[call-arg]
+        with pytest.raises(InvalidArguments, match="item 2: send: to: is missing"):
+            list(request._drafts(template, [("a",), ("b",), missing]))
 
 
 @pytest.mark.parametrize("using", [{"unique": "u", "on_conflict": "replace"}, {"unique": "u", "unique_for": "1h"}])

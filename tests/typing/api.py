@@ -166,6 +166,8 @@ async def enqueueing(tx: AsyncConnection[Any], when: datetime) -> None:
     assert_type(await add.using(run_at=when, on_conflict="replace", unique=lambda a: str(a)).enqueue(1), Handle[int])
     assert_type(await leading.using(queue="slow", max_attempts=1).enqueue(42), Handle[bool])
     assert_type(await add.enqueue_many([(1,), (2, 3), {"a": 4}]), Enqueued)
+    assert_type(await add.enqueue_many(add.args(number, b=2) for number in range(3)), Enqueued)
+    assert_type(await leading.using(tx=tx).enqueue_many([leading.args(42, mode="full")]), Enqueued)
     number: int = await add.enqueue(1)
     assert_type(number + 1, int)
     jobs: list[Job[..., Any]] = [add, send, leading]
@@ -230,6 +232,9 @@ async def mistakes() -> None:
     text: str = await (await add.enqueue(1)).result()  # type: ignore[assignment]
     add.enqueue_sync(text)  # type: ignore[arg-type]
     add.call("1")  # type: ignore[arg-type]
+    await add.enqueue_many([add.args("1")])  # type: ignore[arg-type]
+    await add.enqueue_many([leading.args(42)])  # type: ignore[list-item]
+    await send.enqueue_many([send.args("a", "subject")])  # type: ignore[call-arg]
     leading_in_a_thread.call()  # type: ignore[call-arg]
     app.cron("* * * * *", missed="some")  # type: ignore[arg-type]
     app.every(5)  # type: ignore[arg-type]

@@ -66,6 +66,15 @@ class Options:
     tx: Any = None
 
 
+class Call(Generic[P]):
+    """The arguments of one run, as `job.args(…)` takes them. What is wrong with them is said where they are stored."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
 class Job(Generic[P, R]):
     """A declared job. Calling it calls the function; `enqueue` and similar methods store a run of it."""
 
@@ -189,12 +198,20 @@ class Job(Generic[P, R]):
         """`enqueue` for code without an event loop."""
         return Request[P, R](self, self._defaults).enqueue_sync(*args, **kwargs)
 
-    async def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
-        """Store a run per item (a tuple of positional or a dict of named arguments): all of them or none, in bounded memory."""
+    async def enqueue_many(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+        """Store a run per item: all of them or none, in bounded memory.
+
+        An item is `job.args(…)`, which type checkers compare with the function, a tuple of positional arguments or a dict of
+        named ones.
+        """
         return await Request[P, R](self, self._defaults).enqueue_many(calls)
 
-    def enqueue_many_sync(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+    def enqueue_many_sync(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
         return Request[P, R](self, self._defaults).enqueue_many_sync(calls)
+
+    def args(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
+        """The arguments of one run: an item for `enqueue_many`."""
+        return Call(args, kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
         """A run as a value, not stored yet: for `then=[…]` lists."""
@@ -235,7 +252,7 @@ class Request(Generic[P, R]):
             call.job_id, call.created = handle.id, int(handle.created)
         return handle
 
-    async def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+    async def enqueue_many(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
         template, tx, enqueuer = self._bulk_template(), self._options.tx, self._job._enqueuer
         if not enqueuer.middlewares.enqueue:
             return await enqueuer.put_many(template, self._drafts(template, calls), tx)
@@ -244,7 +261,7 @@ class Request(Generic[P, R]):
             call.created = enqueued.created
         return enqueued
 
-    def enqueue_many_sync(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
+    def enqueue_many_sync(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
         template, tx, enqueuer = self._bulk_template(), self._options.tx, self._job._enqueuer
         if not enqueuer.middlewares.enqueue:
             return enqueuer.put_many_sync(template, self._drafts(template, calls), tx)
@@ -265,16 +282,19 @@ class Request(Generic[P, R]):
     def _draft(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:
         return self._filled(self._template(), args, kwargs)
 
-    def _drafts(self, template: Draft, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Iterator[Draft]:
+    def _drafts(self, template: Draft, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Iterator[Draft]:
         for position, given in enumerate(calls):
             try:
-                if isinstance(given, Mapping):
+                if isinstance(given, Call):
+                    yield self._filled(template, given.args, given.kwargs)
+                elif isinstance(given, Mapping):
                     yield self._filled(template, (), given)
-                elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+                elif isinstance(given, Sequence) and not isinstance(given, str | bytes | Draft):
                     yield self._filled(template, given, {})
                 else:
+                    made = "what call(…) makes; use args(…)" if isinstance(given, Draft) else f"{given!r:.60}"
                     raise InvalidArguments(
-                        f"{self._job.kind}: a tuple or a dict of arguments is needed, not {given!r:.60}"
+                        f"{self._job.kind}: a tuple or a dict of arguments is needed, or args(…), not {made}"
                     )
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {position}: {error}") from None
