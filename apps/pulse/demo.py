@@ -37,8 +37,9 @@ SETTINGS = {
     "TRUEUP_LOG_FORMAT": "json",
 }
 FIRST, MORE = Size(projects=200, reports=60, users=20), Size(projects=5, reports=3, users=1)
-SETTLE_WITHIN = 60.0  # seconds for what is due to be done when nothing more comes
+STALLED_AFTER = 60.0  # seconds without progress when nothing more comes
 STOP_WITHIN = 30.0
+LOGGED = 5  # lines of each worker, when something is wrong
 PROGRESS = """
 select (select count(*) from projects)::int as projects, (select count(*) from projects where last_health_check is not null)::int as checked,
        (select count(*) from reports)::int as reports, (select count(*) from reminders)::int as reminders,
@@ -92,15 +93,21 @@ class Demo:
             self._say("nothing more is added; what is due is done")
             settled = await self._settle()
         books = await balance(self._app, self._redis.keys())
-        books.check(settled, f"not all was done within {SETTLE_WITHIN:g} s")
+        books.check(settled, f"nothing more was done for {STALLED_AFTER:g} s")
         independently = await self._check_independently()
         for wrong in independently:
             books.check(False, f"independently: {wrong}")
         await self._service.close()
         print(books.line)
+        if books.wrong:
+            print(f"The last lines of the workers' logs:\n{self._logged()}", file=sys.stderr)
         if not independently:
             print("An independent check of tables and Redis agrees: nothing is lost, doubled or stuck.")
         return 1 if books.wrong else 0
+
+    def _logged(self) -> str:
+        logs = sorted(self._directory.glob("worker-*.log"))
+        return "\n".join(line for log in logs for line in log.read_text(errors="replace").splitlines()[-LOGGED:])
 
     async def _check_independently(self) -> list[str]:
         """By code that shares nothing with the application."""
@@ -169,7 +176,7 @@ class Demo:
         """Until nothing is left, and for one tick of each job at least; then no further ones. Whether all that has ended."""
         await asyncio.sleep(6)
         try:
-            await self._until("nothing is left", self._nothing_left)
+            await self._until("nothing is left", self._nothing_left, self._left)
             for job in JOBS:
                 await self._app.schedules.pause(job.name, "the demo is over")
             await self._until("nothing runs", self._nothing_runs)
@@ -178,8 +185,11 @@ class Demo:
         return True
 
     async def _nothing_left(self) -> bool:
+        return not any(await self._left())
+
+    async def _left(self) -> list[int]:
         counts = await self._one(COUNTS)
-        return not (counts["unchecked"] or counts["reports_due"] or counts["old_messages"])
+        return [counts[name] for name in ("unchecked", "reports_due", "old_messages")]
 
     async def _nothing_runs(self) -> bool:
         return all(not each["unfinished"] for each in await self._app.schedules.list() if each["name"] in _names())
@@ -213,11 +223,14 @@ class Demo:
     async def _one(self, statement: str, **params: Any) -> dict[str, Any]:
         return (await self._rows(statement, **params))[0]
 
-    async def _until(self, what: str, condition: Any) -> None:
-        deadline = time.monotonic() + SETTLE_WITHIN
+    async def _until(self, what: str, condition: Any, progress: Any = None) -> None:
+        """Raises TimeoutError when it takes long, or rather when nothing has changed for that long, if `progress` tells what has."""
+        deadline, before = time.monotonic() + STALLED_AFTER, None
         while not await condition():
+            if progress is not None and (now := await progress()) != before:
+                deadline, before = time.monotonic() + STALLED_AFTER, now
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {SETTLE_WITHIN:g} s in vain until {what}")
+                raise TimeoutError(f"waited {STALLED_AFTER:g} s in vain until {what}")
             await asyncio.sleep(0.1)
 
     def _say(self, text: str) -> None:
