@@ -91,6 +91,7 @@ class Demo:
         self.app = own_app("payments", tables="app", data_dir=directory / "postgres")
         self.replicas: list[subprocess.Popen[bytes]] = []
         self.sent: list[tuple[Asked, int, str]] = []  # what was paid, and the transaction's hash
+        self.unpaid = 0  # payments that the chain took back, and that nobody sent again
         self._stack = stack
 
     async def play(self) -> int:
@@ -208,6 +209,8 @@ class Demo:
         for number, (asked, amount) in enumerate(lost):
             if number % 3:
                 await self.payment(asked, amount)()
+            else:
+                self.unpaid += 1
 
     # -- what is seen -------------------------------------------------------------------------------------------------
 
@@ -246,7 +249,8 @@ class Demo:
             return 1
         self.say(
             f"the books balance, by an independent check of tables and node: {found.statuses.total()} requests stand as the"
-            f" chain has them ({_counted(found.statuses)}), settlements of {found.settled} = {found.received} received on it"
+            f" chain has them ({_counted(found.statuses)}), settlements of {found.settled} = {found.received} received on it."
+            f" What is pending or reorged waits for one of the {self.unpaid} payments that were not sent again"
         )
         return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -64,6 +65,7 @@ async def _demo(seconds: int) -> int:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wallpapers-")))
         print("Starting S3 (SeaweedFS), NATS and PostgreSQL …", flush=True)
+        logging.getLogger("trueup").addHandler(logging.NullHandler())  # servers that go away are part of the story
         seaweed, nats = stack.enter_context(Seaweed("wallpapers")), stack.enter_context(NatsServer())
         environment = {**os.environ, "TRUEUP_DATA_DIR": str(directory / "postgres"), **QUICK}
         environment |= {"NATS_URL": nats.url, **seaweed.environment()}
@@ -182,18 +184,20 @@ class Story:
         checked = await self._checked()
         wrong += [f"independently: {each}" for each in checked.wrong]
         wrong += [f"{part.name} has ended:\n{part.said()}" for part in self._fleet if not part.alive]
+        begun, failed, uploaded = traffic.uploads, books.states.get("failed", 0), len(books.announced)
+        nothing = traffic.came_to_nothing
+        if begun != uploaded + failed + nothing:
+            wrong.append(f"{begun} uploads are not {uploaded} uploaded, {failed} failed and {nothing} removed ones")
         if wrong:
             print("The books do NOT balance: " + "; ".join(wrong))
             return 1
-        begun, failed, uploaded = traffic.uploads, books.states.get("failed", 0), len(books.announced)
-        nothing = traffic.came_to_nothing
         print(
-            f"The books balance: {begun} uploads = {uploaded} uploaded + {failed} failed for a known reason + {nothing} of which"
-            f" nothing was to be left; {uploaded} uploaded = {len(books.objects)} objects = {len(books.messages)} messages.\n"
+            f"The books balance: {begun} uploads = {uploaded} uploaded + {failed} failed for a known reason + {nothing} refused"
+            f" videos, intents without a picture and stray objects, all removed; {uploaded} uploaded = {len(books.objects)} objects = {len(books.messages)} messages.\n"
             f"An independent check agrees: {checked.objects} objects with the bytes of their rows, {checked.messages} events,"
             " each once; nothing is lost, doubled or stuck."
         )
-        return 0 if begun == uploaded + failed + nothing else 1
+        return 0
 
     async def _checked(self) -> Checked:
         """By code that shares nothing with the application."""
