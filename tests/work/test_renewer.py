@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
+import psycopg
 import pytest
 
 from tests.support.waiting import wait_until
+from trueup import App
 from trueup.work.renewer import _application_code
 
 
@@ -47,3 +50,28 @@ def test_the_innermost_function_of_the_application_is_named(release: threading.E
         query()
 
     assert named(outer, release).endswith("query")
+
+
+@pytest.mark.asyncio
+async def test_what_blocked_the_loop_is_stored_with_the_worker_while_it_still_blocks(database_url: str) -> None:
+    app = App(database_url, renew_every="500ms", blocked_after="200ms")
+    stored: list[dict[str, object]] = []
+
+    @app.job
+    async def blocks() -> None:
+        with psycopg.connect(app.store.url, autocommit=True) as connection:
+
+            def is_stored() -> bool:
+                ((found,),) = connection.execute("select blocked from trueup.workers").fetchall()
+                stored.extend([found] if found else [])
+                return bool(stored)
+
+            wait_until(is_stored, "the heartbeat says what blocks", timeout=30)
+
+    async with app.worker():
+        handle = await blocks.enqueue()
+        await handle.result(timeout="40s")
+    await app.close()
+    assert stored[0]["handler"] == "blocks"
+    assert stored[0]["times"] == 1
+    assert datetime.fromisoformat(str(stored[0]["at"])).tzinfo is not None

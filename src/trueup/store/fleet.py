@@ -12,7 +12,7 @@ from trueup.store.views import Record
 
 WORKER = (
     *("holder", "host", "pid", "release", "queues", "concurrency", "running", "started_at", "renewed_at"),
-    *("lease_until", "stopping", "rescued_at", "alive", "service", "kinds", "schedules", "reconcilers"),
+    *("lease_until", "stopping", "rescued_at", "alive", "service", "kinds", "schedules", "reconcilers", "blocked"),
 )
 LEASE = ("name", "label", "holder", "term", "acquired_at", "renewed_at", "lease_until", "held")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+import orjson
 
 from trueup.clock import Clock
 from trueup.store.db.load import Statements
@@ -77,13 +79,19 @@ class Workers:
             )
         )
 
-    def renewal(self, holder: UUID, lease_for: timedelta, *, stopping: bool) -> dict[str, Any]:
-        """Parameters of the renewing statement, for those who send it on a connection of their own."""
+    def renewal(
+        self, holder: UUID, lease_for: timedelta, *, stopping: bool, blocked: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Parameters of the renewing statement, for those who send it on a connection of their own.
+
+        `blocked` is what was found blocking the event loop since the last renewal.
+        """
         return {
             "now": self._clock.now(),
             "holder": holder,
             "lease_for": lease_for.total_seconds(),
             "stopping": stopping,
+            "blocked": None if blocked is None else orjson.dumps(blocked).decode(),
         }
 
     async def leave(self, holder: UUID) -> bool:

@@ -57,6 +57,8 @@ class Renewer(Renewing):
         self._pulse: float | None = None
         self._watched = False
         self._blocked = False
+        self._blockages = 0
+        self._blockage: dict[str, object] | None = None  # the last one, until a renewal has stored it
         self._tried_at = elapsed()
         self.reached = True  # whether the last renewal got an answer
         self.stopping = False
@@ -102,7 +104,10 @@ class Renewer(Renewing):
             return True
         faults.hit("before_renew")
         sent = registration.clock.elapsed()
-        params = self._store.workers.renewal(registration.holder, self._lease_for, stopping=self.stopping)
+        blocked = self._blockage
+        params = self._store.workers.renewal(
+            registration.holder, self._lease_for, stopping=self.stopping, blocked=blocked
+        )
         try:
             rows = self.connection.fetch(self._store.statements["workers/renew"], params)
         except NOT_RENEWED as error:
@@ -112,6 +117,8 @@ class Renewer(Renewing):
             return False
         self.reached = True
         if rows:
+            if self._blockage is blocked:
+                self._blockage = None
             registration.trust.renewed(sent)
             return True
         registration.trust.end()
@@ -134,7 +141,10 @@ class Renewer(Renewing):
             if walked.f_code in names:
                 handler = names[walked.f_code]
         stack = "".join(traceback.format_stack(frame, limit=8))
-        self._events.emit(LoopBlocked(handler or _application_code(frame), round(silent, 2), stack))
+        self._blockages += 1
+        culprit, seconds = handler or _application_code(frame), round(silent, 2)
+        self._blockage = {"times": self._blockages, "handler": culprit, "seconds": seconds}
+        self._events.emit(LoopBlocked(culprit, seconds, stack))
 
 
 def _application_code(frame: FrameType) -> str:

@@ -133,12 +133,17 @@ class _Filling:
                     "renewed_at": self.now - timedelta(seconds=3 + place),
                     "lease_until": self.now + timedelta(days=1),
                     "declaration": "shop-1",
+                    "blocked": self._blocked() if place == 1 else None,
                 }
                 for place, (host, holder) in enumerate(zip(HOSTS, self.holders, strict=True))
             ],
         )
         down = {"since": self.now - timedelta(hours=11, minutes=40), "until": self.now - timedelta(hours=9)}
         self.insert("downtimes", [down])
+
+    def _blocked(self) -> str:
+        at = self.now - timedelta(minutes=5)
+        return orjson.dumps({"times": 3, "handler": "resize_image", "seconds": 2.14, "at": at}).decode()
 
     def history(self, number: int) -> None:
         rows = []

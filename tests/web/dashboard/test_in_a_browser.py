@@ -253,6 +253,13 @@ def test_a_queue_and_a_kind_are_paused_and_resumed(page: Page, address: str, url
         assert execute(url, "select count(*) from trueup.pauses") == [(0,)]
 
 
+def test_the_fleet_names_what_blocked_an_event_loop(page: Page, address: str, url: str) -> None:
+    page.goto(f"{address}/fleet")
+    warning = page.locator("tr", has_text="event loop was blocked")
+    expect(warning).to_have_count(1)
+    expect(warning).to_contain_text("blocked 3 times, last by resize_image for 2.1s or longer, 5m ago")
+
+
 def test_alerts_show_what_fires_and_since_when(page: Page, address: str, url: str) -> None:
     execute(url, "insert into trueup.alerts values ('sweeps', 'sent', now() - interval '20 min', 'error', 'x')")
     page.goto(f"{address}/alerts")

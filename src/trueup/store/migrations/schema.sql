@@ -627,6 +627,7 @@ create table {schema}.workers (
   stopping             boolean not null default false,
   rescued_at           timestamptz,
   declaration          text,
+  blocked              jsonb,
   constraint workers_pkey PRIMARY KEY (holder)
 ) with (fillfactor=50);
 

@@ -113,6 +113,15 @@ class Job(JobSummary):
     errors: list[Error]
 
 
+class Blockage(Model):
+    """What last blocked the event loop of a worker, for at least `seconds`, and how often it was blocked."""
+
+    times: int
+    handler: str
+    seconds: float
+    at: datetime
+
+
 class Worker(Model):
     holder: str
     host: str
@@ -126,6 +135,7 @@ class Worker(Model):
     lease_until: datetime
     stopping: bool
     alive: bool
+    blocked: Blockage | None
 
 
 class Lease(Model):

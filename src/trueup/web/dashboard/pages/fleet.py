@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from trueup.web.dashboard.visit import Visit
@@ -16,7 +17,7 @@ async def fleet(visit: Visit) -> dict[str, Any]:
             release = worker["release"] or "unknown"
             releases[release] = releases.get(release, 0) + 1
     return {
-        "workers": [{**worker, "state": _state(worker)} for worker in workers],
+        "workers": [{**worker, "state": _state(worker), "blocked": blocked(worker)} for worker in workers],
         "alive": sum(worker["alive"] for worker in workers),
         "releases": releases,
         "leases": await source.shared("leases", source.fleet.leases),
@@ -27,3 +28,9 @@ def _state(worker: dict[str, Any]) -> str:
     if not worker["alive"]:
         return "gone"
     return "stopping" if worker["stopping"] else "working"
+
+
+def blocked(worker: dict[str, Any]) -> dict[str, Any] | None:
+    """What last blocked its event loop, with the moment read."""
+    found = worker["blocked"]
+    return None if found is None else {**found, "at": datetime.fromisoformat(found["at"])}
