@@ -21,6 +21,7 @@ from trueup.events import ScheduleRefused
 from trueup.store.db.connect import RETRYABLE
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
+from trueup.work.ticker import MAX_WAIT, SPREAD
 
 pytestmark = pytest.mark.asyncio
 
@@ -224,6 +225,25 @@ async def test_the_refusal_itself_is_refused(database_url: str, clock: ManualClo
         await plan(worker)
         assert await fired(app) == dict.fromkeys(GOOD, 2)
         assert {event.schedule for event in watched.of(ScheduleRefused)} == {"culprit"}
+
+
+@pytest.mark.parametrize(("state", "seconds"), [("53100", 1), ("55P03", 1), ("P0001", 60)])
+async def test_a_refused_refusal_that_may_pass_is_soon_forgotten(
+    database_url: str, clock: ManualClock, state: str, seconds: float
+) -> None:
+    """A full disk refuses the tick and the note about it. With room again, the tick must not wait for a minute."""
+    note = f"""
+        create function refuse_note() returns trigger language plpgsql as $$ begin {raising(state)} end $$;
+        create trigger refuse before insert on trueup.schedule_refusals for each row execute function refuse_note();
+        """
+    async with planner(database_url, clock) as (app, worker, watched):
+        await app.store.pool.fetch(trigger("jobs", raising(state)).poison.encode())
+        await app.store.pool.fetch(note.encode())
+        clock.advance(minutes=1)
+        pause = await worker.worker.ticker.run_once()
+        (event,) = watched.of(ScheduleRefused)
+        assert (event.schedule, event.retry_in_s) == ("culprit", seconds)
+        assert 0 < pause <= min(seconds, MAX_WAIT) + SPREAD
 
 
 # -- what people do about it ---------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from datetime import datetime
 
 from trueup.clock import elapsed
 from trueup.events import Events, ScheduleAhead, ScheduleChanged, ScheduleRefused, ScheduleUnreadable, TicksDecided
-from trueup.store.db.connect import is_away
-from trueup.store.refusals import MAX_PAUSE, Noted, PlanRefused, Refused
+from trueup.store.db.connect import is_away, may_pass
+from trueup.store.refusals import FIRST_PAUSE, MAX_PAUSE, Noted, PlanRefused, Refused
 from trueup.store.schedules import Planned, Schedules, Unreadable
 from trueup.texts import describe
 from trueup.work.service import Service
@@ -56,7 +56,8 @@ class Ticker(Service):
             next_in = await self._next_in()
             if next_in is not None and next_in <= 0 and not planned.fired and not planned.skipped:
                 return AGAIN
-        pause = MAX_WAIT if next_in is None else min(max(next_in, 0.0), MAX_WAIT)
+        ends = [until - elapsed() for _, until in self._aside.values()]
+        pause = max(0.0, min([MAX_WAIT, *ends] if next_in is None else [MAX_WAIT, next_in, *ends]))
         return pause + random.uniform(0.001, SPREAD)  # noqa: S311
 
     async def _look_ahead(self) -> None:
@@ -143,7 +144,7 @@ class Ticker(Service):
         except Exception as error:
             if is_away(error):
                 raise
-            pause = MAX_PAUSE.total_seconds()
+            pause = (FIRST_PAUSE if may_pass(error) else MAX_PAUSE).total_seconds()  # a full disk refuses everything
             noted = [Noted(each, 1, pause) for each in refused]
             for each in refused:
                 self._aside[each.name] = Unreadable(each.name, each.version, each.error), elapsed() + pause
