@@ -35,6 +35,7 @@ from trueup.store.rows.views import OUTCOMES, ReconcilerViews
 from trueup.store.store import Store
 from trueup.store.views import Record
 from trueup.work.leases.hold import Lease
+from trueup.work.rows.options import SweepOptions, in_shadow
 
 LATELY = timedelta(hours=24)  # how far back the outcomes of sweeps are counted
 PAGE = 500  # rows per statement in commands over many
@@ -242,8 +243,10 @@ class ReconcileOperations:
         declared = await self._runnable(name, shadow)
         if not force:
             await self._refuse_paused(name)
-        sweep = partial(runs.sweep, self._store, self._settings, self._events, declared)
-        sweep = partial(sweep, limit=limit, force=force, progress=progress, bounds=bounds)
+        live = isinstance(declared, Reconciler) and declared.mode == "live"
+        options = SweepOptions(limit, force=force, shadow=shadow and live)
+        sweep = partial(runs.sweep, self._store, self._settings, self._events, declared, options)
+        sweep = partial(sweep, progress=progress, bounds=bounds)
         if within is not None or lease is not None:  # part of a program's own run, not what a person did
             return await sweep()
         return await self._recorded(name, by, _options(limit, shadow=shadow, force=force), sweep)
@@ -273,6 +276,8 @@ class ReconcileOperations:
             cursor = stored[0]["cursor"] if stored and stored[0]["underway"] else None
             return await runs.dry_scan(scan, cursor, limit)
         declared = await self._runnable(name, shadow)
+        if shadow and isinstance(declared, Reconciler):
+            declared = in_shadow(declared)
         return await runs.dry_run(self._store, self._settings, declared, limit=limit, call=shadow)
 
     async def _runnable(self, name: str, shadow: bool) -> Reconciler | Purge:
@@ -283,13 +288,11 @@ class ReconcileOperations:
                     f"{name!r} is known to the database, but not declared by this App; give the --app that does"
                 )
             raise await self._no_such(name)
-        if not shadow:
-            return declared
-        if isinstance(declared, Purge):
+        if shadow and isinstance(declared, Purge):
             raise ConfigError(
                 f"reconciler {name!r} has no handler that could be called in shadow; a dry run lists its rows"
             )
-        return runs.in_shadow(declared)
+        return declared
 
     async def _refuse_paused(self, name: str) -> None:
         stored = await self._stored(name) or {"state": "active"}

@@ -76,10 +76,10 @@ async def test_rows_that_come_during_a_sweep_are_compared_with_the_table_as_well
     sweeping = await gathered(live)
     take = sweeping.purges.take
 
-    async def importing(state: str | None, counts: Counts, batches: int = 1) -> Any:
+    async def importing(state: str | None, counts: Counts, batches: int = 1, *more: Any, **limit: Any) -> Any:
         if not counts.changed:
             await live.put(500, first=1000)
-        return await take(state, counts, batches)
+        return await take(state, counts, batches, *more, **limit)
 
     monkeypatch.setattr(sweeping.purges, "take", importing)
     assert (await live.sweep("age")).changed == 20
@@ -104,10 +104,10 @@ async def test_a_pause_ends_a_sweep_that_is_under_way(live: Field, monkeypatch: 
     sweeping = await gathered(live)
     take = sweeping.purges.take
 
-    async def pausing(state: str | None, counts: Counts, batches: int = 1) -> Any:
+    async def pausing(state: str | None, counts: Counts, batches: int = 1, *more: Any, **limit: Any) -> Any:
         await live.do("update trueup.reconcilers set state = 'paused'")
         monkeypatch.setattr(purger, "LOOK_AT_GATE", 0.0)
-        return await take(state, counts, batches)
+        return await take(state, counts, batches, *more, **limit)
 
     monkeypatch.setattr(sweeping.purges, "take", pausing)
     assert (await live.sweep("age")).changed == 10
@@ -121,9 +121,9 @@ async def test_more_and_more_batches_are_asked_for_together_while_they_are_quick
     sweeping = await gathered(live)
     take, asked = sweeping.purges.take, []
 
-    async def taking(state: str | None, counts: Counts, batches: int = 1) -> Any:
+    async def taking(state: str | None, counts: Counts, batches: int = 1, *more: Any, **limit: Any) -> Any:
         asked.append(batches)
-        return await take(state, counts, batches)
+        return await take(state, counts, batches, *more, **limit)
 
     monkeypatch.setattr(sweeping.purges, "take", taking)
     counts = await live.sweep("age")
@@ -141,10 +141,10 @@ async def test_what_was_done_before_a_deadlock_with_somebody_else_is_told(
     sweeping = await gathered(live)
     take = sweeping.purges.take
 
-    async def taking(state: str | None, counts: Counts, batches: int = 1) -> Any:
+    async def taking(state: str | None, counts: Counts, batches: int = 1, *more: Any, **limit: Any) -> Any:
         if counts.changed:
             raise errors.DeadlockDetected("deadlock detected")
-        return await take(state, counts, batches)
+        return await take(state, counts, batches, *more, **limit)
 
     monkeypatch.setattr(sweeping.purges, "take", taking)
     with pytest.raises(errors.DeadlockDetected):
@@ -195,7 +195,11 @@ async def test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_ha
 
 async def test_a_deadline_ends_a_sweep(live: Field) -> None:
     await live.put(200)
-    age(live, batch=1, deadline="30ms")
+    await live.do(  # two seconds for all of them
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.01); return new; end $$;"
+        "create trigger slow before update on things for each row execute function slow()"
+    )
+    age(live, batch=1, deadline="500ms")
     counts = await live.sweep("age")
     assert 0 < counts.changed < 200
 

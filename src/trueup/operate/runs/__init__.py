@@ -9,29 +9,21 @@ from __future__ import annotations
 
 from trueup.operate.runs.dry import dry_run, dry_scan, shown, would
 from trueup.operate.runs.leased import Bounds
-from trueup.operate.runs.limits import Allowance, LimitedPurges, LimitedRows, limited
 from trueup.operate.runs.orderly import LAST_WORD
 from trueup.operate.runs.results import DryRun, Progress, Run
 from trueup.operate.runs.rows import MAX_COUNTED, looking, waiting
 from trueup.operate.runs.scanning import scan_now
-from trueup.operate.runs.shadow import NO_INTERVAL, in_shadow
 from trueup.operate.runs.sweeping import proposed_kind, sweep
 
 __all__ = [
     "LAST_WORD",
     "MAX_COUNTED",
-    "NO_INTERVAL",
-    "Allowance",
     "Bounds",
     "DryRun",
-    "LimitedPurges",
-    "LimitedRows",
     "Progress",
     "Run",
     "dry_run",
     "dry_scan",
-    "in_shadow",
-    "limited",
     "looking",
     "proposed_kind",
     "scan_now",

@@ -11,7 +11,9 @@ after an error is fenced by the row's own claim, as always.
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -81,34 +83,34 @@ def leased(reconciler: Reconciler, bounds: Bounds) -> Reconciler:
         raise ConfigError(
             f"reconciler {reconciler.name!r}: lease= fences the outcomes of async handlers with claim='lease' in mode 'live'"
         )
-    return dataclasses.replace(reconciler, handler=_LeasedHandler(reconciler.handler, bounds))
+    return dataclasses.replace(reconciler, handler=_fenced(reconciler.handler, bounds))
 
 
-class _LeasedHandler(RowHandler):
-    def __init__(self, handler: RowHandler, bounds: Bounds) -> None:
-        self.__dict__.update(vars(handler))
-        self.context = handler.context or "ctx"  # one is made for us, whether the function asks for it or not
-        self._handler = handler
-        self._bounds = bounds
+def _fenced(handler: RowHandler, bounds: Bounds) -> RowHandler:
+    """The same handler, around which outcomes are written under the lease."""
+    name = handler.context or "ctx"  # one is made for us, whether the function asks for it or not
 
-    def call(self, row: Any, context: Any, tx: AsyncConnection[Any] | None = None) -> Any:
-        return self._call(row, _LeasedContext(context, self._bounds), tx)
-
-    async def _call(self, row: Any, context: _LeasedContext, tx: AsyncConnection[Any] | None) -> Any:
+    @functools.wraps(handler.function)
+    async def call(row: Any, **asked: Any) -> Any:
+        context = _LeasedContext(asked[name], bounds)
         try:
-            returned = await self._handler.call(row, context, tx)
+            returned = await handler.call(row, context)
             if context.finished:
                 return None
-            outcome = outcome_of(returned, self.who)
+            outcome = outcome_of(returned, handler.who)
             if isinstance(outcome, To | Stay | Delete):
                 async with context.transaction(outcome):
                     pass
                 return None
         except LostLease:
-            if not self._bounds.gone.is_set():
+            if not bounds.gone.is_set():
                 raise  # of another lease: the function's own business
             return LEFT
         return outcome
+
+    fenced = copy.copy(handler)
+    fenced.function, fenced.context = call, name
+    return fenced
 
 
 class _LeasedContext(RowContext):

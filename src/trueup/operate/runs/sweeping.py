@@ -1,30 +1,27 @@
-"""One sweep by hand: a row_services of one reconciler, whose rows are shared with the workers that sweep at the same time."""
+"""One sweep by hand, of one reconciler, whose rows are shared with the workers that sweep at the same time."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.errors import ConfigError
 from trueup.events import Events, IndexMissing, RowProposed, RowQuarantined, RowRetried, SweepRefused
 from trueup.operate.runs.leased import Bounds, leased
-from trueup.operate.runs.limits import Allowance, ease, limited
 from trueup.operate.runs.orderly import orderly
 from trueup.operate.runs.results import Progress, Run
 from trueup.operate.runs.rows import slowness_explained, waiting
-from trueup.operate.runs.shadow import Shadow, unfail
+from trueup.operate.runs.shadow import unfail
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store.rows.reconcilers import Gate, Reconcilers
 from trueup.store.store import Store
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.purger import Purger
 from trueup.work.rows.services import RowServices
 from trueup.work.rows.sweeper import Sweeper
@@ -35,34 +32,31 @@ async def sweep(
     settings: Settings,
     events: Events,
     declared: Reconciler | Purge,
+    options: SweepOptions,
     *,
-    limit: int | None = None,
-    force: bool = False,
     progress: Progress | None = None,
     bounds: Bounds | None = None,
 ) -> Run:
-    """`force`: also while it is paused, or rests. Raises LostLease when the lease of `bounds` is gone in the end."""
+    """Raises LostLease when the lease of `bounds` is gone in the end."""
     bounds = bounds or Bounds(None, settings.drain_for, None)
     if bounds.lease is not None:
         if isinstance(declared, Purge):
             raise ConfigError(f"reconciler {declared.name!r} has no handler whose outcomes lease= could fence")
-        declared = leased(declared, bounds)
+        declared = leased(options.of(declared), bounds)
     bounds.check()
-    holder, allowance = uuid4(), Allowance(limit)
-    row_services = _OneSweep(store, settings, events, [declared], lambda: holder)
-    row_services.open_to(allowance, force=force, shadow=isinstance(declared, Shadow))
+    holder = uuid4()
+    row_services = RowServices(store, settings, events, [declared], lambda: holder, options)
     run = Run(declared.name)
-    failed: list[str] | None = [] if isinstance(declared, Shadow) else None
+    failed: list[str] | None = [] if options.shadow else None
     try:
         with _noting(events, run, failed), slowness_explained(declared.name, settings, run):
             await row_services.gather()
             member = row_services.members[declared.name]
-            limited(member, allowance)
-            note = await _counting(member, allowance, progress)
+            note = await _counting(member, options, progress)
             row_services.renewer.start()
             started = elapsed()
             task = asyncio.create_task(member.sweep(progress=note))
-            eased = partial(ease, member, allowance)
+            eased = partial(_ease, member, options)
             kept = asyncio.create_task(bounds.keep(task, eased, row_services.interrupt))
             counts = await orderly(kept, eased, row_services.interrupt, settings.drain_for)
             run.seconds = elapsed() - started
@@ -78,50 +72,25 @@ async def sweep(
     return run
 
 
-class _OneSweep(RowServices):
-    def open_to(self, allowance: Allowance, *, force: bool, shadow: bool) -> None:
-        log = _OwnGate(self._claiming, self._store.statements, self._store.clock)
-        log.allowance, log.force, log.shadow = allowance, force, shadow
-        self._log = log
-
-
-class _OwnGate(Reconcilers):
-    """Lets a forced sweep through, and does not take one that was cut short for a whole one.
-
-    A live one's sweep in shadow leaves no trace: it was none, so far as lateness, outcomes and the breaker are concerned.
-    """
-
-    allowance: Allowance
-    force: bool
-    shadow: bool
-
-    async def gate(self, name: str) -> Gate:
-        gate = await super().gate(name)
-        if self.force:
-            gate = dataclasses.replace(gate, paused=False, rests_for=None)
-        return dataclasses.replace(gate, pauses=0) if self.shadow else gate
-
-    async def swept(self, name: str, past: int | None = None, writes: int | None = None) -> None:
-        if self.allowance.left != 0 and not self.shadow:
-            await super().swept(name, past, writes)
-
-    async def log(self, name: str, holder: UUID, started_at: datetime, counts: Counts) -> None:
-        if not self.shadow:
-            await super().log(name, holder, started_at, counts)
+def _ease(member: Sweeper | Purger, options: SweepOptions) -> None:
+    """Claim nothing more; what has not been begun goes back."""
+    options.ended = True
+    if isinstance(member, Sweeper):
+        member.hand.give_back()
 
 
 async def _counting(
-    member: Sweeper | Purger, allowance: Allowance, progress: Progress | None
+    member: Sweeper | Purger, options: SweepOptions, progress: Progress | None
 ) -> Callable[[Counts], None] | None:
     if progress is None:
         return None
     total = await waiting(member.rows if isinstance(member, Sweeper) else member.purges)
-    if total is not None and allowance.left is not None:
-        total = min(total, allowance.left)
+    if total is not None:
+        total = options.at_most(total)
     progress(0, total)
 
     def note(counts: Counts) -> None:
-        if not allowance.over:  # rows that are given back now are counted, too
+        if not options.ended:  # rows that are given back now are counted, too
             progress(counts.settled, total)
 
     return note

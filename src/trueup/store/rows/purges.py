@@ -115,13 +115,21 @@ class Purges:
         return self.purge.lane is None
 
     async def take(
-        self, state: str | None, counts: Counts, batches: int = 1, rows: Sequence[Picked] | None = None
+        self,
+        state: str | None,
+        counts: Counts,
+        batches: int = 1,
+        rows: Sequence[Picked] | None = None,
+        *,
+        most: int | None = None,
     ) -> Taken:
         """Move or delete rows in this state, oldest first: several batches, each in its own transaction, in one message.
 
         Or these rows, as many of them as are asked for at a time. What was taken is counted, also when a batch after it fails.
+        `most`: rows in a batch, if fewer than are declared.
         """
-        batch, before = self.purge.batch if rows is None else min(self.purge.batch, len(rows)), counts.changed
+        most = self.purge.batch if most is None else most
+        batch, before = most if rows is None else min(most, len(rows)), counts.changed
         if self.purge.lane is not None:
             return await self._take_in_turn(self.purge.lane, state, counts, batch, rows)
         parts = [b"BEGIN", Call(self._steer, {}), *self._parts(state, batch, rows), b"COMMIT"]

@@ -25,6 +25,7 @@ from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.rows.purges import Clearance, Purges
 from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import (
     LOOK_AT_GATE,
     PAUSED_LOOK,
@@ -35,7 +36,7 @@ from trueup.work.rows.pace import (
     wait_for_rate,
 )
 from trueup.work.rows.refusals import MAX_REPEATS, to_repeat, unanswered
-from trueup.work.rows.refused_purges import RefusedPurges
+from trueup.work.rows.refused_purges import RefusedPurges, take
 from trueup.work.service import Service, jittered
 
 Progress = Callable[[Counts], None]
@@ -55,9 +56,17 @@ class _Walk:
 
 class Purger(Service):
     def __init__(
-        self, purges: Purges, log: Reconcilers, clock: Clock, events: Events, holder: Callable[[], UUID]
+        self,
+        purges: Purges,
+        log: Reconcilers,
+        clock: Clock,
+        events: Events,
+        holder: Callable[[], UUID],
+        options: SweepOptions | None = None,
     ) -> None:
+        """`options`: of a sweep by hand."""
         super().__init__(events)
+        self._options = options or SweepOptions()
         self.purges = purges
         self.purge = purges.purge
         self.name = f"purger of {purges.purge.name}"
@@ -69,7 +78,7 @@ class Purger(Service):
         self._repeats = 0  # how often in a row the server has asked for a statement to be repeated
 
     async def run_once(self) -> float:
-        gate = await self._log.gate(self.purge.name)
+        gate = await self._gate()
         if gate.paused:
             return PAUSED_LOOK
         if self._first:
@@ -90,6 +99,14 @@ class Purger(Service):
             await self._ended_by(error)
         return jittered(self.purge.every.total_seconds())
 
+    async def _gate(self) -> Gate:
+        return self._options.opened(await self._log.gate(self.purge.name))
+
+    async def _swept(self) -> None:
+        self._swept_at = elapsed()
+        if not self._options.cut_short:
+            await self._log.swept(self.purge.name)
+
     async def _ended_by(self, error: Exception) -> None:
         """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
         said = describe(error)
@@ -104,7 +121,7 @@ class Purger(Service):
 
     async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
         """Until no row is left for it, its time is up, or a person pauses it."""
-        gate = gate or await self._log.gate(self.purge.name)
+        gate = gate or await self._gate()
         counts = Counts()
         if gate.paused:
             return counts
@@ -113,8 +130,7 @@ class Purger(Service):
         begun_at, started = gate.now, elapsed()
         clearance = await self._cleared()
         if clearance is None or clearance.rows == 0:
-            self._swept_at = elapsed()
-            await self._log.swept(self.purge.name)
+            await self._swept()
             return counts
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
         walk = _Walk(gate, counts, started, until, clearance.rows)
@@ -127,8 +143,8 @@ class Purger(Service):
             with suppress(*RETRYABLE):
                 await self._tell(begun_at, counts, elapsed() - started)
             raise
-        self._repeats, self._swept_at = 0, elapsed()
-        await self._log.swept(self.purge.name)
+        self._repeats = 0
+        await self._swept()
         await self._tell(begun_at, counts, elapsed() - started)
         return counts
 
@@ -154,7 +170,7 @@ class Purger(Service):
                 if walk.cleared_to is not None:
                     batches = max(1, min(batches, (walk.cleared_to - counts.changed) // self.purge.batch))
                 try:
-                    taken = await self.purges.take(state, counts, batches)
+                    taken = await take(self.purges, self._options, state, counts, batches)
                 except psycopg.Error as error:
                     if unanswered(error) or (to_repeat(error) and self._again()):
                         raise
@@ -172,12 +188,12 @@ class Purger(Service):
                     break
                 if taken.over or taken.count < taken.asked:
                     break
-                if self.purges.in_a_row:
+                if self.purges.in_a_row and self._options.limit is None:
                     batches = next_batches(batches, elapsed() - sent)
 
     async def _by_keys(self, state: str | None, walk: _Walk, told: Callable[[], None]) -> None:
         """The rest of this state, past rows that are refused or kept."""
-        rest = RefusedPurges(self.purges, state, walk.counts, self.events, self._stop, self._clock)
+        rest = RefusedPurges(self.purges, self._options, state, walk.counts, self.events, self._stop, self._clock)
         await rest.take_all(lambda: self._go_on(walk), told)
 
     def _again(self) -> bool:
@@ -190,7 +206,7 @@ class Purger(Service):
         if walk.over or self._stop.is_set() or elapsed() >= walk.until:
             return False
         if elapsed() >= walk.looked + LOOK_AT_GATE:
-            walk.gate, walk.looked = await self._log.gate(self.purge.name), elapsed()
+            walk.gate, walk.looked = await self._gate(), elapsed()
         if walk.gate.paused:
             return False
         if walk.cleared_to is not None and walk.counts.changed >= walk.cleared_to:

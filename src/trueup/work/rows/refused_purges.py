@@ -19,8 +19,9 @@ from trueup.events import Events, RowQuarantined, RowRetried
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import may_pass
-from trueup.store.rows.purges import Picked, Purges
+from trueup.store.rows.purges import Picked, Purges, Taken
 from trueup.work.rows.claims import REPEAT_PAUSE
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS, parts, to_repeat, unanswered
 
@@ -28,13 +29,38 @@ MAX_IN_A_ROW = 1_000  # refused rows without one that goes: the rest is left to 
 FUTILE_FOR = 60.0  # seconds without one that goes, where each refusal takes long
 
 
+async def take(
+    purges: Purges,
+    options: SweepOptions,
+    state: str | None,
+    counts: Counts,
+    batches: int = 1,
+    rows: Sequence[Picked] | None = None,
+) -> Taken:
+    """As `Purges.take`, of as many rows as the sweep may claim."""
+    most = options.at_most(purges.purge.batch)
+    if not most:
+        return Taken(over=True)
+    taken = await purges.take(state, counts, batches, rows, most=most)
+    options.spend(taken.count)
+    return taken
+
+
 class RefusedPurges:
     """For the rest of one state, in one sweep."""
 
     def __init__(
-        self, purges: Purges, state: str | None, counts: Counts, events: Events, stop: asyncio.Event, clock: Clock
+        self,
+        purges: Purges,
+        options: SweepOptions,
+        state: str | None,
+        counts: Counts,
+        events: Events,
+        stop: asyncio.Event,
+        clock: Clock,
     ) -> None:
         self._purges = purges
+        self._options = options
         self._state = state
         self._counts = counts
         self._events = events
@@ -60,7 +86,7 @@ class RefusedPurges:
         repeats = 0
         while rows and not self._over and not self._stop.is_set():
             try:
-                taken = await self._purges.take(self._state, self._counts, rows=rows)
+                taken = await take(self._purges, self._options, self._state, self._counts, rows=rows)
             except psycopg.Error as error:
                 if unanswered(error):
                     raise

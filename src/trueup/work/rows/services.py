@@ -28,6 +28,7 @@ from trueup.store.rows.tables import Found
 from trueup.store.store import Store
 from trueup.work.calling import Caller
 from trueup.work.rows.handling import check_outcome
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.purger import Purger
 from trueup.work.rows.renewer import RowRenewer
 from trueup.work.rows.sweeper import Sweeper
@@ -43,7 +44,10 @@ class RowServices:
         events: Events,
         declared: Sequence[Reconciler | Purge],
         holder: Callable[[], UUID],
+        options: SweepOptions | None = None,
     ) -> None:
+        """`options`: of a sweep by hand."""
+        self._options = options or SweepOptions()
         self._store = store
         self._settings = settings
         self._events = events
@@ -120,10 +124,10 @@ class RowServices:
         purges = Purges(
             self._settling, store.statements, store.clock, purge, found, self._timeout, partial(self._look, purge)
         )
-        return Purger(purges, self._log, store.clock, self._events, self._holder)
+        return Purger(purges, self._log, store.clock, self._events, self._holder, self._options)
 
-    def _sweeper(self, reconciler: Reconciler, found: Found) -> Sweeper:
-        store = self._store
+    def _sweeper(self, declared: Reconciler, found: Found) -> Sweeper:
+        store, reconciler = self._store, self._options.of(declared)
         who = f"reconciler {reconciler.name!r}"
         rows = Rows(
             self._claiming,
@@ -151,6 +155,7 @@ class RowServices:
             self._events,
             self._holder,
             gather_for=self._settings.gather_for,
+            options=self._options,
         )
         loop = asyncio.get_running_loop()
         self.renewer.add(rows, sweeper.in_hand, lambda lost: _on_loop(loop, lambda: sweeper.hand.lost(lost)))

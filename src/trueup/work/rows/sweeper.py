@@ -43,7 +43,7 @@ from trueup.reconcile.decide import GiveBack, Verdict
 from trueup.store.db.connect import RETRYABLE, is_away
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.reconcilers import Gate, Reconcilers
-from trueup.store.rows.rows import DuePosition, Position, Rows
+from trueup.store.rows.rows import Batch, DuePosition, Position, Rows
 from trueup.work.calling import Caller
 from trueup.work.rows.claims import Claim, Claimed, Claims
 from trueup.work.rows.finisher import Count, RowFinisher, Settling
@@ -53,6 +53,7 @@ from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
 from trueup.work.rows.judge import Judge, Opens
 from trueup.work.rows.keyed import Keyed
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import (
     LOOK_AT_GATE,
     PAUSED_LOOK,
@@ -83,8 +84,11 @@ class Sweeper(Service):
         holder: Callable[[], UUID],
         *,
         gather_for: timedelta,
+        options: SweepOptions | None = None,
     ) -> None:
+        """`options`: of a sweep by hand."""
         super().__init__(events)
+        self._options = options or SweepOptions()
         self.rows = rows
         self.reconciler = rows.reconciler
         self.name = f"sweeper of {rows.reconciler.name}"
@@ -120,7 +124,7 @@ class Sweeper(Service):
 
     async def run_once(self) -> float:
         self._wakes_at = float("inf")  # before the gate is read: what comes to rest from here on may not be in it
-        gate = await self._log.gate(self.reconciler.name)
+        gate = await self._gate()
         if gate.closed:
             return min(PAUSED_LOOK, gate.rests_for or PAUSED_LOOK)
         if self.hand.stuck:
@@ -159,6 +163,9 @@ class Sweeper(Service):
         return swept_elsewhere(
             self.reconciler.every, gate, None if self._swept_at is None else elapsed() - self._swept_at
         )
+
+    async def _gate(self) -> Gate:
+        return self._options.opened(await self._log.gate(self.reconciler.name))
 
     async def _ended_by(self, error: Exception) -> float:
         """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
@@ -203,7 +210,7 @@ class Sweeper(Service):
         When this returns, it is known what became of each. On a clock that somebody moves by hand, a sweep also ends when the
         rate allows no more for the moment.
         """
-        gate = gate or await self._log.gate(self.reconciler.name)
+        gate = gate or await self._gate()
         sweep = Sweep(gate.now, whole, progress)
         self._cut_short = gate.closed
         if gate.closed:
@@ -245,7 +252,8 @@ class Sweeper(Service):
             if gate.is_due or gate.set_aside:
                 await self._forget()
             walked = walk.complete and not walk.fresh
-            await self._log.swept(self.reconciler.name, walk.passed if walked else None, gate.writes)
+            if self._options.counts and not self._options.cut_short:
+                await self._log.swept(self.reconciler.name, walk.passed if walked else None, gate.writes)
             self._swept_at = elapsed()
 
     async def _probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
@@ -296,7 +304,8 @@ class Sweeper(Service):
     async def _conclude(self, sweep: Sweep) -> None:
         assert sweep.began_at is not None
         try:
-            await self._log.log(self.reconciler.name, self._holder(), sweep.began_at, sweep.counts)
+            if self._options.counts:
+                await self._log.log(self.reconciler.name, self._holder(), sweep.began_at, sweep.counts)
         except (*RETRYABLE, DatabaseUnavailable):
             return  # the outcomes are written; that nothing is on record about their sweep is said by DatabaseLost
         self.events.emit(completed(self.reconciler.name, sweep.counts, elapsed() - sweep.started))
@@ -327,7 +336,7 @@ class Sweeper(Service):
         sweep, after = Sweep(now, whole=False), DuePosition()
         self._sweeps.add(sweep)
         try:
-            while not self._enough():
+            while not self._enough() and self._options.at_most(1):
                 claimed = await self._claim(
                     sweep,
                     lambda mark, after=after: self.rows.claim_again(  # type: ignore[misc]
@@ -376,7 +385,7 @@ class Sweeper(Service):
         """The gate, when it is time to look at it again. A pause cuts the sweep short."""
         if elapsed() < self._looked + LOOK_AT_GATE:
             return None
-        gate = await self._log.gate(self.reconciler.name)
+        gate = await self._gate()
         self._looked = elapsed()
         self._cut_short = self._cut_short or gate.closed
         await self._refit(gate)
@@ -392,7 +401,10 @@ class Sweeper(Service):
     async def _next(self, sweep: Sweep, walk: Walk) -> Claimed:
         """One claim, of the two kinds in turn while both have some; a turn is remembered from sweep to sweep."""
         rows, holder = self.rows, self._holder()
-        most = 1 if self._breaker.probing else self.reconciler.batch
+        most = self._options.at_most(1 if self._breaker.probing else self.reconciler.batch)
+        if not most:
+            walk.fresh = walk.again = False
+            return Claimed(Batch(exhausted=True))
         if walk.again and (self._turn_of_again or not walk.fresh):
             claimed = await self._claim(
                 sweep, lambda mark: rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
@@ -436,6 +448,7 @@ class Sweeper(Service):
         if faults.ARMED:
             faults.hit("after_row_claim")
         sweep.counts.claimed += claimed.count
+        self._options.spend(claimed.count)
         for row in claimed.rows:
             if row.due_at is not None:
                 sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
@@ -507,7 +520,7 @@ class Sweeper(Service):
         """What failed is not the rows' fault: their attempts come back."""
         name = self.reconciler.name
         try:
-            pause = exactly or breaker.pause((await self._log.gate(name)).pauses)
+            pause = exactly or breaker.pause((await self._gate()).pauses)
             if await self._log.rest(name, pause, why, extend=exactly is not None):
                 self.events.emit(ReconcilerPaused(name, why, pause.total_seconds()))
             await self._refund(spent)
