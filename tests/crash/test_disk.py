@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -76,8 +76,7 @@ def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_ever
         with psycopg.connect(server.cluster.url(), autocommit=True) as connection:
             connection.execute(f"create tablespace small location '{disk.place / 'small'}'")
             connection.execute(f"create database full_up template {TEMPLATE} tablespace small strategy file_copy")
-        ballast = Ballast(server.cluster)
-        with in_hand(server.cluster.url("full_up"), tmp_path) as run:
+        with closing(Ballast(server.cluster)) as ballast, in_hand(server.cluster.url("full_up"), tmp_path) as run:
             run.enqueue(bulky=2)
             claimed = "trueup.jobs where kind = 'bulky' and state = 'running'"
             wait_until(lambda: run.count(claimed) == 2, "those that need room are in hand")
@@ -94,7 +93,6 @@ def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_ever
             run.wait_ended()
             run.wait_fired(2)
             run.prove()
-        ballast.close()
 
 
 def test_a_server_that_dies_of_a_full_disk_and_has_room_again_loses_and_repeats_nothing(
