@@ -1,10 +1,14 @@
 """All faults, mixed at random, for a while: `python -m tests.crash.chaos --minutes 5 [--seed 7] [--json FILE]`.
 
-Two fleets work on one server: one has jobs of every kind, the other has reconcilers in all claim modes, a purge, a scan, a
-schedule for every second and leases of all three kinds, while users change the same rows in transactions of their own. Workers are
-killed, stopped past their leases and ended; the database is restarted, its sessions are ended; the network is cut, silenced and
-slowed; Redis forgets and restarts. A table shows the faults that have landed. At the end everything must have ended, once, and
-every invariant must hold.
+Three fleets work on one server. One has jobs of every kind. The second has reconcilers in all claim modes, a purge, a scan,
+webhooks, a schedule for every second and leases of all three kinds, while users change the same rows in transactions of their own.
+Half of their workers are behind PgBouncer, and so are producers that enqueue in transactions of their own. The third fleet begins
+as an older release on its own schema; after half of the time the database is migrated under it, and workers of today's release
+join.
+
+Workers are killed, stopped past their leases and ended; the database is restarted, its sessions are ended; the network is cut,
+silenced and slowed; the pooler is killed; Redis forgets and restarts; the receiver of the webhooks lies. A table shows the faults
+that have landed. At the end everything must have ended, once, and every invariant must hold.
 
 The exit status is 1 on a violation; then the seed and the violations are printed. It is 2 when a fault never landed, or there was
 nothing to check of a noun: that part proves nothing. The seed decides which faults come and when they are asked for; how the
@@ -22,19 +26,26 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from apps.servers.valkey import Valkey
+from tests.crash import mixed_checks, pooled
 from tests.crash.faults import Fault, Faults
 from tests.crash.others import Others, others
+from tests.crash.pooled import Producers
+from tests.crash.receiver import Receiver
+from tests.crash.releases import NoOldRelease, Releases, releases
 from tests.crash.run import Run, run
 from tests.support import invariants, report
 from tests.support.database import TestServer
-from tests.support.invariants import Violations
+from tests.support.invariants import History, Violations
+from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
 from tests.support.report import Live, Part
 from trueup import DatabaseUnavailable
@@ -52,28 +63,47 @@ NOUNS = {
     "purges": "a purge",
     "scans": "a scan",
     "users": "users' own transactions over the same rows",
+    "webhooks": "webhooks to a receiver that lies",
+    "producers": "producers behind PgBouncer, with a row and its job in one transaction",
+    "pooler": "half of the workers behind PgBouncer in transaction mode",
+    "releases": "two releases at once, and the migration between them",
 }
 
 
+@dataclass
+class Stage:
+    """Everything that works while faults come."""
+
+    pooler: PgBouncer
+    databases: Sequence[str]  # that workers reach through the pooler
+    receiver: Receiver
+    crash: Run
+    producers: Producers
+    rest: Others
+    deploy: Releases | None  # None where the older release cannot be had
+
+
 class Rampage:
-    def __init__(self, seed: int, faults: Faults, crash: Run, rest: Others, parts: Sequence[Part]) -> None:
+    def __init__(self, seed: int, faults: Faults, stage: Stage, parts: Sequence[Part]) -> None:
         self._seed = seed
         self._faults = faults
-        self._crash = crash
-        self._rest = rest
+        self._stage = stage
+        self._crash = stage.crash
+        self._rest = stage.rest
         self._parts = {part.name: part for part in parts}
         self._failed: list[BaseException] = []
         self._ended = threading.Event()
 
     def rage(self, seconds: float) -> None:
         """Faults of two kinds at a time, and more work all the while."""
-        ends_at = time.monotonic() + seconds
-        loops = {
-            "processes": self._bringing("processes", self._faults.of_processes()),
-            "surroundings": self._bringing("surroundings", self._faults.of_surroundings()),
-            "work": self._loading(),
-        }
-        threads = [threading.Thread(target=self._until, args=[ends_at, once]) for once in loops.values()]
+        began = time.monotonic()
+        loops = [
+            self._bringing("processes", self._faults.of_processes()),
+            self._bringing("surroundings", self._faults.of_surroundings()),
+            self._loading(),
+            self._migrating(began + seconds / 2),
+        ]
+        threads = [threading.Thread(target=self._until, args=[began + seconds, once]) for once in loops]
         for thread in threads:
             thread.start()
         try:
@@ -118,18 +148,36 @@ class Rampage:
 
         return once
 
+    def _migrating(self, at: float) -> Callable[[], None]:
+        deploys = [self._stage.deploy] if self._stage.deploy else []
+
+        def once() -> None:
+            if deploys and time.monotonic() >= at:
+                deploys.pop().migrate()
+            time.sleep(0.5)
+
+        return once
+
     def aftermath(self) -> None:
         """Peace, until everything has ended; then the proof of each noun."""
         at_peace = self._crash.now()
         self._rest.users.stop()
-        for name, wait in (("jobs", self._crash.wait_ended), ("rows", self._rest.wait_settled)):
+        self._stage.producers.stop()
+        waits = {"jobs": self._crash.wait_ended, "rows": self._rest.wait_settled}
+        if self._stage.deploy:
+            self._stage.deploy.part()
+            waits["releases"] = self._stage.deploy.wait_ended
+        for name, wait in waits.items():
             try:
                 wait(ENDS_WITHIN.total_seconds())
             except TimeoutError as error:
                 self._parts[name].violations.append(f"I8: {error}")
-        self._crash.workers.stop_all()
-        self._rest.workers.stop_all()
+        for fleet in self._faults.fleets:
+            fleet.stop_all()
         self._crash.app.close_sync()
+        self._rest.app.close_sync()
+        sessions = [each for name in self._stage.databases for each in self._stage.pooler.sessions(name)]
+        self._stage.pooler.stop()
         self._crash.enqueued = {row[0] for row in self._crash.query("select distinct job from recorded.changes")}
         found = self._crash.violations()
         history = self._crash.history()
@@ -142,7 +190,12 @@ class Rampage:
             "purges": self._rest.of_purges,
             "scans": self._rest.of_scans,
             "users": self._rest.of_users,
+            "webhooks": self._rest.of_webhooks,
+            "producers": lambda: pooled.of_producers(self._crash.url, self._stage.producers.acknowledged),
+            "pooler": lambda: (len(sessions), mixed_checks.sessions_are_clean(sessions)),
         }
+        if self._stage.deploy:
+            proofs["releases"] = self._stage.deploy.proof
         for name, prove in proofs.items():
             looked_at, violations = prove()
             part = self._parts[name]
@@ -151,6 +204,18 @@ class Rampage:
             if not looked_at:
                 part.void = "there was nothing to check"
         self._parts["jobs"].numbers = self._crash.states()
+        told = self._parts["webhooks"].numbers = dict(self._stage.receiver.told)
+        if untold := [lie for lie, times in told.items() if not times]:
+            self._parts["webhooks"].void = f"never told: {', '.join(untold)}"
+        behind = self._ended_behind_the_pooler(history)
+        self._parts["pooler"].numbers = {"jobs ended by workers behind it": behind}
+        if not behind:
+            self._parts["pooler"].void = "no worker behind it has ended a job"
+
+    def _ended_behind_the_pooler(self, history: History) -> int:
+        behind = {pid for pid, way in self._crash.workers.took.items() if way != self._crash.workers.url}
+        holders = {lease.holder for lease in history.leases if lease.pid in behind}
+        return sum(move.after == "done" and move.holder in holders for move in history.moves)
 
 
 def rampage(seconds: float, seed: int, directory: Path, parts: Sequence[Part]) -> Faults:
@@ -158,27 +223,59 @@ def rampage(seconds: float, seed: int, directory: Path, parts: Sequence[Part]) -
     with ExitStack() as stack:
         server = stack.enter_context(TestServer(directory / "pg", synchronous_commit="on", full_page_writes="on"))
         valkey = stack.enter_context(Valkey())
-        urls = [stack.enter_context(server.database()) for _ in range(2)]
-        proxies = [stack.enter_context(Proxy.before(url)) for url in urls]
-        ways = [proxy.url(url) for proxy, url in zip(proxies, urls, strict=True)]
-        settings = {"TRUEUP_STATEMENT_TIMEOUT": "2s", "TRUEUP_REDIS_URL": valkey.url}
-        crash = stack.enter_context(run(urls[0], directory / "jobs", workers_url=ways[0], **settings))
-        rng = random.Random(f"{seed} rows")
-        rest = stack.enter_context(others(urls[1], directory / "rest", rng, workers_url=ways[1], **settings))
+        proxies: list[Proxy] = []
+        stage = _set(stack, seed, directory, server, valkey, proxies)
+        if stage.deploy is None:
+            next(
+                part for part in parts if part.name == "releases"
+            ).void = "this clone has no history: git fetch --unshallow"
+        fleets = [stage.crash.workers, stage.rest.workers]
+        fleets += [stage.deploy.old, stage.deploy.new] if stage.deploy else []
         choices = random.Random(f"{seed} faults")
-        faults = Faults(choices, [crash.workers, rest.workers], server.cluster, proxies, valkey)
+        faults = Faults(choices, fleets, server.cluster, proxies, stage.pooler, valkey)
         ended = threading.Event()
         drawing = threading.Thread(target=_draw, args=[faults, parts, ended], daemon=True)
         drawing.start()
         try:
             faults.refill()
-            this = Rampage(seed, faults, crash, rest, parts)
+            this = Rampage(seed, faults, stage, parts)
             this.rage(seconds)
             this.aftermath()
         finally:
             ended.set()
             drawing.join()
         return faults
+
+
+def _set(
+    stack: ExitStack, seed: int, directory: Path, server: TestServer, valkey: Valkey, proxies: list[Proxy]
+) -> Stage:
+    """Three databases with their fleets. Every second worker of the first two is behind the pooler, the others behind a proxy each."""
+    settings = {"TRUEUP_STATEMENT_TIMEOUT": "2s", "TRUEUP_REDIS_URL": valkey.url}
+    pooler = stack.enter_context(PgBouncer(server.cluster.url(), default_pool_size=pooled.POOL_SIZE))
+    receiver = stack.enter_context(Receiver(random.Random(f"{seed} receiver")))
+
+    def way(url: str) -> str:
+        proxies.append(stack.enter_context(Proxy.before(url)))
+        return proxies[-1].url(url)
+
+    urls = [stack.enter_context(server.database()) for _ in range(2)]
+    databases = [str(conninfo_to_dict(url)["dbname"]) for url in urls]
+    crash = stack.enter_context(run(urls[0], directory / "jobs", workers_url=way(urls[0]), **settings))
+    with psycopg.connect(urls[0], autocommit=True) as connection:
+        connection.execute(pooled.TABLE)
+    rng = random.Random(f"{seed} rows")
+    rest = stack.enter_context(others(urls[1], directory / "rest", rng, receiver, workers_url=way(urls[1]), **settings))
+    for fleet, name in zip((crash.workers, rest.workers), databases, strict=True):
+        fleet.ways = (fleet.url, pooler.url(name))
+    empty = stack.enter_context(server.made("template template0"))
+    deploy: Releases | None = None
+    with suppress(NoOldRelease):
+        deploy = stack.enter_context(releases(empty, directory / "releases", workers_url=way(empty), **settings))
+    producers = Producers(pooler.url(databases[0]))
+    stack.callback(producers.stop)
+    producers.start()
+    return Stage(pooler, databases, receiver, crash, producers, rest, deploy)
 
 
 def _draw(faults: Faults, parts: Sequence[Part], ended: threading.Event) -> None:
@@ -199,7 +296,7 @@ def play(seconds: float, seed: int, parts: Sequence[Part]) -> Faults | None:
         part.state = report.RUNNING
     faults: Faults | None = None
     with tempfile.TemporaryDirectory(prefix="trueup-chaos-") as directory:
-        for each in ("jobs", "rest"):
+        for each in ("jobs", "rest", "releases"):
             (Path(directory) / each).mkdir()
         try:
             faults = rampage(seconds, seed, Path(directory), parts)

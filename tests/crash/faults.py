@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import psycopg
 
 from apps.servers.valkey import Valkey
+from tests.support.pgbouncer import PgBouncer
 from tests.support.processes import Fleet, WorkerProcess
 from tests.support.proxy import Proxy
 from trueup.embedded.cluster import Cluster
 
 LEASE = 2.0  # seconds, as the fleets have it
-WORKERS = 2  # of each fleet
 REPLIES = (b"-- claim:", b"-- complete:", b"-- retry:", b"-- snooze:", b"-- rescue:", b"-- renew", b"COMMIT")
 END_SESSIONS = """
 select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
@@ -32,12 +32,19 @@ class Faults:
     """`asked` and `landed` count them by name. Faults of processes and of the surroundings may come at the same time."""
 
     def __init__(
-        self, rng: random.Random, fleets: Sequence[Fleet], cluster: Cluster, proxies: Sequence[Proxy], valkey: Valkey
+        self,
+        rng: random.Random,
+        fleets: Sequence[Fleet],
+        cluster: Cluster,
+        proxies: Sequence[Proxy],
+        pooler: PgBouncer,
+        valkey: Valkey,
     ) -> None:
         self._rng = rng
-        self._fleets = fleets
+        self.fleets = fleets
         self._cluster = cluster
         self._proxies = proxies
+        self._pooler = pooler
         self._valkey = valkey
         self._processes = threading.Lock()
         self.asked: Counter[str] = Counter()
@@ -51,6 +58,7 @@ class Faults:
             *(self.end_sessions, self.end_sessions, self.restart_fast, self.restart_immediate),
             *(self.cut_network, self.silence_network, self.slow_network),
             *(self.lose_a_reply, self.lose_a_reply, self.flush_redis, self.restart_redis),
+            *(self.kill_pooler, self.restart_pooler),
         )
 
     def bring(self, rng: random.Random, among: Sequence[Fault]) -> None:
@@ -62,16 +70,16 @@ class Faults:
     def refill(self) -> None:
         """A full fleet again. Raises AssertionError when a worker has died by itself."""
         with self._processes:
-            for fleet in self._fleets:
+            for fleet in self.fleets:
                 for worker in fleet.crashed:
                     raise AssertionError(f"worker {worker.pid} died by itself with {worker.status}:\n{worker.said}")
-                while len(fleet.alive) < WORKERS:
+                while len(fleet.alive) < fleet.size:
                     fleet.launch()
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def _some(self) -> tuple[Fleet, WorkerProcess] | None:
-        fleet = self._rng.choice(self._fleets)
+        fleet = self._rng.choice(self.fleets)
         alive = fleet.alive
         return (fleet, self._rng.choice(alive)) if alive else None
 
@@ -148,6 +156,18 @@ class Faults:
             time.sleep(0.01)
         proxy.heal()
         return loss.happened
+
+    # -- the pooler ---------------------------------------------------------------------------------------------------
+
+    def kill_pooler(self) -> bool:
+        self._pooler.kill()
+        time.sleep(self._rng.uniform(0, LEASE))
+        self._pooler.start()
+        return True
+
+    def restart_pooler(self) -> bool:
+        self._pooler.restart()
+        return True
 
     # -- Redis --------------------------------------------------------------------------------------------------------
 

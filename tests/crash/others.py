@@ -1,5 +1,5 @@
-"""One run of mixed processes: reconcilers in all claim modes, a purge, a scan, ticks and leases, with users' own transactions
-over the same rows, and the proof of each at the end."""
+"""One run of mixed processes: reconcilers in all claim modes, a purge, a scan, webhooks, ticks and leases, with users' own
+transactions over the same rows, and the proof of each at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from typing import Any
 import psycopg
 
 from tests.crash import mixed, mixed_checks, sweeps
+from tests.crash import receiver as receiving
 from tests.crash.in_hand import EVERY_JOB, LEDGER
+from tests.crash.receiver import Receiver
 from tests.crash.sweeping import FOLLOWING, WRITTEN
 from tests.support import row_invariants, row_recorder
 from tests.support.invariants import Violations
@@ -25,6 +27,7 @@ from tests.support.processes import Fleet
 from tests.support.row_invariants import RowHistory
 from tests.support.tick_invariants import ticks_fire_once
 from tests.support.waiting import wait_until
+from trueup import App
 
 SCAN_ITEMS = 200
 ATTEMPTS = 100  # as PATIENT has it
@@ -34,10 +37,18 @@ insert into wallpapers (id, user_id, content_hash, upload_state, state_changed_a
 select n::text, n, n::text, 'initiated', now() - interval '1 day' from generate_series(%s::int, %s::int) as n
 """
 LEFT = " + ".join(f"(select count(*) from tasks_{mode} where state <> 'done')" for mode in sweeps.MODES)
-SETTLED = f"select (select count(*) from trueup.rows) + (select count(*) from wallpapers where upload_state = 'initiated') + {LEFT}"
+EVENTS = f"select count(*) from trueup.jobs where kind = '{receiving.KIND}'"
+SETTLED = f"select (select count(*) from trueup.rows) + ({EVENTS}) + (select count(*) from wallpapers where upload_state = 'initiated') + {LEFT}"
 NOT_SETTLED = """
 select reconciler, state, count(*), min(attempt), max(attempt), min(due_at) - now(), max(reason) from trueup.rows group by 1, 2
 union all select 'wallpapers', upload_state, count(*), 0, 0, null, null from wallpapers where upload_state = 'initiated' group by 2
+union all select kind, state, count(*), min(attempt), max(attempt), min(run_at) - now(), null from trueup.jobs group by 1, 2
+union all select name, 'paused', pauses, 0, 0, paused_until - now(), last_error from trueup.reconcilers where paused_until is not null
+"""
+EVENT_STATES = f"""
+select (args -> 'payload' ->> 'event')::int, array_agg(state)
+  from (select kind, args, state from trueup.jobs union all select kind, args, state from trueup.history) as every
+ where kind = '{receiving.KIND}' group by 1
 """
 PASSES = "select distinct on (started_at) started_at, at from effects.saves where not underway order by started_at, at"
 THERE = " union all ".join(f"select 'tasks_{mode}', id from tasks_{mode}" for mode in sweeps.MODES)
@@ -91,9 +102,12 @@ class Users(threading.Thread):
 
 
 class Others:
-    def __init__(self, url: str, workers: Fleet, rng: random.Random) -> None:
+    def __init__(self, url: str, workers: Fleet, rng: random.Random, receiver: Receiver) -> None:
         self.url = url
         self.workers = workers
+        self.app = App(url)
+        self._receiver = receiver
+        self._notify = receiving.declare(self.app, receiver.url)
         self.users = Users(url, rng)
         self._rng = rng
         self._filled = 0
@@ -103,13 +117,14 @@ class Others:
             return connection.execute(statement.encode(), params).fetchall()
 
     def more(self) -> None:
-        """More rows for each way of claiming, and for the purge."""
+        """More rows for each way of claiming, and for the purge, and an event for each."""
         first, last = self._filled + 1, self._filled + self._rng.randint(3, 12)
         with psycopg.connect(self.url) as connection:
             for mode in sweeps.MODES:
                 connection.execute(FILL.format(mode).encode(), [first, last])
             connection.execute(FILL_WALLPAPERS, [first, last])
         self._filled = last
+        self._notify.enqueue_many_sync([({"event": n},) for n in range(first, last + 1)])
 
     def wait_settled(self, timeout: float) -> None:
         def settled() -> bool:
@@ -160,6 +175,11 @@ class Others:
         passes = self.query(PASSES)
         return len(passes), mixed_checks.passes_cover_everything(passes, ended, SCAN_ITEMS, failed)  # type: ignore[arg-type]
 
+    def of_webhooks(self) -> tuple[int, Violations]:
+        states = dict(self.query(EVENT_STATES))
+        received = self._receiver.received
+        return len(received), mixed_checks.events_are_delivered(states, received, receiving.event_of)
+
     def of_users(self) -> tuple[int, Violations]:
         there = set(self.query(THERE))
         return self.users.transactions, mixed_checks.deletions_last(self.users.deleted, there)  # type: ignore[arg-type]
@@ -182,18 +202,19 @@ class Others:
 
 @contextmanager
 def others(
-    url: str, directory: Path, rng: random.Random, *, workers_url: str | None = None, **settings: str
+    url: str, directory: Path, rng: random.Random, receiver: Receiver, *, workers_url: str, **settings: str
 ) -> Iterator[Others]:
-    """On this migrated database, which is recorded from here on. Workers may be given another way to it."""
+    """On this migrated database, which is recorded from here on."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(mixed.TABLES)
     places = [(f"tasks_{mode}", "id", "state") for mode in sweeps.MODES]
     row_recorder.install(url, *places, ("wallpapers", "id", "upload_state"))
-    settings = {"SCAN_ITEMS": str(SCAN_ITEMS), "SCAN_EVERY": "5s", **settings}
-    with Fleet("tests.crash.mixed", workers_url or url, directory, **settings) as workers:
-        this = Others(url, workers, rng)
+    settings = {"SCAN_ITEMS": str(SCAN_ITEMS), "SCAN_EVERY": "5s", receiving.VARIABLE: receiver.url, **settings}
+    with Fleet("tests.crash.mixed", workers_url, directory, **settings) as workers:
+        this = Others(url, workers, rng, receiver)
         this.users.start()
         try:
             yield this
         finally:
             this.users.stop()
+            this.app.close_sync()

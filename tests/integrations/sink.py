@@ -106,7 +106,7 @@ class Sink:
                 self.received.append(received)
                 answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
                 await answer(Exchange(received, reader, writer))
-        except (ConnectionError, asyncio.CancelledError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.transport.abort()

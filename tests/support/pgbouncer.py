@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -25,6 +26,11 @@ from trueup.embedded import nonroot
 PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 ADMIN_CONSOLE = "pgbouncer"  # a database that PgBouncer itself answers for
 STOP_TIMEOUT = 5
+SESSION = """
+select pg_backend_pid(), (select count(*) from pg_prepared_statements), (select count(*) from pg_listening_channels()),
+       (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'),
+       array(select name from pg_settings where source = 'session')
+"""
 SINGLE, DOUBLE = "'", '"'
 
 # When the server could not be reached, PgBouncer tries it again after server_login_retry: by default 15 s, for which every
@@ -45,6 +51,16 @@ default_pool_size = {default_pool_size}
 max_client_conn = 500
 server_login_retry = 0.1
 """
+
+
+class Session(NamedTuple):
+    """A session that the pooler keeps open on the server, and what its clients have left in it."""
+
+    pid: int
+    prepared: int
+    channels: int
+    locks: int
+    settings: list[str]
 
 
 class PgBouncer:
@@ -83,6 +99,18 @@ class PgBouncer:
         server = {"host": ports.LOOPBACK, "port": ports.number(self._port)}
         return connection_url({**server, "user": self._user, "dbname": database})
 
+    def sessions(self, database: str) -> list[Session]:
+        """Every session kept for a database that no client uses. Clients that have a transaction open at the same time have one each."""
+        with psycopg.connect(self.url(ADMIN_CONSOLE), autocommit=True) as console:
+            servers: list[Any] = console.execute("show servers").fetchall()
+        with ExitStack() as stack:
+            clients = [
+                stack.enter_context(psycopg.connect(self.url(database), prepare_threshold=None))
+                for server in servers
+                if server[2] == database
+            ]
+            return [Session(*client.execute(SESSION).fetchone()) for client in clients]  # type: ignore[misc]
+
     def start(self) -> None:
         """Return when clients can connect. Raises RuntimeError with what PgBouncer said when it does not start."""
         way = nonroot.way()
@@ -108,6 +136,13 @@ class PgBouncer:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def kill(self) -> None:
+        """As a crash of its machine: nothing is ended in order."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def restart(self) -> None:
         """As when PgBouncer is upgraded: all clients and all server connections are lost."""

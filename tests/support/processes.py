@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,14 +33,15 @@ QUICK = {
 
 
 class WorkerProcess:
-    """One process that runs `module`. Everything it prints goes to a file that failures quote."""
+    """One process that runs `module` of the tree. Everything it prints goes to a file that failures quote."""
 
-    def __init__(self, module: str, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str], log: Path, tree: Path = ROOT) -> None:
         self._log = log
+        start = warm.Popen if tree == ROOT else subprocess.Popen  # a warm process has imported this tree
         with log.open("ab") as output:
-            self._process = warm.Popen(
+            self._process = start(
                 [sys.executable, "-W", "error", "-m", module],
-                cwd=ROOT,
+                cwd=tree,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -78,12 +79,19 @@ class WorkerProcess:
 
 
 class Fleet:
-    """The worker processes of one test on one database. `killed` are those that could not say how their runs ended."""
+    """The worker processes of one test on one database. `killed` are those that could not say how their runs ended.
 
-    def __init__(self, module: str, url: str, directory: Path, **settings: str) -> None:
+    Workers reach the database by `ways`, in turn; `took` says which one each process was given.
+    """
+
+    def __init__(self, module: str, url: str, directory: Path, *, tree: Path = ROOT, **settings: str) -> None:
         self.url = url
         self.journals = directory / "journals"
         self.killed: set[int] = set()
+        self.ways: Sequence[str] = (url,)
+        self.took: dict[int, str] = {}
+        self.size = 2  # processes, where something keeps it full
+        self._tree = tree
         self._module = module
         self._directory = directory
         self._settings = settings
@@ -116,17 +124,20 @@ class Fleet:
 
     def launch(self, *, fault: str = "", base: Mapping[str, str] = os.environ, **settings: str) -> WorkerProcess:
         """Start a worker and return at once; `fault` is its TRUEUP_FAULT."""
+        way = self.ways[len(self._workers) % len(self.ways)]
         environment = {
             **base,
             **QUICK,
             **self._settings,
             **settings,
-            "TRUEUP_DATABASE_URL": self.url,
+            "TRUEUP_DATABASE_URL": way,
             "TRUEUP_FAULT": fault,
             VARIABLE: str(self.journals),
         }
-        worker = WorkerProcess(self._module, environment, self._directory / f"worker-{len(self._workers)}.log")
+        log = self._directory / f"worker-{len(self._workers)}.log"
+        worker = WorkerProcess(self._module, environment, log, self._tree)
         self._workers.append(worker)
+        self.took[worker.pid] = way
         return worker
 
     def start(self, *, base: Mapping[str, str] = os.environ, **settings: str) -> WorkerProcess:

@@ -11,9 +11,10 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.support.database import TestServer
+from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
 from tests.support.watching import Watched, until
 from trueup import App
@@ -148,6 +149,23 @@ async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(notify_connection.open()), 30)
         await notify_connection.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("mode", "hears"), [("transaction", False), ("session", True)])
+async def test_behind_a_pooler_no_session_that_others_get_next_listens(
+    database_url: str, mode: str, hears: bool
+) -> None:
+    name = str(conninfo_to_dict(database_url)["dbname"])
+    with PgBouncer(database_url, pool_mode=mode) as pooler:
+        notify_connection = NotifyConnection(pooler.url(name), Statements("trueup"), timedelta(seconds=5))
+        try:
+            assert await notify_connection.open() is hears
+        finally:
+            await notify_connection.close()
+        left = pooler.sessions(name) if mode == "transaction" else []  # one that was listened on ends with its client
+        assert [each.channels for each in left] == [0] * len(left)
+        assert left or hears
 
 
 # -- notify=false ----------------------------------------------------------------------------------------------------------------

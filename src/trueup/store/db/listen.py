@@ -1,7 +1,8 @@
 """Receiving NOTIFY on a separate connection.
 
 Notifications only wake workers, so losing one costs time, never work. Behind a transaction pooler LISTEN seems to succeed and
-nothing arrives; a notification to ourselves tells the difference.
+nothing arrives; it would stay with a session that other clients get next. So the pooler is recognised before LISTEN is sent, and a
+notification to ourselves tells whether it works in all other cases.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
-from trueup.store.db.connect import abort, connecting_takes, connection_settings
+from trueup.store.db.connect import PID, abort, connecting_takes, connection_settings
 from trueup.store.db.load import Statements
 
 UNREADABLE = "(bytes that are not UTF-8)"
@@ -42,9 +43,11 @@ class NotifyConnection:
         connection = self._connection = await AsyncConnection.connect(**self._settings)
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             await connection.execute(ANY_BYTES)
-        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
         ping = f"ping {uuid4()}"
         async with await AsyncConnection.connect(**self._settings) as other:
+            if await _is_lent(connection, other):
+                return False
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
             await other.execute(
                 self._statements["session/notify"], {"channel": self._statements.channel, "payload": ping}
             )
@@ -78,3 +81,15 @@ class NotifyConnection:
         if connection is not None:
             abort(connection)
             await connection.close()
+
+
+async def _is_lent(connection: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool:
+    """Whether a pooler lends the session of one client to the next one as soon as its transaction has ended.
+
+    PgBouncer lends the session that was used last. If a third client is faster, this returns False, and the ping decides.
+    """
+    backend = await (await connection.execute(PID)).fetchone()
+    if backend == (connection.info.backend_pid,):
+        return False  # no pooler: see connect.leads_to_the_server
+    async with other.transaction():
+        return await (await other.execute(PID)).fetchone() == backend
