@@ -26,7 +26,6 @@ from tests.support.journal import read_journals
 from tests.support.processes import Fleet
 from tests.support.row_invariants import RowHistory
 from tests.support.tick_invariants import ticks_fire_once
-from tests.support.waiting import wait_until
 from trueup import App
 
 SCAN_ITEMS = 200
@@ -126,16 +125,13 @@ class Others:
         self._filled = last
         self._notify.enqueue_many_sync([({"event": n},) for n in range(first, last + 1)])
 
-    def wait_settled(self, timeout: float) -> None:
-        def settled() -> bool:
-            with suppress(psycopg.OperationalError):
-                return self.query(SETTLED) == [(0,)]
-            return False
+    def left(self) -> int:
+        """Rows and events that are not settled."""
+        return int(self.query(SETTLED)[0][0])
 
-        try:
-            wait_until(settled, "all rows are settled", timeout=timeout, pause=0.2)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}: {self.query(NOT_SETTLED)}") from None
+    def not_settled(self) -> list[tuple[Any, ...]]:
+        """What is the matter with them."""
+        return self.query(NOT_SETTLED)
 
     # -- the proof, by noun: how many facts were looked at, and the violations ----------------------------------------
 

@@ -66,12 +66,16 @@ class Run:
     def now(self) -> datetime:
         return self.query("select clock_timestamp()")[0][0]  # type: ignore[no-any-return]
 
+    def left(self) -> int:
+        """Jobs that have not ended."""
+        return self.count("select count(*) from trueup.jobs")
+
     def wait_ended(self, timeout: float = 60) -> None:
         """Return when no job is live. Survives a database that is away."""
 
         def ended() -> bool:
             try:
-                return self.count("select count(*) from trueup.jobs") == 0
+                return self.left() == 0
             except psycopg.OperationalError:
                 return False
 

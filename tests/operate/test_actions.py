@@ -244,6 +244,19 @@ async def test_an_action_that_cannot_be_recorded_does_not_happen(world: Shop, na
     assert world.everything() == before
 
 
+async def test_an_action_that_fails_at_its_commit_is_not_recorded(world: Shop) -> None:
+    world.query(
+        "create function refuse() returns trigger language plpgsql as $$ begin raise 'the change is refused'; end $$"
+    )
+    world.query(
+        "create constraint trigger refuse after delete on trueup.jobs deferrable initially deferred"
+        " for each row execute function refuse()"
+    )
+    with pytest.raises(psycopg.Error, match="the change is refused"):
+        await world.app.jobs.cancel([world.one("queued")], reason="no use")
+    assert not await world.app.actions.list()
+
+
 async def test_sync_code_is_recorded_alike(world: Shop) -> None:
     job = world.one("queued")
     await asyncio.to_thread(lambda: world.app.jobs.cancel_sync([job], reason="no use"))

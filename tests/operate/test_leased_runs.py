@@ -133,6 +133,26 @@ async def test_outcomes_are_written_while_the_lease_is_held(shop: Shop) -> None:
     assert shop.sql("select count(*) from trueup.actions") == [(0,)], "a program's own run is not what a person did"
 
 
+async def test_once_the_lease_is_lost_there_is_no_checkpoint(shop: Shop) -> None:
+    refused: list[LostLease] = []
+
+    @shop.papers.reconcile("new", every=None)
+    async def settle(paper: Row, ctx: Context) -> To:
+        lease.lost.set()  # as the thread that renews it does
+        try:
+            await ctx.checkpoint(size=1)
+        except LostLease as error:
+            refused.append(error)
+            raise
+        return To("done")
+
+    with pytest.raises(LostLease):
+        async with shop.app.lease("run", ttl="1m") as lease:
+            await shop.app.reconcilers.run("settle", lease=lease)
+    assert refused
+    assert shop.rows == UNTOUCHED
+
+
 @pytest.mark.parametrize("how", ["To", "Stay", "Delete", "transaction"])
 async def test_once_somebody_else_has_the_lease_nothing_is_written(shop: Shop, how: str) -> None:
     handled: list[int] = []

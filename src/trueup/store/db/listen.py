@@ -21,6 +21,7 @@ from trueup.store.db.load import Statements
 UNREADABLE = "(bytes that are not UTF-8)"
 # A database in SQL_ASCII lets any bytes through. For a client in UTF8 its server checks them, and hangs up on the listener.
 ANY_BYTES = b"set client_encoding to sql_ascii"
+MAX_LOOKS = 5  # at the session of a client behind a pooler
 PING_WITHIN = 3.0  # seconds; a NOTIFY takes a millisecond, a busy server some more
 
 
@@ -45,9 +46,13 @@ class NotifyConnection:
             await connection.execute(ANY_BYTES)
         ping = f"ping {uuid4()}"
         async with await AsyncConnection.connect(**self._settings) as other:
-            if await _is_lent(connection, other):
+            backend = await _backend(connection)
+            if backend != connection.info.backend_pid and await _is_lent(backend, connection, other):
                 return False
-            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
+            async with connection.transaction():
+                if await _backend(connection) != backend:
+                    return False
+                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._statements.channel)))
             await other.execute(
                 self._statements["session/notify"], {"channel": self._statements.channel, "payload": ping}
             )
@@ -83,13 +88,20 @@ class NotifyConnection:
             await connection.close()
 
 
-async def _is_lent(connection: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool:
+async def _is_lent(backend: int, connection: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool:
     """Whether a pooler lends the session of one client to the next one as soon as its transaction has ended.
 
-    PgBouncer lends the session that was used last. If a third client is faster, this returns False, and the ping decides.
+    PgBouncer lends the session that was used last. Another client may be faster, so it is asked several times.
     """
-    backend = await (await connection.execute(PID)).fetchone()
-    if backend == (connection.info.backend_pid,):
-        return False  # no pooler: see connect.leads_to_the_server
-    async with other.transaction():
-        return await (await other.execute(PID)).fetchone() == backend
+    for _ in range(MAX_LOOKS):
+        async with other.transaction():
+            if await _backend(other) == backend or await _backend(connection) != backend:
+                return True
+    return False
+
+
+async def _backend(connection: AsyncConnection[Any]) -> int:
+    """The server process that answers. A pooler tells its clients numbers of its own: see connect.leads_to_the_server."""
+    row = await (await connection.execute(PID)).fetchone()
+    assert row is not None
+    return int(row[0])
