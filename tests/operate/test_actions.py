@@ -194,7 +194,10 @@ ACTIONS: dict[str, tuple[Act, tuple[str, str, str | None, int | None]]] = {
 }
 READS = {
     *(f"jobs.{name}" for name in ("get", "list", "count", "queues", "paused")),
-    *(f"schedules.{name}" for name in ("list", "show", "preview", "audit", "attention", "ticks_between")),
+    *(
+        f"schedules.{name}"
+        for name in ("list", "show", "preview", "preview_backfill", "audit", "attention", "ticks_between")
+    ),
     *(
         f"reconcilers.{name}"
         for name in (
