@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT
 from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
 from trueup.config.settings import Settings
-from trueup.work.worker import BEATS_WITHIN
+from trueup.work.health import BEATS_WITHIN
 
 DEPLOY = ROOT / "deploy"
 DRAIN_FOR = Settings().drain_for.total_seconds()

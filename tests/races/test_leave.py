@@ -84,7 +84,7 @@ async def test_a_worker_stopped_while_the_server_stalls_leaves_no_job_running(
             "lock table trueup.jobs in share row exclusive mode"
         )  # enqueued by the one who stalls the rest
         await send.using(tx=stall).enqueue(1)
-        worker.claimer.hear("default", timedelta())
+        worker.hints.hear("default")
         async with asyncio.timeout(20):
             while not await _claim_waits(database_url):
                 await asyncio.sleep(0.01)

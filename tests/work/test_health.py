@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 from tests.support.watching import Watched, until, until_beside
 from trueup import App, ConfigError
 from trueup.events import ServiceFailed
-from trueup.work import worker as worker_module
+from trueup.work import health
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_a_worker_is_ready_from_its_start_until_it_drains(database_url: st
 
 @pytest.mark.asyncio
 async def test_a_blocked_event_loop_is_not_alive(database_url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "BEATS_WITHIN", 0.8)
+    monkeypatch.setattr(health, "BEATS_WITHIN", 0.8)
     app = App(database_url, health_port=port)
     async with app.worker():
         found: list[Any] = []

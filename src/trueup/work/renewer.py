@@ -79,6 +79,11 @@ class Renewer(Renewing):
         self._watched = watched
         self._blocked = False
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the worker has a lease that it may still act under."""
+        return self._registration is not None and self._registration.trusted
+
     def silent_for(self) -> float:
         """Seconds since it last tried to renew: many when it hangs or its thread has died."""
         return elapsed() - self._tried_at

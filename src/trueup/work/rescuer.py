@@ -9,6 +9,7 @@ from trueup import faults
 from trueup.events import Events, JobRescued, WorkerExpired
 from trueup.store.jobs import Jobs, Rescued
 from trueup.store.workers import Workers
+from trueup.work.jobs.hints import Hints
 from trueup.work.service import Service, jittered
 
 
@@ -21,16 +22,16 @@ class Rescuer(Service):
         workers: Workers,
         events: Events,
         every: timedelta,
+        hints: Hints,
         *,
         exhausts: Callable[[], tuple[str, ...]],
-        on_rescued: Callable[[], None],
     ) -> None:
         super().__init__(events)
         self._jobs = jobs
         self._workers = workers
         self._every = every.total_seconds()
         self._exhausts = exhausts
-        self._on_rescued = on_rescued
+        self._hints = hints
 
     async def run_once(self) -> float:
         await self.rescue()
@@ -38,11 +39,9 @@ class Rescuer(Service):
 
     async def rescue(self) -> list[Rescued]:
         """One pass; returns what was taken over."""
-        if faults.ARMED:
-            faults.hit("before_rescue")
+        faults.hit("before_rescue")
         rescued = await self._jobs.rescue(self._exhausts())
-        if faults.ARMED:
-            faults.hit("after_rescue")
+        faults.hit("after_rescue")
         for job in rescued:
             self.events.emit(
                 JobRescued(
@@ -50,7 +49,7 @@ class Rescuer(Service):
                 )
             )
         if rescued:
-            self._on_rescued()
+            self._hints.look()
         for holder, host, pid in await self._workers.forget():
             self.events.emit(WorkerExpired(str(holder), host, pid))
         return rescued

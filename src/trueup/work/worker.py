@@ -33,7 +33,6 @@ from trueup.events import (
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
-from trueup.observe.endpoints import Endpoints, Served
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
@@ -49,9 +48,11 @@ from trueup.store.views import Views
 from trueup.store.workers import Workers
 from trueup.texts import describe, type_name
 from trueup.work.declarer import Declarer
+from trueup.work.health import Health
 from trueup.work.jobs.claimer import Claimer
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
+from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.runner import Runner
 from trueup.work.jobs.transactions import Port
 from trueup.work.listener import Listener
@@ -70,7 +71,6 @@ from trueup.work.ticker import Ticker
 FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
 # All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
 PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
-BEATS_WITHIN = 10.0  # seconds: an event loop that has not turned for so long is not alive
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
 
@@ -113,6 +113,7 @@ class Worker:
         self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
         self._concurrency = concurrency or settings.concurrency
         self.hand = Hand(self._concurrency, self._queues, elapsed=store.clock.elapsed)
+        self.hints = Hints(settings.poll_every)
         self._lines: list[OwnConnection] = []
         self._registration: Registration | None = None
         self._stop_requested = asyncio.Event()
@@ -120,12 +121,10 @@ class Worker:
         self._pulse: asyncio.TimerHandle | None = None
         self._registering: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed_last: list[Callable[[], None]] = []
-        self._beat_at: float | None = None
         self.process_ends = False  # with this worker: what still runs then need not be waited for
+        self.row_services = RowServices(store, settings, events, wanted, lambda: self._current().holder)
         self._build()
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
-        self.row_services = RowServices(store, settings, events, wanted, lambda: self._current().holder)
         self._at_start = [*self._lines, *(self.row_services.lines if wanted else ())]
         self._lines += self.row_services.lines
 
@@ -140,28 +139,25 @@ class Worker:
             store.jobs_on(finishing),
             self.events,
             self._current,
+            self.hints,
             gather_for=settings.gather_for,
-            on_delay=self._due_later,
-            on_room=lambda: self.claimer.room(),
-            on_freed=lambda lanes: self.claimer.freed(lanes),
         )
         self.executor = Runner(
             self.hand,
+            self.hints,
             self.registry,
             self.finisher,
             self.events,
             port,
             store.middlewares,
             result_limit=settings.result_limit,
-            on_room=lambda: self.claimer.room(),
-            on_place=lambda lane: self.claimer.hear(lane, timedelta()),
-            low_water=lambda: self.claimer.low_water,
         )
         self.claimer = Claimer(
             store.jobs_on(claiming),
             Lanes(claiming, store.statements, store.clock),
             self.registry,
             self.hand,
+            self.hints,
             self.executor,
             self.finisher,
             self.events,
@@ -170,14 +166,14 @@ class Worker:
             poll_every=settings.poll_every,
             poll_without_listen=settings.poll_without_listen,
         )
-        self.executor.caller.pools.on_places = self.claimer.wake
+        self.executor.caller.pools.on_places = self.hints.look
         self.rescuer = Rescuer(
             self._housekeeping_jobs,
             self._workers,
             self.events,
             settings.rescue_every,
+            self.hints,
             exhausts=self.registry.exhausted,
-            on_rescued=self.claimer.wake,
         )
         self.pruner = Pruner(
             History(housekeeping, store.statements, store.clock),
@@ -213,7 +209,7 @@ class Worker:
             on_work=self._heard_of_work,
             on_stop=self.stopper.wake,
             on_schedules=self._heard_of_schedules,
-            on_reconcilers=lambda: self.row_services.wake(),
+            on_reconcilers=self.row_services.wake,
             on_state=self._listening,
         )
         self.renewer = Renewer(
@@ -225,6 +221,7 @@ class Worker:
             handlers=self._handlers,
             on_lost=self._lost_elsewhere,
         )
+        self.health = Health(settings, self.events, self.renewer, self._stop_requested)
 
     def _build_scanners(self, scans: Sequence[Scan[Any]]) -> dict[str, Scanner]:
         if not scans:
@@ -269,6 +266,9 @@ class Worker:
         """Whether it has a lease that it may still act under."""
         return self._registration is not None and self._registration.trusted
 
+    def why_not_alive(self) -> str | None:
+        return self.health.why_not_alive()
+
     @property
     def holder(self) -> str:
         return str(self._current().holder)
@@ -285,7 +285,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         await self._patiently(self.store.open)
         try:
-            await self._serve()  # first: a port that is taken must not leave a worker behind that has begun
+            await self.health.serve()  # first: a port that is taken must not leave a worker behind that has begun
             await self._patiently(self._prepare)
         except BaseException:
             await self.abandon()
@@ -339,53 +339,6 @@ class Worker:
                 f"{why}; a worker needs {needed} connections of its own at the same time, "
                 f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
             ) from None
-
-    async def _serve(self) -> None:
-        """Metrics and probes. In a thread: binding may ask a name server who this host is."""
-        settings = self.settings
-        if settings.metrics_port is not None:
-            from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
-
-            metrics = await asyncio.to_thread(serve_metrics, self.events, settings.metrics_host, settings.metrics_port)
-            self._closed_last.append(metrics.close)
-        if settings.health_port is not None:
-            await asyncio.to_thread(self._serve_health, settings.health_host, settings.health_port)
-
-    def _serve_health(self, host: str, port: int) -> None:
-        from trueup.observe.metrics import counted
-
-        metrics = counted(self.events)
-        served = Served(self.why_not_alive, self._why_not_ready, metrics.scrape if metrics is not None else None)
-        if metrics is not None:
-            self._closed_last.append(metrics.detach)
-        self._closed_last.append(Endpoints(host, port, served, "health").close)
-
-    async def _stop_serving(self) -> None:
-        ends, self._closed_last = self._closed_last, []
-        for end in reversed(ends):
-            await asyncio.to_thread(end)
-
-    def why_not_alive(self) -> str | None:
-        """What a restart of this process would repair; a database that is away is not. Called on another thread."""
-        if self._beat_at is None:
-            return None  # it starts, and waits for the database perhaps
-        silent = elapsed() - self._beat_at
-        if silent > BEATS_WITHIN:
-            return f"the event loop has not turned for {silent:.0f} s"
-        silent = self.renewer.silent_for() - self.settings.renew_every.total_seconds()
-        if silent > max(BEATS_WITHIN, self.settings.lease_for.total_seconds()):
-            return f"the lease has not been renewed or tried to be for {silent:.0f} s"
-        return None
-
-    def _why_not_ready(self) -> str | None:
-        """Called on another thread."""
-        if self._stop_requested.is_set():
-            return "it stops"
-        if self._beat_at is None:
-            return "it starts"
-        if not self.renewer.reached:
-            return "the database cannot be reached"
-        return None if self.trusted else "it has lost its lease, and registers again"
 
     def _declaration(self) -> Declaration:
         """What this worker's code declares by now: jobs may have been added since it was made."""
@@ -462,7 +415,8 @@ class Worker:
     def _beat(self) -> None:
         """Twice a second: show the renewer that the loop runs, and see whether the lease is still to be trusted."""
         assert self._loop is not None
-        now = self._beat_at = elapsed()
+        now = elapsed()
+        self.health.beat(now)
         self.renewer.pulse(now, watched=bool(self.hand.running))
         registration = self._registration
         if registration is not None and not registration.over and not registration.trusted:
@@ -500,17 +454,14 @@ class Worker:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:
-                self.claimer.wake()
+                self.hints.look()
                 return
 
     # -- waking -------------------------------------------------------------------------------------------------------
 
-    def _due_later(self, delay: timedelta) -> None:
-        self.claimer.wake_after(delay)
-
     def _heard_of_work(self, lane: str, seconds: float) -> None:
         if lane in self._queues or self._has_lane(lane):
-            self.claimer.hear(lane, timedelta(seconds=seconds))
+            self.hints.hear(lane, timedelta(seconds=seconds))
         if lane.startswith(LANE_PREFIX):
             self.declarer.hear(lane)
 
@@ -524,7 +475,7 @@ class Worker:
     def _listening(self, listening: bool) -> None:
         self.claimer.listening = listening
         if listening:
-            self.claimer.wake()  # something may have been said while nobody heard
+            self.hints.look()  # something may have been said while nobody heard
             self.ticker.wake()
             self.stopper.wake()
 
@@ -637,4 +588,4 @@ class Worker:
         await self.executor.close()
         for line in self._lines:
             await line.close()
-        await self._stop_serving()
+        await self.health.close()

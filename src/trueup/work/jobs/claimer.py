@@ -30,6 +30,7 @@ from trueup.store.jobs import MAX_CLAIM_BYTES, Jobs
 from trueup.store.lanes import LaneClaim, Lanes
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
+from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.places import Places
 from trueup.work.jobs.runner import Runner
 from trueup.work.registration import Registration
@@ -122,6 +123,7 @@ class Claimer(Service):
         lanes: Lanes,
         registry: Registry,
         hand: Hand,
+        hints: Hints,
         executor: Runner,
         finisher: Finisher,
         events: Events,
@@ -136,6 +138,8 @@ class Claimer(Service):
         self._lanes = lanes
         self._registry = registry
         self._hand = hand
+        self._hints = hints
+        self._wake = hints.changed
         self._executor = executor
         self._finisher = finisher
         self._registration = registration
@@ -145,15 +149,13 @@ class Claimer(Service):
         self._places = Places(registry, hand, executor.caller.pools)
         self._pace = Pace()
         self._ahead = 0
-        self._waiting: dict[str, None] = {}  # lanes known to have jobs that can be claimed; those asked last come last
+        self._waiting = hints.waiting
         self._kinds: dict[
             str, None
         ] = {}  # those claimed last come first, because the server looks them up in this order
         self._limited: dict[str, Job[Any, Any]] = {}
-        self._heard: set[str] = set()
         self._rests = Rests(self._poll_every)
         self._full: set[str] = set()  # lanes that were at their limit when last asked or looked at
-        self._freed: set[str] = set()  # lanes of which a job ended here
         self._told_at: dict[str, float] = {}
         self._look_at = 0.0  # at all lanes, whatever was heard of meanwhile
         self._looked_at = 0.0
@@ -164,37 +166,7 @@ class Claimer(Service):
 
     def wake(self) -> None:
         """Something may have become due, in whatever lane: look now."""
-        self._look_at = 0.0
-        super().wake()
-
-    def wake_after(self, delay: timedelta) -> None:
-        """Something becomes due in a while."""
-        seconds = delay.total_seconds()
-        if seconds < self._poll_every:  # beyond that, polling is soon enough
-            asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
-
-    def hear(self, lane: str, delay: timedelta) -> None:
-        """A lane has work, now or in a while."""
-        if delay > timedelta():
-            self.wake_after(delay)
-        else:
-            self._heard.add(lane)
-            self._wake.set()
-
-    def freed(self, lanes: set[str]) -> None:
-        """Jobs of these lanes have ended here, so there may be room for others."""
-        self._freed |= lanes
-        self._wake.set()
-
-    def room(self) -> None:
-        """A runner looked for a job, and little or nothing is left in hand."""
-        if self._waiting:
-            self._wake.set()
-
-    @property
-    def low_water(self) -> int:
-        """With this few jobs waiting in hand it is time to claim again."""
-        return self._ahead // 2
+        self._hints.look()
 
     async def run_once(self) -> float:
         registration = self._registration()
@@ -202,6 +174,7 @@ class Claimer(Service):
             return self._poll_without_listen
         self._pace.measure(self._executor.ended)
         self._ahead = ahead(self._pace.per_second, self._prefetch)
+        self._hints.low_water = self._ahead // 2
         self._give_back()
         if elapsed() >= self._recover_at:
             await self._recover(registration)
@@ -214,7 +187,7 @@ class Claimer(Service):
         if not self._lanes_first:
             await self._claim_lanes(registration)
         self._recover_at = planned
-        if self._hand.waiting <= self.low_water and self._claimable():
+        if self._hand.waiting <= self._hints.low_water and self._claimable():
             return 0.0
         held = CHECK_HAND_EVERY if self._hand.waiting else math.inf
         return min(max(self._look_at - elapsed(), 0.0), self._rests.next_in(), held)
@@ -259,20 +232,22 @@ class Claimer(Service):
         """
         controlled = self._controlled()
         served = self._hand.queues.keys() | controlled.keys()
-        heard, self._heard = self._heard & served, set()
+        look, heard, freed = self._hints.take()
+        heard &= served
+        if look:
+            self._look_at = 0.0
         for lane in heard - self._full:
             self._rests.end(lane)
             self._waiting.setdefault(lane)
         if heard & self._full:  # whether that was room or one more job, the look knows
             self._look_at = min(self._look_at, self._looked_at + LOOK_AGAIN_AFTER)
         self._waiting.update((lane, None) for lane in self._rests.over() if lane in served)
-        await self._use_room(controlled)
+        await self._use_room(controlled, freed & controlled.keys())
         if elapsed() >= self._look_at:
             await self._look(controlled)
 
-    async def _use_room(self, controlled: dict[str, Job[Any, Any]]) -> None:
+    async def _use_room(self, controlled: dict[str, Job[Any, Any]], freed: set[str]) -> None:
         """Jobs of some lanes have ended here: those that had to wait for it are claimed next, here or by others."""
-        freed, self._freed = self._freed & controlled.keys(), set()
         for lane in freed:
             if lane in self._full or self._rests.backing_off(lane):
                 self._full.discard(lane)
@@ -292,7 +267,9 @@ class Claimer(Service):
             if seconds is not None and 0 < seconds < pause:
                 self._rests.wait(lane, seconds + 0.001)
         due = {lane for lane, seconds in found.items() if seconds == 0 and not self._rests.backing_off(lane)}
-        self._waiting = dict.fromkeys([*(lane for lane in self._waiting if lane in due), *due])
+        still = [lane for lane in self._waiting if lane in due]
+        self._waiting.clear()
+        self._waiting.update(dict.fromkeys([*still, *due]))
 
     async def _tell(self, lane: str) -> None:
         """Let others use the room that a job which ended here has left, when this worker has none."""

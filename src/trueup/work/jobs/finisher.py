@@ -40,6 +40,7 @@ from trueup.jobs.states import JobState
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.jobs import Jobs
 from trueup.work.jobs.hand import Run
+from trueup.work.jobs.hints import Hints
 from trueup.work.registration import Registration
 from trueup.work.writing import Pending, Writer
 
@@ -65,18 +66,14 @@ class Finisher(Writer[Ended, set[int]]):
         jobs: Jobs,
         events: Events,
         registration: Callable[[], Registration],
+        hints: Hints,
         *,
         gather_for: timedelta,
-        on_delay: Callable[[timedelta], None],
-        on_room: Callable[[], None],
-        on_freed: Callable[[set[str]], None],
     ) -> None:
         super().__init__(events, gather_for)
         self._jobs = jobs
         self._registration = registration
-        self._on_delay = on_delay
-        self._on_room = on_room
-        self._on_freed = on_freed  # jobs of these lanes are no longer running
+        self._hints = hints
         self._refused_in_a_row = 0
         self._flushed = asyncio.Event()
         self._flushed.set()
@@ -129,7 +126,7 @@ class Finisher(Writer[Ended, set[int]]):
             groups.setdefault((type(ended.move), ended.repeats + ended.refusals > 0), []).append(ended)
         for group in groups.values():
             await self._send(group)
-        self._on_room()
+        self._hints.room()
 
     def _ready(self, group: list[Ended]) -> list[Ended]:
         """The others are lost: they were claimed under another registration, or this one is no longer trusted."""
@@ -215,11 +212,11 @@ class Finisher(Writer[Ended, set[int]]):
         for ended in written:
             move = ended.move
             if isinstance(move, RetryAfter | SnoozeFor | Defer):
-                self._on_delay(move.delay)
+                self._hints.look_after(move.delay)
             if wants_completed or not isinstance(move, Complete | Nothing):
                 self.events.emit(_event(ended.job, move, ended.duration))
         if freed := {ended.job.lane for ended in written if ended.job.lane != ended.job.queue}:
-            self._on_freed(freed)
+            self._hints.free(freed)
 
 
 def _event(job: ClaimedJob, move: Move, duration: float) -> Event:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
@@ -38,6 +37,7 @@ from trueup.work.calling import Caller, is_own_ending
 from trueup.work.jobs.exhausting import Exhauster
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand, Run
+from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.transactions import Port
 
 BREATH = 25  # jobs a runner may do before the loop gets a turn, when handlers never wait for anything
@@ -47,6 +47,7 @@ class Runner:
     def __init__(
         self,
         hand: Hand,
+        hints: Hints,
         registry: Registry,
         finisher: Finisher,
         events: Events,
@@ -54,19 +55,14 @@ class Runner:
         middlewares: Middlewares,
         *,
         result_limit: int,
-        on_room: Callable[[], None],
-        on_place: Callable[[str], None],
-        low_water: Callable[[], int],
     ) -> None:
         self._hand = hand
+        self._hints = hints
         self._registry = registry
         self._finisher = finisher
         self._events = events
         self._port = port
         self._result_limit = result_limit
-        self._on_room = on_room
-        self._on_place = on_place
-        self.low_water = low_water
         self.caller = Caller(events, middlewares)
         self._random = random.Random()  # noqa: S311 - jitter of retries
         self._exhausting = Exhauster(port, self.caller, self._random)
@@ -140,8 +136,8 @@ class Runner:
                 continue
             await self._one(job)
             done += 1
-            if self._hand.waiting <= self.low_water():
-                self._on_room()
+            if self._hand.waiting <= self._hints.low_water:
+                self._hints.room()
             if _changed(clean):
                 return
             if done % BREATH == 0:
@@ -150,7 +146,7 @@ class Runner:
     async def _rest(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
-        self._on_room()
+        self._hints.room()
         await waiter
 
     async def _one(self, job: ClaimedJob) -> Outcome:
@@ -174,7 +170,7 @@ class Runner:
             self._hand.ended(run)
             self.ended += 1
             if definition.executor is not None:
-                self._on_place(definition.lane)
+                self._hints.hear(definition.lane)
             if run.lost is not None:
                 run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
             if faults.ARMED:

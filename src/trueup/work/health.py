@@ -1,0 +1,74 @@
+"""What a worker says about itself over HTTP: metrics, and whether it is alive and ready. Asked on other threads than the loop's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from trueup.clock import elapsed
+from trueup.config import Settings
+from trueup.events import Events
+from trueup.observe.endpoints import Endpoints, Served
+from trueup.work.renewer import Renewer
+
+BEATS_WITHIN = 10.0  # seconds: an event loop that has not turned for so long is not alive
+
+
+class Health:
+    def __init__(self, settings: Settings, events: Events, renewer: Renewer, stopping: asyncio.Event) -> None:
+        self._settings = settings
+        self._events = events
+        self._renewer = renewer
+        self._stopping = stopping
+        self._beat_at: float | None = None
+        self._closed_last: list[Callable[[], None]] = []
+
+    def beat(self, at: float) -> None:
+        """The event loop has turned at this moment."""
+        self._beat_at = at
+
+    def why_not_alive(self) -> str | None:
+        """What a restart of this process would repair; a database that is away is not."""
+        if self._beat_at is None:
+            return None  # it starts, and waits for the database perhaps
+        silent = elapsed() - self._beat_at
+        if silent > BEATS_WITHIN:
+            return f"the event loop has not turned for {silent:.0f} s"
+        silent = self._renewer.silent_for() - self._settings.renew_every.total_seconds()
+        if silent > max(BEATS_WITHIN, self._settings.lease_for.total_seconds()):
+            return f"the lease has not been renewed or tried to be for {silent:.0f} s"
+        return None
+
+    def why_not_ready(self) -> str | None:
+        if self._stopping.is_set():
+            return "it stops"
+        if self._beat_at is None:
+            return "it starts"
+        if not self._renewer.reached:
+            return "the database cannot be reached"
+        return None if self._renewer.trusted else "it has lost its lease, and registers again"
+
+    async def serve(self) -> None:
+        """Metrics and probes. In a thread: binding may ask a name server who this host is."""
+        settings = self._settings
+        if settings.metrics_port is not None:
+            from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install
+
+            metrics = await asyncio.to_thread(serve_metrics, self._events, settings.metrics_host, settings.metrics_port)
+            self._closed_last.append(metrics.close)
+        if settings.health_port is not None:
+            await asyncio.to_thread(self._serve_probes, settings.health_host, settings.health_port)
+
+    def _serve_probes(self, host: str, port: int) -> None:
+        from trueup.observe.metrics import counted
+
+        metrics = counted(self._events)
+        served = Served(self.why_not_alive, self.why_not_ready, metrics.scrape if metrics is not None else None)
+        if metrics is not None:
+            self._closed_last.append(metrics.detach)
+        self._closed_last.append(Endpoints(host, port, served, "health").close)
+
+    async def close(self) -> None:
+        ends, self._closed_last = self._closed_last, []
+        for end in reversed(ends):
+            await asyncio.to_thread(end)
