@@ -41,6 +41,7 @@ MINED_AT_A_TIME = 200  # blocks: a call is answered within seconds
 BURST = 2  # what a limit of one request a second lets pass within any second, at its edges
 WITHIN = 3600.0
 ENABLED = {"RECONCILIATION_SCHEDULER_ENABLED": "true", "RECONCILIATION_WORKER_ENABLED": "true"}
+WHERE = {"TRUEUP_SCHEMA": "trueup", "TRUEUP_SEARCH_PATH": "role"}  # as the App that this script looks with
 
 
 class Counting(ThreadingHTTPServer):
@@ -169,7 +170,7 @@ def run(addresses: int, blocks: int, count: int) -> dict[str, Any]:
         progress(f"{node.height()} blocks with {paid} transactions; {addresses} addresses are monitored")
         asyncio.run(begin(cluster.url(), node.url, addresses))
         proxy = stack.enter_context(counting(node.url))
-        environment = {**os.environ, **ENABLED, "TRUEUP_DATABASE_URL": cluster.url()}
+        environment = {**os.environ, **ENABLED, **WHERE, "TRUEUP_DATABASE_URL": cluster.url()}
         environment |= {"RECONCILIATION_PROVIDERS": f"ethereum={proxy.url}", "RECONCILIATION_CONCURRENCY": "50"}
         with instances(count, environment, directory):
             wait_for_schedule(cluster.url())

@@ -102,9 +102,9 @@ async def test_a_day_of_many_addresses_costs_as_many_requests_as_one_of_few(
     ada = node.accounts()[0]
     await monitored(desk, 0, few)
     sent = [node.pay(ada, address(number), 1) for number in (0, few - 1, few, many - 1)]
-    node.mine(100)
     cost = []
-    for last in (few, many):
+    for last, height in ((few, 100), (many, 100), (many, 200)):
+        node.mine(height - node.height())
         await monitored(desk, 0, last)
         desk.forget()
         desk.clock.advance(minutes=1)
@@ -115,9 +115,12 @@ async def test_a_day_of_many_addresses_costs_as_many_requests_as_one_of_few(
         cost.append(len(hostile.requests))
         done = await desk.all("select address, count(*) from reconciliation_jobs where status = 'completed' group by 1")
         assert len(done) == last, "each address has been compared"
-    assert cost == [1 + 5, 1 + 5], "the tip, and 101 blocks in pages of 25"
-    behind = await desk.all("select address from addresses where last_reconciled_block is distinct from 100")
-    assert behind == []
+        behind = await desk.all("select from addresses where last_reconciled_block is distinct from %s", [height])
+        assert behind == []
+    assert cost == [1 + 5, 1 + 5, 1 + 9], "the tip, and 101 or 201 blocks in pages of 25"
+    per_address, per_block = (cost[1] - cost[0]) / (many - few), (cost[2] - cost[1]) / 100
+    a_day = cost[1] + 20_000 * per_address + (7_200 - 100) * per_block
+    assert a_day <= 300, "seconds, at one request a second, for 20,000 addresses and a day of Ethereum's blocks"
     assert set(await desk.here()) == set(sent)
 
 
