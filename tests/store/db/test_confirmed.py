@@ -1,8 +1,10 @@
-"""Commits that wait for a synchronous standby, and whose wait is cancelled: nothing that commits takes them for durable."""
+"""Commits that wait for a synchronous standby, and whose wait is cancelled: nothing that commits takes them for durable.
+Connections that break in the middle of an answer are lost connections."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +15,8 @@ import pytest
 
 from tests.support.database import TEMPLATE, TestServer
 from trueup import App, DatabaseUnavailable, Job
-from trueup.store.db.confirmed import Unconfirmed
-from trueup.store.db.connect import RETRYABLE, is_away, may_pass
+from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection, Unconfirmed
+from trueup.store.db.connect import RETRYABLE, is_away, may_pass, unanswered
 from trueup.store.db.message import BEGIN
 
 pytestmark = pytest.mark.asyncio
@@ -133,3 +135,64 @@ async def test_it_is_like_a_connection_that_was_lost_during_the_commit() -> None
     assert is_away(error)
     assert not may_pass(error)
     assert error.sqlstate == "08007"
+
+
+# -- connections that a pooler breaks ---------------------------------------------------------------------------------
+
+
+def message(kind: bytes, content: bytes) -> bytes:
+    return kind + (len(content) + 4).to_bytes(4, "big") + content
+
+
+COMMITTED = message(b"C", b"COMMIT\0")
+CRASHED = message(b"E", b"SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0")
+
+
+@contextmanager
+def a_pooler_whose_server_has_gone(last: bytes) -> Iterator[str]:
+    """It answers BEGIN, and to COMMIT it sends this and hangs up."""
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client, client.makefile("rb") as sent:
+            sent.read(int.from_bytes(sent.read(4), "big") - 4)
+            client.sendall(message(b"R", bytes(4)) + message(b"Z", b"I"))
+            while kind := sent.read(1):
+                content = sent.read(int.from_bytes(sent.read(4), "big") - 4)
+                if b"COMMIT" in content:
+                    client.sendall(last)
+                    return
+                if kind == b"Q":
+                    client.sendall(message(b"C", b"BEGIN\0") + message(b"Z", b"T"))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"host=127.0.0.1 port={listener.getsockname()[1]} user=u dbname=d sslmode=disable gssencmode=disable"
+        thread.join(10)
+
+
+async def commit_async(conninfo: str) -> None:
+    async with (
+        await AsyncConfirmedConnection.connect(conninfo, autocommit=True) as connection,
+        connection.transaction(),
+    ):
+        pass
+
+
+def commit_sync(conninfo: str) -> None:
+    with ConfirmedConnection.connect(conninfo, autocommit=True) as connection, connection.transaction():
+        pass
+
+
+@pytest.mark.parametrize(
+    "last", [b"", CRASHED, COMMITTED, COMMITTED + CRASHED], ids=["nothing", "error", "answer", "answer and error"]
+)
+@pytest.mark.parametrize("commit", [commit_async, lambda conninfo: asyncio.to_thread(commit_sync, conninfo)])
+async def test_a_connection_that_a_pooler_breaks_in_the_middle_of_an_answer_is_lost_and_the_outcome_unknown(
+    commit: Callable[[str], Awaitable[None]], last: bytes
+) -> None:
+    with a_pooler_whose_server_has_gone(last) as conninfo, pytest.raises(psycopg.Error) as raised:
+        await commit(conninfo)
+    assert is_away(raised.value), raised.value
+    assert unanswered(raised.value)

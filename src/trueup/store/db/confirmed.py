@@ -1,4 +1,5 @@
-"""Connections that do not take a commit for durable when its wait for a synchronous standby was cancelled.
+"""Connections that do not take a commit for durable when its wait for a synchronous standby was cancelled, and that call every
+lost connection lost.
 
 With synchronous replication a commit is answered when a standby has it. If the wait is cancelled (by `pg_cancel_backend`, or by
 a client that gives up), PostgreSQL answers as if all were well, with a warning beside it: the transaction is committed on the
@@ -43,6 +44,11 @@ class _Noticed:
             raise Unconfirmed
 
 
+def _lost_or_refused(error: psycopg.InternalError) -> psycopg.Error:
+    """An error with a SQLSTATE is an answer of the server. Without one, what has arrived was none."""
+    return error if error.sqlstate else psycopg.OperationalError(f"the connection is lost: {error}")
+
+
 class ConfirmedConnection(Connection[Any]):
     """Raises Unconfirmed from whatever has committed: a statement, a message, the end of a transaction."""
 
@@ -52,7 +58,10 @@ class ConfirmedConnection(Connection[Any]):
         self.add_notice_handler(self._noticed)
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        result = super().wait(gen, *args, **kwargs)
+        try:
+            result = super().wait(gen, *args, **kwargs)
+        except psycopg.InternalError as error:
+            raise _lost_or_refused(error) from error
         self._noticed.check()
         return result
 
@@ -66,6 +75,9 @@ class AsyncConfirmedConnection(AsyncConnection[Any]):
         self.add_notice_handler(self._noticed)
 
     async def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        result = await super().wait(gen, *args, **kwargs)
+        try:
+            result = await super().wait(gen, *args, **kwargs)
+        except psycopg.InternalError as error:
+            raise _lost_or_refused(error) from error
         self._noticed.check()
         return result
