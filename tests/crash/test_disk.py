@@ -60,8 +60,8 @@ class Ballast:
         self._connection.close()
 
 
-def no_room_said(run: InHand, part: str) -> bool:
-    return any(line["part"] == part and NO_ROOM in line["error"] for line in run.said("database.lost"))
+def no_room_said(run: InHand, event: str) -> bool:
+    return any(NO_ROOM in line["error"] for line in run.said(event))
 
 
 def lost(run: InHand, process: int) -> bool:
@@ -82,7 +82,8 @@ def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_ever
             wait_until(lambda: run.count(claimed) == 2, "those that need room are in hand")
             ballast.fill()
             run.gate.touch()
-            wait_until(lambda: no_room_said(run, "finish"), "a worker says that it cannot finish", timeout=30)
+            for event in ("job.finish_refused", "sweep.failed", "service.failed"):
+                wait_until(partial(no_room_said, run, event), f"a worker says {event}", timeout=30)
             with pytest.raises(psycopg.errors.DiskFull):
                 while True:
                     run.enqueue(quick=1_000)

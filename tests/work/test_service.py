@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -28,12 +29,13 @@ class Failing(Service):
     name = "failing"
     passes = 0
     good = -1  # the pass that does not fail
+    error: Exception = ValueError("the same each time")
 
     async def run_once(self) -> float:
         self.passes += 1
         if self.passes == self.good:
             return 0.0
-        raise ValueError("the same each time")
+        raise self.error
 
 
 async def test_a_loop_that_keeps_failing_reports_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +53,31 @@ async def test_a_loop_that_keeps_failing_reports_ever_more_rarely(monkeypatch: p
     await failing.stop()
     times = [event.times for event in seen if isinstance(event, ServiceFailed)]
     assert times[:8] == [1, 2, 4, 8, 16, 1, 2, 4], "and from the beginning after a pass that succeeded"
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("53100", True),
+        ("53200", True),
+        ("58030", True),
+        ("54000", True),
+        ("57014", False),
+        ("55P03", False),
+        ("40P01", False),
+        ("57P01", False),
+    ],
+)
+async def test_a_loop_that_the_server_refuses_says_so_unless_its_connection_does(state: str, said: bool) -> None:
+    seen: list[Event] = []
+    events = Events()
+    events.subscribe(seen.append)
+    failing = Failing(events)
+    failing.error = psycopg.errors.lookup(state)("no")
+    failing.start()
+    await until(lambda: failing.passes > 1)
+    await failing.stop()
+    assert any(isinstance(event, ServiceFailed) for event in seen) == said
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import random
 
 from trueup.clock import elapsed
 from trueup.events import Events, ServiceFailed
-from trueup.store.db.connect import RETRYABLE, is_away, may_pass
+from trueup.store.db.connect import RETRYABLE, TIMED_OUT, is_away
 from trueup.texts import describe, type_name
 
 SAY_EVERY = 60.0  # seconds between reports of a loop that keeps failing, once it has failed often
@@ -68,9 +68,7 @@ class Service:
                 failures = self._failures = 0
             except RETRYABLE as error:
                 failures += 1
-                if not (
-                    is_away(error) or may_pass(error)
-                ):  # the database is there, and refuses: people must hear of it
+                if not (is_away(error) or isinstance(error, TIMED_OUT)):  # the connection says so of these
                     self._failed(error)
                 # Nobody who wakes us can bring the database back, so only a stop cuts this pause short.
                 await _wait(self._stop, min(MAX_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1))  # noqa: S311
