@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -452,6 +452,3 @@ def _positive(what: str, duration: Duration) -> timedelta:
     if parsed <= timedelta():
         raise ConfigError(f"{what}: must be longer than 0")
     return parsed
-
-
-Handler = Callable[P, Awaitable[R]] | Callable[P, R]

@@ -16,7 +16,6 @@ from trueup.jobs.job import HandlerCall
 from trueup.options import flag
 
 T = TypeVar("T")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 MIN_INTERVAL = timedelta(seconds=1)
 MAX_CONCURRENCY = 1_000

@@ -152,8 +152,7 @@ class Enqueue:
             for block in lines.blocks(drafts):
                 await copy.write(block)
                 await asyncio.sleep(0)  # validating and encoding a block takes a while: other tasks get a turn
-                if faults.ARMED:
-                    faults.hit("mid_enqueue_many")
+                faults.hit("mid_enqueue_many")
         await fetch(connection, *self._wake(template, lines))
         return StoredMany(lines.count, 0)
 

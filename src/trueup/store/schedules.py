@@ -246,8 +246,7 @@ class Schedules:
         if accepted:
             await fetch(connection, self._statements["schedules/accept"], {"names": accepted})
         if decisions:
-            if faults.ARMED:
-                faults.hit("mid_tick")
+            faults.hit("mid_tick")
             advanced = await fetch(
                 connection,
                 self._statements["schedules/advance"],

@@ -304,8 +304,7 @@ class Claimer(Service):
 
     async def _claim_queues(self, registration: Registration) -> None:
         for queue, most in self._room().items():
-            if faults.ARMED:
-                faults.hit("before_claim")
+            faults.hit("before_claim")
             sent = elapsed()
             kinds = (
                 [kind for kind in self._kinds if kind not in full]
@@ -313,7 +312,7 @@ class Claimer(Service):
                 else list(self._kinds)
             )
             jobs = await self._jobs.claim(registration.holder, queue, self._places.bounded(most), kinds, self._bytes())
-            if faults.ARMED and jobs:
+            if jobs:
                 faults.hit("after_claim")
             self._asked(queue, more=jobs.more)
             self._kinds = {**dict.fromkeys({job.kind for job in jobs}), **self._kinds}

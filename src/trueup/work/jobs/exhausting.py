@@ -69,8 +69,7 @@ class Exhauster:
             if isinstance(error, asyncio.CancelledError):
                 return Drop("stopped") if run.cancelled == "stop" else exhausted_elsewhere(run.job, bury)
             raise
-        if faults.ARMED:
-            faults.hit("after_exhausted")
+        faults.hit("after_exhausted")
         return Buried(bury)
 
     async def _in_loop(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
@@ -143,8 +142,7 @@ class Exhauster:
 
     def _about_to_commit(self, job: ClaimedJob) -> None:
         self._port.check(job)
-        if faults.ARMED:
-            faults.hit("in_exhausted")
+        faults.hit("in_exhausted")
 
 
 def _mine(job: ClaimedJob, rows: Rows) -> None:

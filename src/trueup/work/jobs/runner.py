@@ -173,8 +173,7 @@ class Runner:
                 self._hints.hear(definition.lane)
             if run.lost is not None:
                 run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
-            if faults.ARMED:
-                faults.hit("after_handler")
+            faults.hit("after_handler")
             if run.cancelled != "lost":
                 move = move or decide(outcome, job, definition.retry, self._random)
                 self._finisher.put(run, move, uncertain=run.uncertain)
@@ -200,8 +199,7 @@ class Runner:
             self._events.emit(
                 JobStarted(job.id, job.kind, job.queue, job.attempt, job.term, job.lateness.total_seconds() * 1000)
             )
-        if faults.ARMED:
-            faults.hit("before_handler")
+        faults.hit("before_handler")
         context: Context | None = None
         outcome: Outcome
         try:

@@ -136,8 +136,7 @@ class FinishingTransaction(JobTransaction):
     def _mine(self, rows: Rows) -> None:
         if not rows:
             raise lost(self._context.job)
-        if faults.ARMED:
-            faults.hit("before_commit")
+        faults.hit("before_commit")
 
     def _notice(self, error: BaseException | None) -> None:
         """Remember an error that the handler could not have avoided, as long as it is the one that ends the run."""
@@ -162,8 +161,7 @@ class FinishingTransaction(JobTransaction):
             raise
         if error is None:
             self._context.finished = True
-            if faults.ARMED:
-                faults.hit("after_commit")
+            faults.hit("after_commit")
 
     def _bound(self) -> tuple[bytes, dict[str, int]]:
         """A process stopped inside the transaction must not keep its row locks for ever: the server ends it after a lease."""

@@ -99,8 +99,7 @@ class Locking:
         change = outcome if isinstance(outcome, To | Stay | Delete) else None
         writing = [] if change is None else [self._locked.writing(held.row, change)]
         held.uncertain = True
-        if faults.ARMED:
-            faults.hit("before_row_commit")
+        faults.hit("before_row_commit")
         if change is not None and change.then:
             answers = await message.send(connection, *writing)
             self._check_written(held, outcome, answers, 1)
