@@ -49,12 +49,7 @@ from trueup.store.workers import Workers
 from trueup.texts import describe, type_name
 from trueup.work.declarer import Declarer
 from trueup.work.health import Health
-from trueup.work.jobs.claimer import Claimer
-from trueup.work.jobs.finisher import Finisher
-from trueup.work.jobs.hand import Hand
-from trueup.work.jobs.hints import Hints
-from trueup.work.jobs.runner import Runner
-from trueup.work.jobs.transactions import Port
+from trueup.work.jobs.services import LAST_WORD, JobServices
 from trueup.work.listener import Listener
 from trueup.work.pruner import Pruner
 from trueup.work.registration import Registration, new_identity
@@ -67,11 +62,8 @@ from trueup.work.starting import patiently
 from trueup.work.stopper import Stopper
 from trueup.work.ticker import Ticker
 
-# A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
-FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
 # All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
 PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
-LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +104,10 @@ class Worker:
         self.registry = registry
         self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
         self._concurrency = concurrency or settings.concurrency
-        self.hand = Hand(self._concurrency, self._queues, elapsed=store.clock.elapsed)
-        self.hints = Hints(settings.poll_every)
-        self._lines: list[OwnConnection] = []
+        self.jobs = JobServices(store, registry, settings, events, self._current, self._queues, self._concurrency)
+        self.hand, self.hints, self.executor = self.jobs.hand, self.jobs.hints, self.jobs.executor
+        self.claimer, self.finisher = self.jobs.claimer, self.jobs.finisher
+        self._lines: list[OwnConnection] = [*self.jobs.lines]
         self._registration: Registration | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -130,43 +123,9 @@ class Worker:
 
     def _build(self) -> None:
         settings, store = self.settings, self.store
-        claiming, finishing = self._line("claim", keep=True), self._line("finish", lock_timeout=FINISH_LOCK_TIMEOUT)
         housekeeping = self._line("housekeeping")
         self._workers = Workers(housekeeping, store.statements, store.clock)
         self._housekeeping_jobs = store.jobs_on(housekeeping)
-        port = Port(store, self._current, settings.lease_for, settings.result_limit)
-        self.finisher = Finisher(
-            store.jobs_on(finishing),
-            self.events,
-            self._current,
-            self.hints,
-            gather_for=settings.gather_for,
-        )
-        self.executor = Runner(
-            self.hand,
-            self.hints,
-            self.registry,
-            self.finisher,
-            self.events,
-            port,
-            store.middlewares,
-            result_limit=settings.result_limit,
-        )
-        self.claimer = Claimer(
-            store.jobs_on(claiming),
-            Lanes(claiming, store.statements, store.clock),
-            self.registry,
-            self.hand,
-            self.hints,
-            self.executor,
-            self.finisher,
-            self.events,
-            self._current,
-            prefetch=settings.prefetch,
-            poll_every=settings.poll_every,
-            poll_without_listen=settings.poll_without_listen,
-        )
-        self.executor.caller.pools.on_places = self.hints.look
         self.rescuer = Rescuer(
             self._housekeeping_jobs,
             self._workers,
@@ -237,11 +196,10 @@ class Worker:
         self,
         part: str,
         *,
-        keep: bool = False,
         lock_timeout: timedelta | None = None,
         server_timeout: timedelta | None = None,
     ) -> OwnConnection:
-        line = self.store.line(part, keep=keep, lock_timeout=lock_timeout, server_timeout=server_timeout)
+        line = self.store.line(part, lock_timeout=lock_timeout, server_timeout=server_timeout)
         self._lines.append(line)
         return line
 
@@ -434,12 +392,7 @@ class Worker:
         if registration.over or registration is not self._registration:
             return
         registration.over = True
-        unstarted = self.hand.take_all()
-        runs = list(self.hand.running.values())
-        self.events.emit(WorkerLeaseLost(str(registration.holder), reason, len(runs) + len(unstarted)))
-        for run in runs:
-            run.cancel("lost")
-        self.finisher.wake()
+        self.events.emit(WorkerLeaseLost(str(registration.holder), reason, self.jobs.lose()))
         if not self._stop_requested.is_set():
             self._registering = asyncio.ensure_future(self._register_again())
 
@@ -508,8 +461,8 @@ class Worker:
         until = elapsed() + drain.total_seconds()
         await self._drain(drain.total_seconds(), sweeping)
         interrupted = await self._interrupt(sweeping)
-        await self._flush(until)
-        abandoned = await self._release_unresponsive(registration)
+        await self.jobs.flush(until)
+        abandoned = await self.jobs.release_unresponsive(registration, process_ends=self.process_ends)
         stopped = Stopped(len(unstarted) + interrupted, abandoned)
         await self._leave(registration)
         await self._close()
@@ -532,35 +485,11 @@ class Worker:
 
     async def _interrupt(self, sweeping: set[asyncio.Task[None]]) -> int:
         """Cancel what still runs and wait a little for it. Returns how many ended."""
-        runs = list(self.hand.running.values())
-        for run in runs:
-            run.cancel("shutdown")
+        running, ending = len(self.hand.running), self.jobs.interrupt(process_ends=self.process_ends)
         for part in self._sweepers:
             part.interrupt()
-        pools = self.executor.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
-        pools.end_all() if self.process_ends else pools.close()
-        await asyncio.wait({run.task for run in runs} | sweeping, timeout=LAST_WORD)
-        return len(runs) - len(self.hand.running)
-
-    async def _flush(self, until: float) -> None:
-        """Let the last outcomes be written: as long as there was time to drain, and a little in any case."""
-        try:
-            async with asyncio.timeout(max(LAST_WORD, until - elapsed())):
-                await self.finisher.flushed()
-        except TimeoutError:
-            return  # the database is away: the lease expires and the jobs are rescued
-
-    async def _release_unresponsive(self, registration: Registration) -> int:
-        """Handlers that ignored their cancellation. Their jobs go back when the process is about to end.
-
-        In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
-        """
-        deaf = [run.job for run in self.hand.running.values() if run.job.holder == registration.holder]
-        if not deaf or not self.process_ends:
-            return len(deaf)
-        self.finisher.put_unstarted(deaf)
-        await self._flush(elapsed())
-        return sum(self.registry[job.kind].is_async for job in deaf)  # a thread ignores nothing: it cannot be cancelled
+        await asyncio.wait(ending | sweeping, timeout=LAST_WORD)
+        return running - len(self.hand.running)
 
     async def _leave(self, registration: Registration) -> None:
         if registration.over:

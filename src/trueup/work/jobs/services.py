@@ -1,0 +1,112 @@
+"""Everything that claims, runs and finishes jobs in one worker, put together; the counterpart of `work/rows/services.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from trueup.clock import elapsed
+from trueup.config import Settings
+from trueup.events import Events
+from trueup.jobs.registry import Registry
+from trueup.store.lanes import Lanes
+from trueup.store.store import Store
+from trueup.work.jobs.claimer import Claimer
+from trueup.work.jobs.finisher import Finisher
+from trueup.work.jobs.hand import Hand
+from trueup.work.jobs.hints import Hints
+from trueup.work.jobs.runner import Runner
+from trueup.work.jobs.transactions import Port
+from trueup.work.registration import Registration
+
+# A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
+FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
+LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
+
+
+class JobServices:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        events: Events,
+        registration: Callable[[], Registration],
+        queues: Mapping[str, int | None],
+        concurrency: int,
+    ) -> None:
+        claiming = store.line("claim", keep=True)
+        finishing = store.line("finish", lock_timeout=FINISH_LOCK_TIMEOUT)
+        self.lines = [claiming, finishing]
+        self._registry = registry
+        self.hand = Hand(concurrency, queues, elapsed=store.clock.elapsed)
+        self.hints = Hints(settings.poll_every)
+        self.finisher = Finisher(
+            store.jobs_on(finishing), events, registration, self.hints, gather_for=settings.gather_for
+        )
+        self.executor = Runner(
+            self.hand,
+            self.hints,
+            registry,
+            self.finisher,
+            events,
+            Port(store, registration, settings.lease_for, settings.result_limit),
+            store.middlewares,
+            result_limit=settings.result_limit,
+        )
+        self.claimer = Claimer(
+            store.jobs_on(claiming),
+            Lanes(claiming, store.statements, store.clock),
+            registry,
+            self.hand,
+            self.hints,
+            self.executor,
+            self.finisher,
+            events,
+            registration,
+            prefetch=settings.prefetch,
+            poll_every=settings.poll_every,
+            poll_without_listen=settings.poll_without_listen,
+        )
+        self.executor.caller.pools.on_places = self.hints.look
+
+    def lose(self) -> int:
+        """The lease is gone: cancel what runs, and start nothing of what is in hand. Returns how many jobs that concerns."""
+        unstarted, runs = self.hand.take_all(), list(self.hand.running.values())
+        for run in runs:
+            run.cancel("lost")
+        self.finisher.wake()
+        return len(runs) + len(unstarted)
+
+    def interrupt(self, *, process_ends: bool) -> set[asyncio.Task[Any]]:
+        """Cancel what still runs. Returns what is to be waited for."""
+        runs = list(self.hand.running.values())
+        for run in runs:
+            run.cancel("shutdown")
+        pools = self.executor.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
+        pools.end_all() if process_ends else pools.close()
+        return {run.task for run in runs}
+
+    async def flush(self, until: float) -> None:
+        """Let the last outcomes be written: as long as there was time to drain, and a little in any case."""
+        try:
+            async with asyncio.timeout(max(LAST_WORD, until - elapsed())):
+                await self.finisher.flushed()
+        except TimeoutError:
+            return  # the database is away: the lease expires and the jobs are rescued
+
+    async def release_unresponsive(self, registration: Registration, *, process_ends: bool) -> int:
+        """Handlers that ignored their cancellation. Their jobs go back when the process is about to end.
+
+        In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
+        """
+        deaf = [run.job for run in self.hand.running.values() if run.job.holder == registration.holder]
+        if not deaf or not process_ends:
+            return len(deaf)
+        self.finisher.put_unstarted(deaf)
+        await self.flush(elapsed())
+        return sum(
+            self._registry[job.kind].is_async for job in deaf
+        )  # a thread cannot be cancelled: it ignores nothing
