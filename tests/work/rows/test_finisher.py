@@ -164,10 +164,10 @@ async def test_a_value_whose_text_raises_anything_is_that_rows_failure(field: Fi
 async def test_a_trigger_that_takes_too_long_is_the_failure_of_its_row_alone(live: Field) -> None:
     await live.do(
         "create function slow() returns trigger language plpgsql as "
-        "$$ begin if new.id = 2 then perform pg_sleep(5); end if; return new; end $$;"
+        "$$ begin if new.id = 2 then perform pg_sleep(30); end if; return new; end $$;"
         "create trigger slow before update on things for each row execute function slow()"
     )
-    app = App(live.app.store.url, statement_timeout="300ms")
+    app = App(live.app.store.url, statement_timeout="1s")
     try:
         slow = Field(app)
         await app.open()

@@ -84,7 +84,7 @@ class Settling(Pending):
 
     def failed(self, error: BaseException) -> None:
         Pending.failed(self, error)
-        self.held.writing = False
+        self.held.end_turn("write")
 
 
 class RowFinisher(Writer[Settling, dict[str, Done]]):
@@ -195,7 +195,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         """The others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
         for settling in group:
-            if not settling.held.writing:
+            if settling.held.turn != "write":
                 settling.not_before = elapsed() + BUSY_PAUSE
         return ready
 
@@ -218,7 +218,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         for settling in group:
             done = answer.get(settling.row.key)
             if done in still_held:
-                settling.held.writing = False
+                settling.held.end_turn("write")
             match done:
                 case "changed":
                     self.written(settling)
@@ -263,7 +263,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         self._answered([each for each in ready if each.row.key not in left], apart.done)
         refused = [each for each in ready if each.row.key in left]
         for settling in refused:
-            settling.held.writing = False
+            settling.held.end_turn("write")
         if apart.refused and await self._has_changed(refused):
             return
         for settling in refused:

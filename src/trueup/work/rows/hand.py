@@ -74,7 +74,7 @@ class RowHand:
     def stuck(self) -> bool:
         """Whether every place is taken by a handler that has lost its row and does not end."""
         full = len(self._tasks) >= self.concurrency
-        return full and all(held.task is None for held in self._held.values())
+        return full and all(held.state == "waiting" for held in self._held.values())
 
     def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[Held]:
         """Rows to be handled. One that may bring its process down is next: it has a place of its own."""
@@ -118,10 +118,10 @@ class RowHand:
     def lost(self, those: Sequence[Held]) -> None:
         """Their leases are gone."""
         for held in those:
-            if held.written is not None or not self._has(held):
+            if held.written is not None or not held.in_hand:
                 continue
             held.row.trust.end()
-            if held.task is None:
+            if held.state == "waiting":
                 self._waiting.remove(held)
             held.cancel("lost")
             self._settle(held, Lost())
@@ -134,14 +134,12 @@ class RowHand:
             self._watch.cancel()
         for held in self.in_hand():
             held.cancel("lost")
+            held.state = "gone"
         self._held.clear()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_WORD)
-
-    def _has(self, held: Held) -> bool:
-        return (held.row.key, held.row.term) in self._held
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -157,6 +155,7 @@ class RowHand:
             self._begin(held)
 
     def _begin(self, held: Held) -> None:
+        held.state = "running"
         held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
         self._tasks.add(held.task)
         # One that is cancelled before its first step ends nothing by itself.
@@ -200,14 +199,14 @@ class RowHand:
             return
         self._tasks.discard(task)
         self._handling.let_go(held)
-        if self._has(held):  # whatever happened, it must not stay in hand
+        if held.in_hand:  # whatever happened, it must not stay in hand
             self._settle(held, GiveBack(begun=held.started is not None))
         self._start()
         self._changed.set()
 
     def _ended(self, held: Held, handled: Handled | None) -> None:
         """A handler has ended; or (None) it was cancelled."""
-        if not self._has(held):
+        if not held.in_hand:
             return
         error = handled.ended if handled is not None and isinstance(handled.ended, BaseException) else None
         if held.written is not None:
@@ -253,7 +252,7 @@ class RowHand:
         self._settler.put(Settling(held, verdict, _duration(held), counts_as, uncertain=held.uncertain))
 
     def _leave(self, held: Held) -> None:
-        held.until = None
+        held.state, held.until = "writing", None
         self._held.pop((held.row.key, held.row.term), None)
         self._changed.set()
 

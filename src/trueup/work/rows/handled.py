@@ -43,7 +43,8 @@ async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
         handled.unspent = isinstance(error, psycopg.Error) and is_away(error) and not silent
         if not unanswered(error):
             held.uncertain = False  # the server has refused it, or it was never sent
-            held.keep, held.writing = held.cancelled is None, False  # and the row is still ours to keep
+            held.keep = held.cancelled is None  # and the row is still ours to keep
+            held.end_turn("write")
         raise
     held.uncertain = False
 

@@ -109,7 +109,7 @@ class Handling:
         try:
             done = (await self.rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
         finally:
-            held.writing = False
+            held.end_turn("write")
         if done == "changed":
             held.keep = (
                 False  # from the commit on there is no lease to renew, and the renewer must not take it for lost
@@ -131,7 +131,7 @@ class Handling:
             try:
                 done = await self.rows.checkpoint(row, columns)
             finally:
-                held.writing = False
+                held.end_turn("write")
             if done != "busy":
                 break
             await asyncio.sleep(BUSY_PAUSE)

@@ -85,11 +85,11 @@ class Keyed:
         if (left := self._until[key] - now) > 0:
             return timedelta(seconds=left)
         probe = self._probes.get(key)
-        if probe is not None and not probe.settled:
+        if probe is not None and probe.state != "gone":
             return self._reconciler.pause_for
         self._probes[key] = held
         return None
 
     def _waits(self, key: str, now: float) -> bool:
         probe = self._probes.get(key)
-        return self._until[key] > now or (probe is not None and not probe.settled)
+        return self._until[key] > now or (probe is not None and probe.state != "gone")

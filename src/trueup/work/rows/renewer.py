@@ -71,7 +71,7 @@ class RowRenewer(Renewing):
                     lost = self._renew(rows, part)
                 finally:
                     for held in part:
-                        held.renewing = False
+                        held.end_turn("renewal")
                 if lost:
                     on_lost(lost)
 
@@ -105,7 +105,7 @@ class RowRenewer(Renewing):
                 held.renewed, held.noted = sent, begun
                 # A trigger of the user's may have counted our renewal as a change.
                 held.row.seen = seen or held.row.seen
-        return [held for held in due if held.row.key not in answered and held.keep and not held.writing]
+        return [held for held in due if held.row.key not in answered and held.keep and held.turn != "write"]
 
     def _renew_parts(self, rows: Rows, holder: UUID, due: Sequence[Held], error: Exception) -> list[Held]:
         """One row that the database refuses must not cost the others their leases, nor itself the one that is ours."""

@@ -456,16 +456,17 @@ class Sweeper(Service):
             ms = round((elapsed() - begun) * 1000, 3)
             self.events.emit(RowsClaimed(self.reconciler.name, str(self._holder()), claimed.count, ms))
         for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
-            held = Held(row, sent, sweep=sweep)
+            held = Held(row, sent, state="writing", sweep=sweep)
             self.finisher.put(Settling(held, self.finisher.failure(row, error), touch=False))
         for row in claimed.taken:
-            self.finisher.put(Settling(Held(row, sent, sweep=sweep), GiveBack(), counts_as="conflict", touch=False))
+            held = Held(row, sent, state="writing", sweep=sweep)
+            self.finisher.put(Settling(held, GiveBack(), counts_as="conflict", touch=False))
         self.hand.put(claimed.batch, sent, sweep)
         return claimed
 
     def _settled(self, settling: Settling, count: Count) -> None:
         held = settling.held
-        sweep, held.settled = held.sweep, True
+        sweep, held.state = held.sweep, "gone"
         rests_for = getattr(settling.verdict, "delay", None) or getattr(settling.verdict, "rest_for", None)
         if rests_for is not None:
             self._due_again(rests_for)
