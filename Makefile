@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse test proof test-fast test-dev test-django flakes lint format types docs package release reference bench chaos chaos-ha mutants lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse soak test proof test-fast test-dev test-django flakes lint format types docs package release reference bench chaos chaos-ha mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -36,6 +36,13 @@ apps: setup ## all five demos, one after the other; fails unless every proof hol
 	  echo "== $$each"; $(MAKE) --no-print-directory $$each || failed="$$failed $$each"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "The proof does not hold:$$failed"; exit 1; fi; echo "All five proofs hold."
+
+soak: setup ## one application for minutes, with the faults of its demo and an independent check at the end (APP=payments MINUTES=10)
+	@if [ "$(or $(APP),payments)" = birthdays ]; then \
+	  end=$$((SECONDS + 60 * $(or $(MINUTES),10))); while :; do $(BIN)/trueup demo || exit 1; [ $$SECONDS -lt $$end ] || break; done; \
+	else \
+	  $(BIN)/python -m apps.$(or $(APP),payments) demo --seconds $$((60 * $(or $(MINUTES),10))); \
+	fi
 
 # The tests start hundreds of processes: what one has compiled, none of the others should have to. Options of the interpreter do not
 # reach the processes that pytest starts; variables do. Development mode as a whole costs an eighth more time (decision 0049).
