@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from PIL import Image
@@ -41,6 +42,8 @@ MORE = (  # to look at, not to keep
     ("reconciler", "/shop/reconcilers/ship_paid_orders", DESKTOP, False),
     ("row", "/shop/reconcilers/ship_paid_orders/row?key=70311", DESKTOP, False),
     ("schedule", "/shop/schedules/refresh_rates", DESKTOP, False),
+    ("schedule-dark", "/shop/schedules/refresh_rates{backfill}", DESKTOP, True),
+    ("schedule-phone", "/shop/schedules/refresh_rates{backfill}", PHONE, False),
     ("reconcilers-phone", "/shop/reconcilers", PHONE, False),
     ("schedules-phone", "/shop/schedules", PHONE, False),
     ("fleet-phone", "/shop/fleet", PHONE, True),
@@ -63,6 +66,9 @@ def main(folder: Path = IMAGES, *, whole: bool = False) -> None:
         server.database() as url,
     ):
         fill(url)
+        now = datetime.now(UTC)
+        span = [f"{now - timedelta(hours=hours):%Y-%m-%dT%H:%M}" for hours in (12, 8)]
+        backfill = f"?start={span[0]}&end={span[1]}"
         with served(dashboard.asgi({"shop": shop(url)}, closes=True)) as address, launched() as browser:
             for name, path, (width, height), dark in (*PICTURES, *(MORE if whole else ())):
                 page = browser.new_page(
@@ -70,7 +76,7 @@ def main(folder: Path = IMAGES, *, whole: bool = False) -> None:
                 )
                 page.goto(address + "/shop/jobs?state=dead&kind=charge_card")
                 dead = page.locator("td a.name").first.get_attribute("href").rpartition("/")[2]  # type: ignore[union-attr]
-                page.goto(address + path.format(dead=dead))
+                page.goto(address + path.format(dead=dead, backfill=backfill))
                 page.wait_for_selector("[data-is=live]")
                 picture = page.screenshot(full_page=whole)
                 page.close()

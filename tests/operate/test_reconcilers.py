@@ -613,6 +613,28 @@ async def test_a_removed_reconciler_is_forgotten_with_all_that_is_known(shop: Ap
         await shop.reconcilers.forget("recovr")
 
 
+async def test_a_forgetting_that_was_interrupted_is_recorded_with_what_it_did(
+    shop: App, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trueup.operate.reconcilers.PAGE", 2)
+    await shop.reconcilers.run("recover")
+    query("delete from trueup.rows where reconciler = 'recover'")
+    query(
+        "insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)"
+        " select 'recover', i::text, 'resting', now(), 1, 1, now(), now() from generate_series(1, 5) as i"
+    )
+
+    def interrupt(gone: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await shop.reconcilers.forget("recover", interrupt, by="ada")
+    recorded = "select actor, action, name, count from trueup.actions where action = 'forget' order by id"
+    assert query(recorded) == [("ada", "forget", "recover", 2)]
+    assert await shop.reconcilers.forget("recover", by="bob") == 3
+    assert query(recorded) == [("ada", "forget", "recover", 2), ("bob", "forget", "recover", 3)]
+
+
 async def test_what_a_living_worker_declares_or_holds_is_not_forgotten(shop: App, query: Query) -> None:
     async with shop.worker():
         await until(lambda: query("select count(*) from trueup.declarations where 'recover' = any(reconcilers)")[0][0])

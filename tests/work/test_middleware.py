@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from trueup import App, ConfigError, EnqueueCall, GiveUp, HandlerCall, Retry, To
+from trueup import App, ConfigError, EnqueueCall, Exhausted, GiveUp, HandlerCall, Retry, To
+from trueup.events import Event, JobBuried, JobDeferred, JobFailedAfterDone
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
@@ -217,6 +218,52 @@ async def test_an_error_of_its_own_is_the_handlers_failure(app: App, when: str) 
     await run(app)
     status = await handle.status()
     assert (status.state, str(status.error), ran) == ("dead", "RuntimeError: middleware", [1] * (when == "after"))
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+@pytest.mark.parametrize("when", ["never", "before", "after"])
+async def test_exhausted_is_surrounded_like_a_handler(app: App, is_async: bool, when: str) -> None:
+    noting, seen, told = Noting(), list[str](), list[Event]()
+
+    class Breaking:
+        @asynccontextmanager
+        async def around_handler(self, call: HandlerCall) -> AsyncIterator[None]:
+            if call.what == "exhausted" and when == "before":
+                raise RuntimeError("of the hook")
+            yield
+            if call.what == "exhausted" and when == "after":
+                raise RuntimeError("of the hook")
+
+    async def in_loop(dead: Exhausted) -> None:
+        seen.append(inside.get())
+
+    def in_thread(dead: Exhausted) -> None:
+        seen.append(inside.get())
+
+    @app.job(retry=Retry(max_attempts=1), exhausted=in_loop if is_async else in_thread)
+    async def fails() -> None:
+        raise ValueError("no")
+
+    app.middleware(noting)
+    app.middleware(Breaking())
+    app.events.subscribe(told.append, JobBuried, JobDeferred, JobFailedAfterDone)
+    handle = await fails.using(meta={"tenant": "north"}).enqueue()
+    noting.notes.clear()
+    await run(app)
+    ended = {"never": "returned"}.get(when, "RuntimeError")
+    meta = {"tenant": "north", "by": ["outer"]}
+    assert noting.notes == [
+        ("outer", "job", "fails", 1, meta, "ValueError"),
+        ("outer", "exhausted", "fails", 1, meta, ended),
+    ]
+    assert seen == ([] if when == "before" else ["outer"])
+    state = (await handle.status()).state
+    expected: dict[str, tuple[str, list[type[Event]]]] = {
+        "never": ("dead", [JobBuried]),
+        "before": ("queued", [JobDeferred]),  # nothing was committed: it is called again
+        "after": ("dead", [JobFailedAfterDone, JobBuried]),  # the burial is committed, and stays
+    }
+    assert (state, [type(event) for event in told]) == expected[when]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -237,7 +237,8 @@ class JobResultDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFailedAfterDone(Event):
-    """A handler raised after its `ctx.transaction()` had already committed the job as done."""
+    """A handler raised after its `ctx.transaction()` had already committed the job as done, or middleware around `exhausted=`
+    raised after the job was buried."""
 
     name = "job.failed_after_done"
     job_id: int

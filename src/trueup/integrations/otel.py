@@ -60,8 +60,8 @@ class OpenTelemetry:
 
     @asynccontextmanager
     async def around_handler(self, call: HandlerCall) -> AsyncIterator[None]:
-        if call.what == "job":
-            attributes = _messaging("process", "run", call.queue or "")
+        if call.what in ("job", "exhausted"):
+            attributes = _messaging("process", "run" if call.what == "job" else "exhausted", call.queue or "")
             attributes |= {"messaging.message.id": str(call.id), "trueup.attempt": call.attempt}
             kind, parent = SpanKind.CONSUMER, _W3C.extract(_texts(call), context.Context())
         else:

@@ -40,10 +40,11 @@ class Draft(NamedTuple):
 class HandlerCall:
     """One call of a handler, as middleware sees it: for a job, a row of a reconciler or an item of a scan.
 
-    `name` is the kind, or the reconciler's or scan's name. `id` is the job's, or the row's key. Only jobs have a queue and `meta`.
+    `exhausted` is the call of a job's `exhausted=`, after its last attempt. `name` is the kind, or the reconciler's or scan's name.
+    `id` is the job's, or the row's key. Only jobs have a queue and `meta`.
     """
 
-    what: Literal["job", "row", "scan"]
+    what: Literal["job", "exhausted", "row", "scan"]
     name: str
     id: int | str | None
     attempt: int
@@ -79,9 +80,9 @@ class ClaimedJob:
     exhausting: str | None = None  # no attempt is left, and only `exhausted=` is to be called; see jobs.exhausted
     meta: str | None = None
 
-    def handler_call(self) -> HandlerCall:
+    def handler_call(self, what: Literal["job", "exhausted"] = "job") -> HandlerCall:
         meta = {} if self.meta is None else json.loads(self.meta)
-        return HandlerCall("job", self.kind, self.id, self.attempt, self.queue, meta)
+        return HandlerCall(what, self.kind, self.id, self.attempt, self.queue, meta)
 
     @property
     def lateness(self) -> timedelta:

@@ -355,23 +355,32 @@ class ReconcileOperations:
                 f"reconciler {name!r} is declared by a living worker ({', '.join(workers[:FEW])}); "
                 "remove it from the code and restart the workers first"
             )
-        total, (gone, held) = 0, await self._rows.forget_rows(name, PAGE)
+        # Each page is recorded with what it forgot, so an interrupted one is visible, too.
+        action = self._recorder.action("forget", "reconciler", name, by=by)
+        total, (gone, held) = 0, await self._forget_page(name, action)
         while gone:
             total += gone
             if progress is not None:
                 progress(gone)
-            gone, held = await self._rows.forget_rows(name, PAGE)
+            gone, held = await self._forget_page(name, action)
         if held:
             raise ConfigError(
                 f"reconciler {name!r}: {held:,} rows are held by a worker; {total:,} others were forgotten; "
                 "stop the workers that have it, and forget it again"
             )
-        async with self._acting("forget", "reconciler", name, by) as (acting, _):
-            rows = Reconcilers(acting.database, self._store.statements, self._store.clock)
-            await acting.note(max(total, int(await rows.forget(name))))
+        async with self._recorder.begin(action) as acting:
+            known = await Reconcilers(acting.database, self._store.statements, self._store.clock).forget(name)
+            await acting.note(0 if total else int(known))
         if total:
             self._events.emit(RowsFreed(name, total, "forgotten"))
         return total
+
+    async def _forget_page(self, name: str, action: Action) -> tuple[int, int]:
+        async with self._recorder.begin(action) as acting:
+            rows = Reconcilers(acting.database, self._store.statements, self._store.clock)
+            gone, held = await rows.forget_rows(name, PAGE)
+            await acting.note(gone)
+        return gone, held
 
     async def count_known(self, name: str) -> int:
         """About how many rows something is known."""

@@ -98,12 +98,14 @@ class Caller:
         about: About | None = None,
     ) -> Any:
         """Its result. Raises JobTimeout, or what the function raises; with `about`, inside middleware and what that raises."""
-        if self._around and about is not None:
-            return await self._surrounded(about, partial(self._timed, function, is_async, timeout, patient))
-        return await self._timed(function, is_async, timeout, patient)
+        call = partial(self._timed, function, is_async, timeout, patient)
+        return await (call() if about is None else self.surrounded(about.handler_call, call))
 
-    async def _surrounded(self, about: About, call: Callable[[], Awaitable[T]]) -> T:
-        described = about.handler_call()
+    async def surrounded(self, describe: Callable[[], HandlerCall], call: Callable[[], Awaitable[T]]) -> T:
+        """Inside middleware. Without any, nothing is described."""
+        if not self._around:
+            return await call()
+        described = describe()
         for hook in reversed(self._around):
             call = partial(_inside, hook, described, call)
         return await call()
@@ -140,7 +142,7 @@ class Caller:
         """The same on the job's executor. Waiting for a place there costs none of its time."""
         pool = self.pools.of(job)
         call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
-        return await (self._surrounded(about, call) if self._around and about is not None else call())
+        return await (call() if about is None else self.surrounded(about.handler_call, call))
 
     def close(self) -> None:
         self._threads.close()

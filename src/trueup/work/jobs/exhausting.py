@@ -20,6 +20,7 @@ from psycopg import AsyncConnection, Connection
 
 from trueup import faults
 from trueup.errors import LostClaim, TrueupError
+from trueup.events import JobFailedAfterDone
 from trueup.jobs.decide import (
     Buried,
     Bury,
@@ -32,7 +33,7 @@ from trueup.jobs.decide import (
 )
 from trueup.jobs.definition import Job
 from trueup.jobs.exhausted import TIMEOUT, Exhausted
-from trueup.jobs.failure import MAX_ERRORS
+from trueup.jobs.failure import MAX_ERRORS, describe, type_name
 from trueup.jobs.job import ClaimedJob, Draft
 from trueup.store.db.connect import RETRYABLE, limit
 from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
@@ -56,17 +57,30 @@ class Exhauster:
         """What is to be written now: nothing, when `exhausted=` and the burial are committed."""
         if run.cancelled is not None:
             return exhausted_elsewhere(run.job, bury)
-        try:
+        committed = False
+
+        async def call() -> None:
+            nonlocal committed
             if definition.exhausted_is_async:
                 await within(TIMEOUT, self._in_loop(run, definition, bury))
             else:
                 await self._in_thread(run, definition, bury)
+            committed = True
+
+        try:
+            await self._caller.surrounded(partial(run.job.handler_call, "exhausted"), call)
         except LostClaim:
             return Nothing(lost=True)
         except BaseException as error:
+            if committed and is_own_ending(error, cancelled_by_us=run.cancelled is not None):
+                failed = JobFailedAfterDone(run.job.id, run.job.kind, type_name(error), describe(error))
+                self._store.events.emit(failed.because(error))
+                return Buried(bury)
             if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
                 return after_exhausted_failed(error, run.job, bury, self._random)
             if isinstance(error, asyncio.CancelledError):
+                if committed:
+                    return Buried(bury)
                 return Drop("stopped") if run.cancelled == "stop" else exhausted_elsewhere(run.job, bury)
             raise
         faults.hit("after_exhausted")
