@@ -94,7 +94,7 @@ bench: setup ## throughput and latency as ratios against the raw-SQL limit and o
 	@$(BIN)/python -m bench.reconcile
 	@$(BIN)/python -m bench.peers
 
-chaos: setup ## all faults mixed at random over jobs, schedules, leases, rows, purges and scans (MINUTES=5 SEED=7 JSON=file)
+chaos: setup ## all faults mixed at random over jobs, schedules, leases, rows, webhooks, a pooler and two releases (MINUTES=5 SEED=7 JSON=file)
 	@$(BIN)/python -m tests.crash.chaos --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 chaos-ha: setup ## failover on a real cluster (Patroni, etcd) under load: six faults, and what must hold after each (PARTS=kill,lagging JSON=file)

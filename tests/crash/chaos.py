@@ -54,6 +54,7 @@ from trueup import DatabaseUnavailable
 TITLE = "All faults, mixed at random"
 CALM = (0.0, 0.6)  # seconds between two faults of one kind
 MORE_EVERY = 3.0  # seconds between two loads of work
+MAX_LEFT = 150  # jobs or rows, beyond which nothing is added: what a machine cannot do meanwhile it would have to do afterwards
 STALL = 60.0  # seconds in which less must be left: a lease, a poll, the longest back-off, on a busy machine
 ENDS_WITHIN = timedelta(minutes=15)  # the backlog of all that was down, at whatever rate the machine has
 KINDS = ("quick", "transfer", "transfer_sync", "flaky", "slow", "deliver", "limited", "choosy", "fair", "rated")
@@ -142,8 +143,10 @@ class Rampage:
             job = getattr(self._crash.jobs, rng.choice(KINDS))
             count = rng.randint(5, 35)
             try:
-                job.enqueue_many_sync([(f"tenant {n % 5}" if job.kind == "fair" else n,) for n in range(count)])
-                self._rest.more()
+                if self._crash.left() < MAX_LEFT:
+                    job.enqueue_many_sync([(f"tenant {n % 5}" if job.kind == "fair" else n,) for n in range(count)])
+                if self._rest.left() < MAX_LEFT:
+                    self._rest.more()
             except (psycopg.Error, DatabaseUnavailable):
                 pass  # the server is away: what was not acknowledged may be there or not
             time.sleep(MORE_EVERY)

@@ -12,7 +12,7 @@ from tests.support.invariants import Violations
 from trueup import App, DatabaseUnavailable
 
 FIRST = 1_000_000  # no other producer uses numbers from here on
-PAUSE = 0.1  # seconds between two writes
+PAUSE = 0.5  # seconds between two writes
 POOL_SIZE = 60  # transactions at a time: two for each worker, and those that leases and handlers hold open
 TABLE = "create table effects.orders (n bigint primary key)"
 ROWS = "select n from effects.orders"
