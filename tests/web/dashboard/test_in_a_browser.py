@@ -165,7 +165,7 @@ def test_everything_that_matches_is_discarded_with_progress(page: Page, address:
 def test_rows_are_released_from_quarantine(page: Page, address: str, url: str) -> None:
     page.goto(f"{address}/reconcilers/ship_paid_orders")
     page.locator("tr", has_text="70324").get_by_role("button", name="Release").click()
-    expect(page.get_by_role("status").filter(has_text="Row 70324 is looked at anew")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Row 70324 is released")).to_be_visible()
     assert execute(url, "select state from trueup.rows where key = '70324'") == [("resting",)]
 
 
@@ -180,7 +180,7 @@ def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, ur
     page.get_by_role("button", name="Fire once now").click()
     expect(page.get_by_role("status").filter(has_text="fired once")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("status").filter(has_text="ticks again")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="is resumed")).to_be_visible()
     assert execute(url, "select state from trueup.schedules where name = 'close_carts'") == [("active",)]
 
 
@@ -278,7 +278,7 @@ def test_what_was_sent_along_with_a_job_is_shown_without_secrets(page: Page, add
     meta = orjson.dumps({"traceparent": "00-4bf92f35-01", "api_key": "hunter2"}).decode()
     execute(url, "update trueup.history set meta = %s::jsonb where id = %s", meta, job)
     page.goto(f"{address}/jobs/{job}")
-    expect(page.get_by_role("region", name="Sent along")).to_contain_text("00-4bf92f35-01")
+    expect(page.get_by_role("region", name="Metadata")).to_contain_text("00-4bf92f35-01")
     assert "hunter2" not in page.content()
 
 
@@ -286,7 +286,7 @@ def test_what_people_do_is_on_the_audit_page(page: Page, address: str, url: str)
     job = one_dead(url, 3)
     page.goto(f"{address}/jobs/{job}")
     page.get_by_role("button", name="Revive").click()
-    expect(page.get_by_role("region", name="What people did").locator("tr").first).to_contain_text("revive")
+    expect(page.get_by_role("region", name="Operator actions").locator("tr").first).to_contain_text("revive")
     page.goto(f"{address}/audit")
     first = page.locator("tbody tr").first
     expect(first).to_contain_text("local")
@@ -380,7 +380,7 @@ def test_a_viewer_logs_in_and_finds_nothing_to_press(browser: Browser, url: str)
         page.goto(address)
         page.get_by_label("Token").fill("not the right token")
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_contain_text("not known")
+        expect(page.get_by_role("alert")).to_contain_text("Unknown token")
         page.get_by_label("Token").fill("viewer-token-of-ours")
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_text("Vera · viewer")).to_be_visible()

@@ -26,8 +26,8 @@ Action = Callable[[Visit, Form], Awaitable[Said]]
 
 DONE = {
     "retry": "is due now",
-    "cancel": "is cancelled, or asked to stop if it runs",
-    "revive": "is back in its queue with all attempts",
+    "cancel": "is cancelled, or asked to stop if it is running",
+    "revive": "is back in its queue, with all its attempts",
     "discard": "is discarded",
 }
 
@@ -89,7 +89,9 @@ async def act_on_schedule(visit: Visit, form: Form) -> Said:
             text = f"Schedule {name} is paused." if changed else f"Schedule {name} was not active."
         case "resume":
             changed = await schedules.resume(name)
-            text = f"Schedule {name} ticks again from now on." if changed else f"Schedule {name} was not paused."
+            text = (
+                f"Schedule {name} is resumed, from its next tick on." if changed else f"Schedule {name} was not paused."
+            )
         case "trigger":
             text = f"Schedule {name} fired once: job {await schedules.trigger(name)}."
         case "backfill":
@@ -109,19 +111,23 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
             text = f"Reconciler {name} is paused." if changed else f"Reconciler {name} was paused already."
         case "resume":
             changed = await reconcilers.resume(name)
-            text = f"Reconciler {name} sweeps again." if changed else f"Reconciler {name} was not paused."
+            text = f"Reconciler {name} is resumed." if changed else f"Reconciler {name} was not paused."
         case "release-all":
             number = await reconcilers.release_all(name)
-            text = f"{_rows(number)} of {name} are looked at anew."
+            text = f"{_rows(number)} of {name} released: the next sweep takes them."
         case "discard-all":
             number = await reconcilers.discard_all(name)
-            text = f"{_rows(number)} of {name} are left alone from now on."
+            text = f"{_rows(number)} of {name} discarded."
         case "release" | "discard" as action:
             key = clean(form.get("key", ""), 1000)
             moved = await (reconcilers.release if action == "release" else reconcilers.discard)(name, [key])
             if not moved:
                 raise NotFound(f"{name} has no row {key} in quarantine any more")
-            text = f"Row {key} is looked at anew." if action == "release" else f"Row {key} is left alone from now on."
+            text = (
+                f"Row {key} is released: the next sweep takes it."
+                if action == "release"
+                else f"Row {key} is discarded."
+            )
         case other:
             raise NotFound(f"there is no action {other!r} on reconcilers")
     return Said(text, visit.url("reconcilers", name))

@@ -190,10 +190,12 @@ class Site:
             if person is None:
                 return self._ask_who(request)
             if not person.may_act:
-                return self._message(request, person, 403, "Viewers look and do not act", "Ask an operator to do it.")
+                return self._message(request, person, 403, "Viewers cannot do this", "It needs the role operator.")
             form = await _form(request)
             if not forms.is_ours(request, self.auth, form.get(forms.FIELD, "")):
-                return self._message(request, person, 403, "This form is too old", "Go back, reload, and try again.")
+                return self._message(
+                    request, person, 403, "This form has expired", "Go back, reload the page, and try again."
+                )
             return await self._answered(request, person, self._acted(request, person, act, form))
 
         return respond
@@ -224,7 +226,7 @@ class Site:
         if isinstance(self.auth, Tokens) and request.method == "GET":
             return RedirectResponse(f"{_base(request)}/-/login", 303)
         return self._message(
-            request, None, 401, "Nobody is logged in", "The proxy in front of this page did not say who you are."
+            request, None, 401, "Not logged in", "The proxy in front of this page did not say who you are."
         )
 
     async def _login(self, request: Request) -> Response:
@@ -257,18 +259,16 @@ class Site:
         try:
             return await answer
         except NotFound as error:
-            return self._message(request, person, 404, "Nothing is here", _sentence(str(error)))
+            return self._message(request, person, 404, "Not found", _sentence(str(error)))
         except (psycopg.Error, OSError, TrueupError) as error:
-            return self._message(
-                request, person, 503, "The database does not answer as it should", _sentence(describe(error))
-            )
+            return self._message(request, person, 503, "The database is unavailable", _sentence(describe(error)))
 
     async def _nothing(self, request: Request, error: Exception) -> Response:
         person = self.person(request)
         if person is None:
             return self._ask_who(request)
         status = getattr(error, "status_code", 404)
-        return self._message(request, person, status, "Nothing is here", "There is no page at this address.")
+        return self._message(request, person, status, "Not found", "There is no page at this address.")
 
     def _message(self, request: Request, person: Person | None, status: int, title: str, text: str) -> Response:
         values = {**self._frame(request, person), "title": title, "text": text, "said": None}

@@ -52,7 +52,7 @@ def _endpoint(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[R
         if person is None:
             return _stranger()
         if endpoint.body is not None and not person.may_act:
-            return _problem(403, "viewers look and do not act")
+            return _problem(403, "this needs the role operator")
         try:
             query = endpoint.query.model_validate(_query(request, endpoint.query))
             body = None if endpoint.body is None else endpoint.body.model_validate(await _body(request))

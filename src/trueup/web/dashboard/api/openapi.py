@@ -13,12 +13,12 @@ from trueup.web.dashboard.api.endpoints import ENDPOINTS, Endpoint
 
 REF = "#/components/schemas/{model}"
 REFUSALS = {
-    "401": "Nobody is logged in",
-    "403": "Viewers do not act, and pages of other sites do not either",
+    "401": "Not logged in",
+    "403": "The role is viewer, or the request comes from another site",
     "404": "There is no such App, job, schedule, reconciler or row",
-    "409": "It cannot be done as things are",
+    "409": "It cannot be done in the current state",
     "415": "The body is not JSON",
-    "422": "A parameter or the body is not as it should be",
+    "422": "A parameter or the body is invalid",
     "503": "The database does not answer",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any
@@ -17,6 +17,7 @@ from trueup.schedules import spec as specs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.web.dashboard import bulk, charts
 from trueup.web.dashboard.bulk import Run
+from trueup.web.dashboard.formats import duration
 from trueup.web.dashboard.visit import Visit, moment
 
 AHEAD = timedelta(hours=24)
@@ -75,7 +76,7 @@ async def schedule(visit: Visit) -> dict[str, Any]:
         if len(late) > 1
         else None,
         "year": year,
-        "policy": found["policy"],
+        "policy": _policy(found["policy"]),
         "backfill": await _backfill(visit, name, ticks),
     }
 
@@ -146,6 +147,16 @@ def _tick(tick: dict[str, Any], grace: timedelta) -> dict[str, Any]:
         "late_s": None if late is None or by_hand else late.total_seconds(),
         "is_late": late is not None and late > grace and not by_hand,
     }
+
+
+def _policy(policy: Any) -> dict[str, Any]:
+    """With the defaults, which are not stored."""
+    try:
+        read = SchedulePolicy.from_json(policy)
+    except ConfigError:
+        return dict(policy)
+    values = {field.name: getattr(read, field.name) for field in fields(read)}
+    return {name: duration(value) if isinstance(value, timedelta) else value for name, value in values.items()}
 
 
 def _grace(policy: Any) -> timedelta:
