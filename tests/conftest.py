@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support import reaper
 from tests.support.database import TestServer
 from tests.support.memory import in_memory
 from trueup import App
@@ -24,6 +26,8 @@ pytest_plugins = ["tests.support.matrix"]
 
 def pytest_configure() -> None:
     gc.disable()  # until all tests are collected: what is made meanwhile stays
+    if sys.platform == "linux":
+        reaper.watch()
     if place := in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))  # what `tmp_path` is below
 
