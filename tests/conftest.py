@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 from tests.support import reaper
 from tests.support.database import TestServer
@@ -22,6 +23,11 @@ from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 
 pytest_plugins = ["tests.support.matrix"]
+
+
+# A busy machine is slow, and that is no mistake of the code under test.
+settings.register_profile("trueup", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("trueup")
 
 
 def pytest_configure() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trueup.config import SETTINGS, Settings, describe, load_settings, redis_urls
@@ -313,7 +313,6 @@ def test_each_redis_server_is_shown_without_its_password(project: Path) -> None:
     assert "x,1" not in repr(loaded)
 
 
-@settings(deadline=None)
 @given(
     password=st.lists(st.sampled_from([*"@:/?#%='\"\\ \n"]), min_size=1, max_size=5)
     .map("Zq7".join)

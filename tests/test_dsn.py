@@ -7,7 +7,7 @@ import time
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import OperationalError
 from psycopg.conninfo import conninfo_to_dict
@@ -83,7 +83,6 @@ def test_text_without_a_password_is_left_alone(text: str) -> None:
     assert mask(text) == text
 
 
-@settings(deadline=None)
 @given(NO_BLANKS)
 def test_a_password_planted_raw_in_a_url_never_survives(password: str) -> None:
     for scheme in ("postgresql", "redis", "nats"):
@@ -93,7 +92,6 @@ def test_a_password_planted_raw_in_a_url_never_survives(password: str) -> None:
         assert masked.endswith(" after")
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_a_password_planted_encoded_in_a_url_is_all_that_is_hidden(password: str) -> None:
     encoded = quote(password, safe="")
@@ -101,7 +99,6 @@ def test_a_password_planted_encoded_in_a_url_is_all_that_is_hidden(password: str
     assert mask(f"postgresql://db/shop?password={encoded}&user=ann") == f"postgresql://db/shop?password={MASK}&user=ann"
 
 
-@settings(deadline=None)
 @given(NO_BLANKS)
 def test_a_password_planted_bare_in_a_key_value_dsn_never_survives(password: str) -> None:
     masked = mask(f"host=db password={password} dbname=shop")
@@ -109,7 +106,6 @@ def test_a_password_planted_bare_in_a_key_value_dsn_never_survives(password: str
     assert masked.startswith("host=db password=")
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_a_password_planted_quoted_never_survives_even_inside_a_repr(password: str) -> None:
     escaped = password.replace("\\", "\\\\").replace("'", "\\'")
@@ -118,7 +114,6 @@ def test_a_password_planted_quoted_never_survives_even_inside_a_repr(password: s
         assert MARK not in mask(text)
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_a_password_planted_in_a_field_never_survives(password: str) -> None:
     fields = {"user": "ann", "password": password, "port": 5432}
@@ -133,7 +128,6 @@ def test_a_password_planted_in_a_field_never_survives(password: str) -> None:
         assert "ann" in masked
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([*"@:/?&=,;'\"\\ \n[]b1*", "password", "secret", "://", "redis://", "x"]), max_size=20
@@ -217,7 +211,6 @@ def test_a_dsn_that_libpq_would_stumble_over_is_refused(text: str, problem: str)
         check_dsn(text)
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_libpq_reads_the_whole_password_of_a_url_or_the_url_is_refused(password: str) -> None:
     text = f"postgresql://ann:{password}@db:5432/shop"
@@ -226,7 +219,6 @@ def test_libpq_reads_the_whole_password_of_a_url_or_the_url_is_refused(password:
     assert refusal or _parsed(text)["password"] == unquote(password)
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_libpq_reads_the_whole_key_value_dsn_or_it_is_refused(password: str) -> None:
     text = f"host=db password={password} dbname=shop"
@@ -258,7 +250,6 @@ def test_a_secret_shows_itself_only_when_asked() -> None:
     assert repr(secret) == "Secret('postgresql://ann:***@db/shop')"
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_a_secret_hides_its_password_however_badly_it_is_written(password: str) -> None:
     for text in (

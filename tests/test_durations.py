@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trueup.durations import MAX_DURATION, Rate, format_duration, parse_duration
@@ -108,7 +108,6 @@ def test_a_negative_timedelta_is_refused() -> None:
         parse_duration(timedelta(seconds=-90))
 
 
-@settings(deadline=None)
 @given(DURATIONS)
 def test_a_formatted_duration_reads_back_as_the_same(duration: timedelta) -> None:
     assert parse_duration(format_duration(duration)) == duration
@@ -120,7 +119,6 @@ def test_the_short_form_is_the_one_people_write(text: str) -> None:
     assert format_duration(parse_duration(text)) == text
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789.-+ wdhmsu\n", max_size=20))
 def test_any_text_is_either_a_duration_or_a_config_error(text: str) -> None:
     try:
@@ -170,7 +168,6 @@ def test_a_burst_is_shown_to_people() -> None:
     assert str(Rate(50, timedelta(seconds=1), 5)) == "50/s (burst 5)"
 
 
-@settings(deadline=None)
 @given(count=st.integers(1, 10**6), per=st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(days=365)))
 def test_evenly_spaced_starts_never_exceed_the_rate(count: int, per: timedelta) -> None:
     spacing = Rate(count, per).spacing

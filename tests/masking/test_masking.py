@@ -247,7 +247,6 @@ def test_masking_twice_is_masking_once(text: str) -> None:
     assert mask(mask(text)) == mask(text)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), min_size=1, max_size=20))
 def test_any_secret_is_hidden_where_its_notation_escapes_it(secret: str) -> None:
     marked = f"Zq7{secret}Zq7"

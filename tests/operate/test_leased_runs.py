@@ -66,12 +66,12 @@ async def test_at_its_deadline_a_run_gives_back_what_it_has_not_begun_and_lets_t
     async def slow(paper: Row) -> To:
         begun.append(paper["id"])
         if len(begun) == 2:  # the time is over while both run
-            asyncio.get_running_loop().call_later(0.5, go_on.set)
+            asyncio.get_running_loop().call_later(1.2, go_on.set)
         await go_on.wait()
         return To("done")
 
     go_on = asyncio.Event()
-    run = await shop.app.reconcilers.run("slow", within="200ms", drain_for="1m")
+    run = await shop.app.reconcilers.run("slow", within="1s", drain_for="1m")
     assert (run.ending, run.ok) == ("stopped", True)
     assert "what it had not begun is left" in (run.why or "")
     assert sorted(begun) == [1, 2]
@@ -90,7 +90,7 @@ async def test_what_still_runs_a_while_after_the_deadline_is_interrupted_and_goe
         await asyncio.Event().wait()
 
     async with asyncio.timeout(30):
-        run = await shop.app.reconcilers.run("endless", within="200ms", drain_for="100ms")
+        run = await shop.app.reconcilers.run("endless", within="1s", drain_for="100ms")
     assert began.is_set()
     assert run.ending == "stopped"
     assert (shop.rows, shop.claims) == (UNTOUCHED, [(0, 0)])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.schedules.oracle import Oracle, clock_changes
@@ -17,9 +17,7 @@ from trueup.schedules.cron import Dst
 from trueup.schedules.zones import zone, zone_names
 
 DSTS: st.SearchStrategy[Dst] = st.sampled_from(["debian", "literal"])
-FEW = settings(
-    max_examples=count(40, proof=200), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+FEW = settings(max_examples=count(40, proof=200))
 MANY = settings(FEW, max_examples=count(100, proof=500))
 SECOND = timedelta(seconds=1)
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedules.moments import utc, written
@@ -31,7 +31,6 @@ def test_an_anchor_moves_the_phase_before_it_and_after_it() -> None:
     assert written([every.next_after(utc("2026-12-01T00:20"))]) == ["2026-12-01T01:20"]
 
 
-@settings(deadline=None, print_blob=True)
 @given(INTERVALS, MOMENTS, MOMENTS, st.floats(0, 0.999))
 def test_next_is_later_and_constant_between_two_ticks(
     interval: timedelta, anchor: datetime, t: datetime, part: float

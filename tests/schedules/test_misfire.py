@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedules.moments import utc, written
@@ -195,7 +195,6 @@ MOMENTS = st.datetimes(datetime.fromisoformat("2026-03-25"), datetime.fromisofor
 )
 
 
-@settings(deadline=None, print_blob=True)
 @given(SPECS, MOMENTS, SPANS, POLICIES, st.integers(1, 50), st.lists(st.tuples(MOMENTS, SPANS), max_size=2))
 def test_every_due_tick_gets_one_verdict_however_the_work_is_cut(
     when: When,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedules.moments import utc
@@ -34,7 +34,6 @@ def test_what_is_stored_is_fixed_and_reads_back_as_the_same(spec: Spec, stored: 
     assert from_json(json.loads(json.dumps(stored))) == spec
 
 
-@settings(deadline=None, print_blob=True)
 @given(
     st.one_of(st.builds(Every, st.timedeltas(timedelta(seconds=1), MAX_DURATION), MOMENTS), st.builds(Once, MOMENTS))
 )

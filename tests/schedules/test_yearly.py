@@ -79,7 +79,7 @@ def test_28_february_is_not_moved_by_leap_years() -> None:
     assert written([yearly(2, 28, "09:00", "UTC").occurrence(2028)]) == ["2028-02-28T09:00"]
 
 
-@settings(deadline=None, max_examples=count(40, proof=200), print_blob=True)
+@settings(max_examples=count(40, proof=200))
 @given(
     st.dates(),
     st.times().map(lambda drawn: drawn.replace(second=0, microsecond=0, fold=0)),

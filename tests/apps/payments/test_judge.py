@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.payments.judge import MOVES, Asked, Rules, Settlement, Status, judge, required
@@ -204,7 +204,6 @@ observations = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(requests, known_ones, observations, moments, rules)
 def test_what_always_holds(
     request: Asked, known: list[Settlement], observation: Observation, now: datetime, rules: Rules
@@ -239,7 +238,6 @@ def test_what_always_holds(
         assert verdict.excess == max(0, verdict.received - request.expected)
 
 
-@settings(deadline=None)
 @given(requests, known_ones, observations, moments, rules)
 def test_judging_the_same_once_more_changes_nothing(
     request: Asked, known: list[Settlement], observation: Observation, now: datetime, rules: Rules
