@@ -12,8 +12,6 @@ from trueup.masking import MASK, mask, mask_named, mask_url
 
 __all__ = ["MASK", "Secret", "check_dsn", "mask"]
 
-_PORT = re.compile(r"[0-9]{1,5}(?![0-9A-Za-z_%])")
-
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*+)://(?P<body>.*+)", re.IGNORECASE | re.DOTALL)
 _PAIRS = re.compile(  # as libpq reads them, but with a blank after each
     r"\s*+ (?: [a-z_]++ \s*+ = \s*+ (?: '(?:[^'\\]|\\.)*+' | (?!') (?:[^\s\\]|\\.)*+ ) (?: \s++ | $ ) )++",

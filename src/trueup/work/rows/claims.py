@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.store.db.connect import unanswered
 from trueup.store.rows.rows import Batch, Rows
-from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone, parts, to_repeat, unanswered
-
-REPEAT_PAUSE = 0.05  # seconds
+from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
+from trueup.work.writing import REPEAT_PAUSE, parts, to_repeat
 
 Claim = Callable[[bool], Awaitable[Batch]]  # with marks, or without
 

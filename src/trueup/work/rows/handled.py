@@ -14,10 +14,9 @@ from trueup.errors import LostClaim
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Ended
 from trueup.reconcile.outcome import Outcome
-from trueup.store.db.connect import is_away
+from trueup.store.db.connect import is_away, unanswered
 from trueup.store.rows.rows import Done
 from trueup.work.rows.held import Held
-from trueup.work.rows.refusals import unanswered
 
 
 @dataclass(slots=True)

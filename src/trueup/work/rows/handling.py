@@ -23,7 +23,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import decide
 from trueup.reconcile.outcome import Now, Outcome, Stay
-from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.connect import RETRYABLE, is_away, unanswered
 from trueup.store.db.own_connection import BOUND, milliseconds
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.fitted import RowStatements
@@ -31,7 +31,7 @@ from trueup.store.rows.rows import Done, Rows, check_readable
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.rows.handled import Handled, certain, gone
 from trueup.work.rows.held import Held
-from trueup.work.rows.refusals import OutcomeUndone, RowBusy, unanswered
+from trueup.work.rows.refusals import OutcomeUndone, RowBusy
 from trueup.work.rows.row_lock import Follow, Locking, nothing
 
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
@@ -115,8 +115,7 @@ class Handling:
                 False  # from the commit on there is no lease to renew, and the renewer must not take it for lost
             )
             held.uncertain = True
-            if faults.ARMED:
-                faults.hit("before_row_commit")
+            faults.hit("before_row_commit")
         return done
 
     async def checkpoint(self, held: Held, columns: Mapping[str, Any]) -> Done | None:
@@ -135,8 +134,7 @@ class Handling:
             if done != "busy":
                 break
             await asyncio.sleep(BUSY_PAUSE)
-        if faults.ARMED:
-            faults.hit("after_row_checkpoint")
+        faults.hit("after_row_checkpoint")
         return done
 
     async def _in_shadow(self, held: Held, handled: Handled) -> None:
@@ -160,8 +158,7 @@ class Handling:
             context = RowContext(held.row, held.lost, _Port(self, held, handled))
         held.started = elapsed()
         held.until = held.started + timeout.total_seconds()
-        if faults.ARMED:
-            faults.hit("before_row_handler")
+        faults.hit("before_row_handler")
         try:
             call = partial(handler.call, handled.made, context, tx)
             returned = await self._caller.call(
@@ -174,8 +171,7 @@ class Handling:
             outcome = handler.outcome(returned)
             check_outcome(self.rows, outcome)
             handled.ended = outcome
-        if faults.ARMED:
-            faults.hit("after_row_handler")
+        faults.hit("after_row_handler")
 
 
 def check_outcome(rows: Rows, outcome: Any) -> None:

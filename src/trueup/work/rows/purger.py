@@ -22,7 +22,7 @@ from trueup.errors import ConfigError
 from trueup.events import Events, SweepFailed, SweepRefused
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.counts import Counts
-from trueup.store.db.connect import RETRYABLE
+from trueup.store.db.connect import RETRYABLE, unanswered
 from trueup.store.rows.purges import Clearance, Purges
 from trueup.store.rows.reconcilers import Gate, Reconcilers
 from trueup.work.rows.options import SweepOptions
@@ -35,9 +35,10 @@ from trueup.work.rows.pace import (
     swept_elsewhere,
     wait_for_rate,
 )
-from trueup.work.rows.refusals import MAX_REPEATS, to_repeat, unanswered
+from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.rows.refused_purges import RefusedPurges, take
 from trueup.work.service import Service, jittered
+from trueup.work.writing import to_repeat
 
 Progress = Callable[[Counts], None]
 

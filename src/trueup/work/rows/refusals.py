@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from trueup.store.db.connect import unanswered as unanswered
-from trueup.work.writing import parts as parts
-from trueup.work.writing import to_repeat as to_repeat
-
 # Times that a row alone may be told to repeat its statement (a deadlock, a serialisation failure); then a trigger of its table raises it.
 MAX_REPEATS = 3
 

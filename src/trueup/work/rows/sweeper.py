@@ -439,14 +439,12 @@ class Sweeper(Service):
         return self.hand.waiting + self.finisher.backlog <= self.reconciler.batch // 2
 
     async def _claim(self, sweep: Sweep, claim: Claim) -> Claimed:
-        if faults.ARMED:
-            faults.hit("before_row_claim")
+        faults.hit("before_row_claim")
         begun, sent = elapsed(), self.rows.clock.elapsed()
         claimed = await self._claims.claim(claim)
         if not claimed.count:
             return claimed
-        if faults.ARMED:
-            faults.hit("after_row_claim")
+        faults.hit("after_row_claim")
         sweep.counts.claimed += claimed.count
         self._options.spend(claimed.count)
         for row in claimed.rows:
