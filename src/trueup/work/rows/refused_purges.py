@@ -20,11 +20,10 @@ from trueup.jobs.failure import Failure, describe, type_name
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import may_pass, unanswered
 from trueup.store.rows.purges import Picked, Purges, Taken
-from trueup.work.rows.claims import REPEAT_PAUSE
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS
-from trueup.work.writing import parts, to_repeat
+from trueup.work.writing import REPEAT_PAUSE, parts, to_repeat
 
 MAX_IN_A_ROW = 1_000  # refused rows without one that goes: the rest is left to the next sweep
 FUTILE_FOR = 60.0  # seconds without one that goes, where each refusal takes long
