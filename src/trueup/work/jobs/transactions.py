@@ -51,11 +51,8 @@ class Port:
             "percent": _percent(percent),
             "note": _note(note),
         }
-        with self.store.sync_pool.use() as connection:
-            rows = fetch_sync(
-                connection, self.store.statements["jobs/progress"], {"now": self.store.clock.now(), **params}
-            )
-        if not rows:
+        query = self.store.statements["jobs/progress"]
+        if not self.store.sync_pool.fetch(query, {"now": self.store.clock.now(), **params}):
             raise lost(job)
 
     def transaction(self, context: Context, result: Any) -> JobTransaction:
