@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,12 +16,12 @@ from tests.support.proxy import Proxy
 from tests.support.watching import Watched
 from trueup import App, Row, To
 from trueup.errors import DatabaseUnavailable
-from trueup.events import DatabaseLost
+from trueup.events import DatabaseLost, Events
 from trueup.store.db.confirmed import Unconfirmed
 from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass, unanswered
 from trueup.store.db.message import StalePlan
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.db.pool import SyncPool
+from trueup.store.db.pool import HandlerConnections, SyncPool
 from trueup.store.db.steps import fetch_sync
 from trueup.testing.worker import ManualWorker
 
@@ -151,6 +153,30 @@ async def test_a_refused_statement_does_not_cost_the_connection(database_url: st
     assert await line.fetch(b"select pg_backend_pid()") == pid
     assert events.of(DatabaseLost) == []
     await line.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "where", ["pool.leads_to_the_server", "own_connection.leads_to_the_server", "connect.make_readable"]
+)
+@pytest.mark.parametrize("error", [asyncio.CancelledError, psycopg.OperationalError])
+async def test_a_connection_is_closed_when_its_first_steps_fail_or_are_cancelled(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, where: str, error: type[BaseException]
+) -> None:
+    opened: list[psycopg.AsyncConnection[Any]] = []
+    within = timedelta(seconds=5)
+
+    async def fail(connection: psycopg.AsyncConnection[Any]) -> None:
+        opened.append(connection)
+        raise error
+
+    monkeypatch.setattr(f"trueup.store.db.{where}", fail)
+    with pytest.raises(error):
+        if where.startswith("own_connection"):
+            await OwnConnection(database_url, "test", Events(), within, within, prepare="auto").fetch(b"select 1")
+        else:
+            await HandlerConnections(database_url, within).take()
+    assert [connection.closed for connection in opened] == [True]
 
 
 @pytest.mark.parametrize("sqlstate", OWN)

@@ -11,8 +11,8 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -181,8 +181,19 @@ def connecting_takes(settings: Mapping[str, Any]) -> float:
 
 async def open_connection(settings: dict[str, Any]) -> psycopg.AsyncConnection[Any]:
     connection = await AsyncConfirmedConnection.connect(**settings)
-    await make_readable(connection)
+    async with closed_unless_usable(connection):
+        await make_readable(connection)
     return connection
+
+
+@asynccontextmanager
+async def closed_unless_usable(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
+    """Around what is done with a new connection before anything else knows of it: it may fail, or be cancelled."""
+    try:
+        yield
+    except BaseException:
+        await connection.close()
+        raise
 
 
 async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:

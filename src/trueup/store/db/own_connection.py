@@ -25,6 +25,7 @@ from trueup.store.db.connect import (
     RETRYABLE,
     TIMED_OUT,
     abort,
+    closed_unless_usable,
     connecting_takes,
     connection_settings,
     give_up,
@@ -152,10 +153,11 @@ class OwnConnection:
     async def _open(self) -> AsyncConnection[Any]:
         async with asyncio.timeout(self._connect_within):
             connection = await open_connection(self._settings)
-        # Locking first and reading second needs a snapshot per statement, independent of the server's default.
-        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
-            message.keep(connection)
+        async with closed_unless_usable(connection):
+            # Locking first and reading second needs a snapshot per statement, independent of the server's default.
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+                message.keep(connection)
         self._connection = connection
         return connection
 

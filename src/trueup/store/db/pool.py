@@ -26,6 +26,7 @@ from trueup.errors import DatabaseUnavailable
 from trueup.store.db import message
 from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
 from trueup.store.db.connect import (
+    closed_unless_usable,
     connection_settings,
     leads_to_the_server,
     limit,
@@ -230,8 +231,9 @@ class HandlerConnections:
                 return connection
             await connection.close()
         connection = await open_connection(self._settings)
-        if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
-            message.keep(connection)
+        async with closed_unless_usable(connection):
+            if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+                message.keep(connection)
         return connection
 
     async def give(self, connection: AsyncConnection[Any]) -> None:
