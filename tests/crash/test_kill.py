@@ -72,7 +72,7 @@ POINTS: dict[str, tuple[str, Callable[[Run], bool]]] = {
 def test_a_worker_killed_at_this_point_loses_and_repeats_nothing(crash: Run, point: str) -> None:
     kind, landed = POINTS[point]
     crash.enqueue(**{kind: 20}, transfer_sync=3)
-    victim = crash.workers.launch(fault=f"{point}:kill", TRUEUP_LEASE_FOR="1s")
+    victim = crash.workers.launch(fault=f"{point}:kill", TRUEUP_LEASE_FOR="2s")
     crash.workers.expect_killed(victim)
     assert landed(crash), crash.states()
 
