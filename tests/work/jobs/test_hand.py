@@ -112,12 +112,49 @@ def test_large_arguments_that_wait_leave_no_room() -> None:
 
 def test_what_exceeds_the_need_is_given_up_last_first_and_jobs_with_limits_are_kept() -> None:
     hand = Hand(2, {"default": None, "mail": None})
+    start(hand, job(31))
+    start(hand, job(32))
     hand.put([*(job(number) for number in range(1, 6)), *(job(number, "mail") for number in range(11, 13))])
     hand.put([job(21, lane="@send")], first=True)
     assert [claimed.id for claimed in hand.surplus(3)] == [5, 4, 3, 2]
     assert hand.waiting == 4
     assert sorted(taken(hand)) == [1, 11, 12, 21]
     assert hand.surplus(0) == []
+
+
+@pytest.mark.parametrize(
+    ("running", "cap", "limited", "given"),
+    [
+        (0, None, 0, []),
+        (1, None, 0, [5]),
+        (5, None, 0, [5, 4, 3, 2, 1]),
+        (0, None, 2, [5, 4]),
+        (0, 2, 0, [5, 4, 3]),
+        (1, 2, 0, [5, 4, 3, 2]),
+        (2, 2, 0, [5, 4, 3, 2, 1]),
+    ],
+)
+def test_what_free_places_are_about_to_take_is_not_given_up(
+    running: int, cap: int | None, limited: int, given: list[int]
+) -> None:
+    """The claimer looks again before runners have taken what it claimed, and no pace is known yet."""
+    hand = Hand(5, {"default": cap})
+    for number in range(running):
+        start(hand, job(100 + number))
+    hand.put([job(number) for number in range(1, 6)])
+    hand.put([job(200 + number, lane="@send") for number in range(limited)], first=True)
+    assert [claimed.id for claimed in hand.surplus(0)] == given
+
+
+@pytest.mark.parametrize("ahead", [0, 3, 100])
+@pytest.mark.parametrize("running", [0, 2, 4])
+def test_what_is_given_up_is_never_asked_for_again(ahead: int, running: int) -> None:
+    hand = Hand(4, {"default": None, "mail": 3})
+    for number in range(running):
+        start(hand, job(100 + number, "mail" if number == 0 else "default"))
+    hand.put([*(job(number) for number in range(1, 11)), *(job(number, "mail") for number in range(11, 15))])
+    if hand.surplus(ahead):
+        assert hand.room(ahead, ["default", "mail"]) == {}
 
 
 def test_limited_jobs_find_room_although_plain_ones_wait_in_hand() -> None:

@@ -212,9 +212,7 @@ class Claimer(Service):
     def _give_back(self) -> None:
         """What this worker cannot start soon, others may: jobs fetched for a quicker pace, and those that missed their moment."""
         pace = self._pace.per_second
-        starting = self._hand.concurrency - len(self._hand.running)  # those claimed just now may not have begun
-        keep = self._ahead + max(starting, 0)
-        surplus = self._hand.surplus(keep) if self._hand.waiting_plain > max(pace * HOLD_FOR, 1) else []
+        surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > max(pace * HOLD_FOR, 1) else []
         if given := [*surplus, *self._hand.late()]:
             self._finisher.put_unstarted(given)
 

@@ -165,9 +165,13 @@ class Hand:
         """Those that wait here and have no limits."""
         return self.waiting - self._limited
 
-    def surplus(self, keep: int) -> list[ClaimedJob]:
-        """Plain jobs that wait here beyond so many, those that came last first; they are no longer in hand."""
+    def surplus(self, ahead: int) -> list[ClaimedJob]:
+        """Plain jobs beyond those that free places are about to take and `ahead` more, the last first; they are no longer in hand.
+
+        A claim may have brought them a moment ago, and `room` would ask for them again.
+        """
         given: list[ClaimedJob] = []
+        keep = ahead + self._starting()
         while self.waiting_plain > keep:
             queue = max(self._waiting.values(), key=len, default=deque())
             plain = next((job for job in reversed(queue) if job.lane == job.queue), None)
@@ -176,6 +180,15 @@ class Hand:
             queue.remove(plain)
             given.append(self._went(plain))
         return given
+
+    def _starting(self) -> int:
+        """How many plain jobs there are free places for; those with limits go first."""
+        free = self.concurrency - len(self.running)
+        of_queues = 0
+        for name, jobs in self._waiting.items():
+            cap = self.queues.get(name)
+            of_queues += len(jobs) if cap is None else max(0, min(len(jobs), cap - self._running_of.get(name, 0)))
+        return max(0, min(free, of_queues) - self._limited)
 
     def lane_room(self, queue: str, ahead: int) -> int:
         """How many jobs with limits could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
