@@ -91,7 +91,7 @@ class Demo:
         self.app = own_app("payments", tables="app", data_dir=directory / "postgres")
         self.replicas: list[subprocess.Popen[bytes]] = []
         self.sent: list[tuple[Asked, int, str]] = []  # what was paid, and the transaction's hash
-        self.unpaid = 0  # payments that the chain took back, and that nobody sent again
+        self.unpaid = 0  # payments that a reorganisation removed and that were not sent again
         self._stack = stack
 
     async def play(self) -> int:

@@ -113,7 +113,7 @@ class Run:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
-        """Raises LostLease when somebody else runs by now; until it ends, nobody else can begin to.
+        """Raises LostLease if another process has taken over the run; until the transaction ends, none can.
 
         A process that is stopped inside of it must not keep the others out for ever: the server ends it then.
         """
@@ -135,7 +135,7 @@ class Run:
     async def sweep(self, reconciler: str, left: Callable[[], Awaitable[int]]) -> None:
         """Until none is `left`, or it is too late to begin with more; what is left then is for the next run.
 
-        Raises LostLease when somebody else runs by now. Every outcome of a row is fenced by the lock of this run.
+        Raises LostLease if another process has taken over the run. Every outcome of a row is fenced by the lock of this run.
         One sweep may leave some: rows go back whose lease runs out before it is their turn, because the database is slow, and
         rows that were in a process when it died can be had only when their lease has passed.
         """

@@ -1,4 +1,4 @@
-"""Hundreds of thousands of rows that became due while nobody was there: drained oldest first, in bounded memory, each claim as quick as the first."""
+"""Hundreds of thousands of rows that became due while no worker ran: drained oldest first, in bounded memory, each claim as quick as the first."""
 
 from __future__ import annotations
 

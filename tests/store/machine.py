@@ -67,8 +67,7 @@ def bench_on(url: str) -> Iterator[Bench]:
 
 
 def try_out(machine: Callable[[], RuleBasedStateMachine], *, few: int, proof: int, steps: int = 40) -> None:
-    """So many examples of so many steps: the same ones each time, or others each time with `--proof`. One that fails is printed as
-    a program."""
+    """Run `few` fixed examples of up to `steps` steps; with `--proof`, `proof` random ones. A failing example is printed as a program."""
     examples = count(few, proof=proof)
     options = settings(
         max_examples=examples,

@@ -1,4 +1,4 @@
-"""Ends what a killed test run leaves behind. Servers outlive the process that started them, and nobody else would stop them.
+"""Ends what a killed test run leaves behind. Servers outlive the process that started them.
 
 Each process of pytest marks its environment, which every process that it starts inherits, and starts a reaper. The reaper waits for
 pytest to end, however that happens. Then it ends the processes with the mark, which are none after a run that ended in order, and

@@ -11,7 +11,7 @@ from trueup.events import Events
 from trueup.observe.endpoints import Endpoints, Served
 from trueup.work.renewer import Renewer
 
-BEATS_WITHIN = 10.0  # seconds: an event loop that has not turned for so long is not alive
+BEATS_WITHIN = 10.0  # seconds; after this long without a turn, the event loop counts as dead
 
 
 class Health:

@@ -96,7 +96,7 @@ class Renewer(Renewing):
         return min(left, LOOK_EVERY) if self._watched else left
 
     def _run(self, pause: float | None) -> None:
-        # The connection before it is needed: by then somebody else may have taken all that the server allows.
+        # Connect before it is needed: later, other clients may have taken every connection that the server allows.
         with suppress(*NOT_RENEWED), self.connection.use():  # the first renewal tries again, and says so
             pass
         super()._run(pause)

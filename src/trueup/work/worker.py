@@ -428,7 +428,7 @@ class Worker:
     def _listening(self, listening: bool) -> None:
         self.claimer.listening = listening
         if listening:
-            self.hints.look()  # something may have been said while nobody heard
+            self.hints.look()  # a notification may have been missed meanwhile
             self.ticker.wake()
             self.stopper.wake()
 

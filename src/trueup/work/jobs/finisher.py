@@ -4,8 +4,8 @@ Each row is judged alone by its fence, so one lost claim does not touch its neig
 longer trusted. After a lost reply the statement is sent again, and a row that then does not come back is looked up by its term
 before it counts as lost.
 
-A job's outcome that PostgreSQL refuses is written with less said about it. What is refused all the same (somebody has its row
-locked, say) stays pending and is tried again with growing pauses, while everything else goes on.
+When PostgreSQL refuses the outcome of a job, its texts are left out. If it still refuses (another session has locked the row, for
+example), the outcome stays pending and is retried with growing pauses, while everything else goes on.
 """
 
 from __future__ import annotations
