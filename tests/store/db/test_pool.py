@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import psycopg
 import pytest
 
-from trueup import App, Context, Retry
+from trueup import App, Context, Job, Retry
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
@@ -68,3 +70,48 @@ async def test_one_that_it_asks_for_again_and_again_ends_with_the_error(
     make_the_server_ask(database_url, "40001", times=1_000)
     await worker.run_pending()
     assert len(seen) == 1
+
+
+INSERTING = """
+create sequence tries;
+create function ask() returns trigger language plpgsql as $$
+begin
+  if nextval('tries') <= 2 then
+    raise exception 'again' using errcode = '40001';
+  end if;
+  return new;
+end $$;
+create trigger ask before insert on trueup.{table} for each row execute function ask();
+"""
+CALLS: dict[str, tuple[str, Callable[[App, Job[..., Any]], Awaitable[object]]]] = {
+    "enqueue": ("jobs", lambda app, send: send.enqueue()),
+    "enqueue unique": ("jobs", lambda app, send: send.using(unique="k").enqueue()),
+    "enqueue together": ("jobs", lambda app, send: asyncio.gather(*(send.enqueue() for _ in range(5)))),
+    "enqueue_sync": ("jobs", lambda app, send: asyncio.to_thread(send.enqueue_sync)),
+    "enqueue_sync unique": ("jobs", lambda app, send: asyncio.to_thread(send.using(unique="k").enqueue_sync)),
+    "rate": ("rates", lambda app, send: app.rate("calls", "1000/s")),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_callers_are_not_asked_to_repeat_what_is_one_statement(still: App, database_url: str, call: str) -> None:
+    @still.job
+    async def send() -> None: ...
+
+    table, make = CALLS[call]
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(INSERTING.format(table=table).encode())
+        await make(still, send)
+        assert connection.execute(f"select count(*) > 0 from trueup.{table}".encode()).fetchone() == (True,)
+
+
+async def test_inside_a_transaction_of_the_caller_nothing_is_repeated(still: App, database_url: str) -> None:
+    @still.job
+    async def send() -> None: ...
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(INSERTING.format(table="jobs").encode())
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            async with still.transaction() as tx:
+                await send.using(tx=tx).enqueue()
+        assert connection.execute("select last_value from tries").fetchone() == (1,)

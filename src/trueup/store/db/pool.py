@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, ClientCursor, Connection, errors
+from psycopg import AsyncConnection, ClientCursor, Connection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
@@ -40,6 +39,7 @@ from trueup.store.db.connect import (
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Conversation, Part, Rows
 from trueup.store.db.own_connection import Answered, conversation, fetch, fetch_steered, repeat
+from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.texts import describe
 
 WAIT = timedelta(seconds=30)  # until a caller that waits for a connection gets DatabaseUnavailable
@@ -49,9 +49,6 @@ NAMES = frozenset({"trueup", "trueup-sync"})
 READ_COMMITTED = b"set transaction isolation level read committed"
 MIN_WAIT = 0.05  # seconds that a caller has waited before it is reported
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
-# A statement in a transaction of its own is repeated for these: where serializable is the default, any statement may get them.
-ASKS_TO_REPEAT = (errors.SerializationFailure, errors.DeadlockDetected)
-REPEAT_PAUSES = (0.005, 0.01, 0.02, 0.04, 0.08)  # seconds; then the caller gets the error
 
 
 Waited = Callable[[float, bool], None]
@@ -140,15 +137,8 @@ class Pool:
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         """One statement, in a transaction of its own."""
-        for pause in REPEAT_PAUSES:
-            with suppress(*ASKS_TO_REPEAT):
-                return await self._fetch_once(query, params)
-            await asyncio.sleep(pause)
-        return await self._fetch_once(query, params)
-
-    async def _fetch_once(self, query: bytes, params: Mapping[str, Any] | None) -> Rows:
         async with self.use() as connection:
-            return await fetch(connection, query, params)
+            return await repeated(connection, lambda: fetch(connection, query, params))
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)
@@ -303,15 +293,8 @@ class SyncPool:
 
     def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         """`Pool.fetch` for sync callers."""
-        for pause in REPEAT_PAUSES:
-            with suppress(*ASKS_TO_REPEAT):
-                return self._fetch_once(query, params)
-            time.sleep(pause)
-        return self._fetch_once(query, params)
-
-    def _fetch_once(self, query: bytes, params: Mapping[str, Any] | None) -> Rows:
         with self.use() as connection:
-            return fetch_sync(connection, query, params)
+            return repeated_sync(connection, lambda: fetch_sync(connection, query, params))
 
     @contextmanager
     def extra(self) -> Iterator[Connection[Any]]:

@@ -16,6 +16,7 @@ from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.callers import in_pipeline
 from trueup.store.db.connect import ON_REQUEST
 from trueup.store.db.own_connection import Rows
+from trueup.store.db.repeating import repeated, repeated_sync
 
 T = TypeVar("T")
 
@@ -68,7 +69,8 @@ async def fetch(
         async with connection.pipeline():
             await cursor.execute(query, params)
     else:
-        await cursor.execute(query, params, prepare=_prepare(connection, often))
+        prepare = _prepare(connection, often)
+        await repeated(connection, lambda: cursor.execute(query, params, prepare=prepare))
     return await cursor.fetchall() if cursor.description is not None else []
 
 
@@ -78,7 +80,8 @@ def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, A
         with connection.pipeline():
             cursor.execute(query, params)
     else:
-        cursor.execute(query, params, prepare=_prepare(connection, often))
+        prepare = _prepare(connection, often)
+        repeated_sync(connection, lambda: cursor.execute(query, params, prepare=prepare))
     return cursor.fetchall() if cursor.description is not None else []
 
 

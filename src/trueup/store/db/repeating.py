@@ -1,0 +1,42 @@
+"""Repeats a statement that the server asks to repeat: a deadlock, or a serialization failure.
+
+Where serializable is a server's default, any statement may get one. A statement that is a transaction of its own has been rolled back
+whole, so it is simply sent again. Inside a transaction only its owner can repeat what came before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection, Connection, errors
+from psycopg.pq import TransactionStatus
+
+ASKS_TO_REPEAT = (errors.SerializationFailure, errors.DeadlockDetected)
+PAUSES = (0.005, 0.01, 0.02, 0.04, 0.08)  # seconds; after the last one the caller gets the error
+
+T = TypeVar("T")
+
+
+async def repeated(connection: AsyncConnection[Any], send: Callable[[], Awaitable[T]]) -> T:
+    for pause in PAUSES if _alone(connection) else ():
+        with suppress(*ASKS_TO_REPEAT):
+            return await send()
+        await asyncio.sleep(pause)
+    return await send()
+
+
+def repeated_sync(connection: Connection[Any], send: Callable[[], T]) -> T:
+    for pause in PAUSES if _alone(connection) else ():
+        with suppress(*ASKS_TO_REPEAT):
+            return send()
+        time.sleep(pause)
+    return send()
+
+
+def _alone(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
+    """Whether the next statement is a transaction of its own."""
+    return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
