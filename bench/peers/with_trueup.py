@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import trueup.operate.watch
+import trueup.work.worker  # noqa: F401 - `app.worker` imports these; the clock starts later, and the others are imported by then
 from bench.peers.stage import Handle, JobQueue, Producer, perform
 from trueup import App
 

@@ -6,15 +6,10 @@ a scrape never sees half of one. Nothing here asks the database: `operate.watch`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trueup.observe.table import JOB, MAX_QUEUES, OTHER_QUEUES, Metric
-
-try:
-    from prometheus_client.core import GaugeMetricFamily
-except ImportError:
-    GaugeMetricFamily = None  # type: ignore[assignment,misc]
 
 CHECK = ("check",)
 GAUGES = (
@@ -65,17 +60,13 @@ class Fleet:
     def hide(self, source: object) -> None:
         self._shown = {each: shown for each, shown in self._shown.items() if each is not source}
 
+    def gauges(self) -> Sequence[Metric]:
+        """Those that have something to show: none in a process that does not watch."""
+        return GAUGES if self._shown else ()
+
     def series(self, name: str) -> Series:
         """All series of one gauge."""
         together: Series = {}
         for shown in list(self._shown.values()):
             together |= shown[name]
         return together
-
-    def collect(self) -> Iterator[Any]:
-        """As Prometheus has them."""
-        for metric in GAUGES if self._shown else ():
-            family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
-            for labels, value in self.series(metric.name).items():
-                family.add_metric(labels, value)
-            yield family

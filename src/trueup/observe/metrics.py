@@ -14,10 +14,12 @@ from trueup.errors import ConfigError
 from trueup.events import Events
 from trueup.observe.counting import Instruments, Labels
 from trueup.observe.endpoints import Endpoints, Served
+from trueup.observe.fleet import Series
 from trueup.observe.table import METRICS, Metric
 
 try:
     import prometheus_client
+    from prometheus_client.core import GaugeMetricFamily
 except ImportError:
     prometheus_client = None  # type: ignore[assignment]
 
@@ -54,7 +56,9 @@ class _Prometheus:
 
     def collect(self) -> Iterable[Any]:
         self.instruments.drop_stale()
-        return self.instruments.fleet.collect()
+        return [
+            _family(metric, self.instruments.fleet.series(metric.name)) for metric in self.instruments.fleet.gauges()
+        ]
 
 
 _lock = threading.Lock()
@@ -71,6 +75,13 @@ def _make(metric: Metric, registry: CollectorRegistry) -> Any:
             return prometheus_client.Counter(metric.name, metric.meaning, metric.labels, registry=registry)
         case _:
             return prometheus_client.Gauge(metric.name, metric.meaning, metric.labels, registry=registry)
+
+
+def _family(metric: Metric, series: Series) -> Any:
+    family = GaugeMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+    for labels, value in series.items():
+        family.add_metric(labels, value)
+    return family
 
 
 class Metrics:
