@@ -72,6 +72,7 @@ def run(database_url: str, tmp_path: Path) -> Iterator[Sweeping]:
         yield this
 
 
+@pytest.mark.proof(beside="test_all_sweeps_of_five_processes_at_once_leave_every_row_where_it_belongs")
 def test_twenty_stuck_uploads_are_recovered_once_by_three_processes(wallpapers: Wallpapers) -> None:
     wallpapers.add(20, "uploading")
     wallpapers.sweep(3, {"stored": 20})
@@ -79,6 +80,7 @@ def test_twenty_stuck_uploads_are_recovered_once_by_three_processes(wallpapers: 
     wallpapers.prove_calm()
 
 
+@pytest.mark.proof(beside="test_all_sweeps_of_five_processes_at_once_leave_every_row_where_it_belongs")
 def test_thirty_stored_uploads_are_published_once_by_three_processes(wallpapers: Wallpapers) -> None:
     wallpapers.add(30, "stored")
     wallpapers.sweep(3, {"processing": 30})
@@ -86,6 +88,7 @@ def test_thirty_stored_uploads_are_published_once_by_three_processes(wallpapers:
     wallpapers.prove_calm()
 
 
+@pytest.mark.proof(beside="test_all_sweeps_of_five_processes_at_once_leave_every_row_where_it_belongs")
 def test_fifteen_orphaned_intents_are_deleted_by_two_processes(wallpapers: Wallpapers) -> None:
     wallpapers.add(15, "initiated")
     wallpapers.sweep(2, {})

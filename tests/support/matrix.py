@@ -6,6 +6,10 @@ With `@pytest.mark.matrix(pairs=("mode", "stage"))` so is each pair of values of
 
 What is large by its numbers instead, of rows or of examples, takes them from `count(few, proof=many)`.
 
+A test that costs seconds and proves at length what a quicker one notices is marked `@pytest.mark.proof(beside="test_quicker")`: it
+runs in `make proof` alone, or when it is named on the command line. `beside` names a function of the same file, or
+`tests/folder/test_file.py::test_quicker`; it must be one that `make test` runs.
+
 The selection is made of what is left after `-k`, `-m` and the ids on the command line, so a cell that is named is always run.
 """
 
@@ -40,13 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "matrix(pairs=()): each value of each axis is run, and each pair of the axes named; all of it with --proof",
     )
+    config.addinivalue_line(
+        "markers",
+        "proof(beside): run with --proof alone; `beside` names the quicker test that notices the same mistake",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # of what is left after the other choices
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--proof"):
         return
-    left = left_to_proof(items)
+    left = [*left_whole(items, config.args), *left_to_proof(items)]
     config.hook.pytest_deselected(items=left)
     places = set(map(id, left))
     items[:] = [item for item in items if id(item) not in places]
@@ -81,6 +89,16 @@ def covering(cells: Sequence[Cell], pairs: Iterable[str] = ()) -> list[int]:
         missing -= reaches[best]
         used.update(cells[best].items())
     return sorted(chosen)
+
+
+def left_whole(items: Iterable[pytest.Item], arguments: Iterable[str]) -> list[pytest.Item]:
+    """The tests marked `proof`, but for those that are named on the command line."""
+    named = [argument.partition("[")[0] for argument in arguments if "::" in argument]
+    return [
+        item
+        for item in items
+        if item.get_closest_marker("proof") and not any(each.endswith(item.nodeid.partition("[")[0]) for each in named)
+    ]
 
 
 def left_to_proof(items: Iterable[pytest.Item]) -> list[pytest.Item]:
