@@ -158,6 +158,6 @@ class ResultMismatch(TrueupError):
 
 
 class DatabaseUnavailable(TrueupError):
-    """PostgreSQL could not be reached, or went away."""
+    """PostgreSQL could not be reached, broke the connection, or rolled back what it was asked for; the message says which."""
 
     may_pass = False  # whether it may answer in a moment: it, or a pooler in front of it, starts or restarts

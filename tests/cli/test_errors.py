@@ -47,7 +47,7 @@ def test_a_user_without_rights_is_told_so(bare_cli: Cli, database_url: str) -> N
     try:
         result = bare_cli("status", "--database-url", database_url.replace("//postgres@", f"//{name}@"))
         assert result.code == 2
-        assert "may not do this" in result.err
+        assert "its user lacks a privilege: permission denied" in result.err
     finally:
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(f"drop role {name}")

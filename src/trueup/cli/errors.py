@@ -55,15 +55,22 @@ def _report_database(error: Exception) -> int:
     import psycopg
     from psycopg import errors
 
+    from trueup.store.db.reasons import reason
+
     match error:
         case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedColumn():
             say_error("this database has no trueup schema that fits this release; run: trueup migrate")
             return USAGE
         case errors.InsufficientPrivilege():
-            say_error(f"the database user may not do this: {error}")
+            say_error(reason(error))
             return USAGE
-        case psycopg.OperationalError():
-            say_error(f"the database went away: {error}")
+        case (
+            psycopg.OperationalError()
+            | errors.InFailedSqlTransaction()
+            | errors.ReadOnlySqlTransaction()
+            | errors.IdleInTransactionSessionTimeout()
+        ):
+            say_error(reason(error))
             return WRONG
         case _:
             raise error

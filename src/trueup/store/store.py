@@ -25,6 +25,7 @@ from trueup.store.db.migrate import WAIT, Migrator, Step
 from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.pool import WAIT as POOL_WAIT
 from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
+from trueup.store.db.reasons import reason
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.db.transactions import Transactions
@@ -39,10 +40,6 @@ from trueup.store.rates import Rates
 from trueup.store.schedules import Schedules
 from trueup.store.views import Views
 from trueup.store.workers import Workers
-from trueup.texts import describe
-
-NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's words; some of its releases name the parameter
-WITHOUT_OPTIONS = "set TRUEUP_SEARCH_PATH=role, and the path for the role (alter role … set search_path = …): this pooler takes none from clients"
 
 
 class Store:
@@ -196,18 +193,13 @@ class Store:
 
 
 def unavailable_if_away(url: str, error: Exception) -> None:
-    """Raises DatabaseUnavailable for a psycopg error that means the database is unreachable; the outcome is then unknown."""
+    """Raises DatabaseUnavailable for a psycopg error that means the database is unreachable, or asks to repeat the transaction."""
     if isinstance(error, psycopg.Error) and is_away(error):
         raise unavailable(url, error) from error
 
 
 def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
-    """For people: that it cannot be reached, or that it was reached and refuses."""
-    if isinstance(error, psycopg.Error) and error.sqlstate is not None and not is_away(error):
-        return DatabaseUnavailable(f"the database at {mask(url)} refuses: {describe(error)}")
-    said = describe(error)
-    if NO_OPTIONS in said:
-        said += f"; {WITHOUT_OPTIONS}"
-    raised = DatabaseUnavailable(f"cannot connect to {mask(url)}: {said}")
+    """For people: that the database cannot be reached, or what it did when it was."""
+    raised = DatabaseUnavailable(reason(error, mask(url)))
     raised.may_pass = restarts(error)
     return raised

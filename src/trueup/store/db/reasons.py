@@ -1,0 +1,66 @@
+"""What to tell people when PostgreSQL did not do what it was asked: what happened, in its own words, and what to do next.
+
+"Cannot connect" is only said where nothing answered. A server that answers with a SQLSTATE was reached, so the text says what it did.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from trueup.texts import describe
+
+# By SQLSTATE, or by what it begins with; the longest one counts. What the server did, and what to do about it.
+ANSWERS = {
+    "08": ("lost the connection", "whether the statement was carried out is unknown; repeat it if that does no harm"),
+    "08007": ("cannot confirm a commit", "check what was stored before you repeat it"),
+    "25006": ("takes no writes", "it is a standby, or a failover is under way; database_url must lead to the primary"),
+    "25P02": (
+        "refuses every statement of a transaction that has failed",
+        "roll it back; the error of the statement that failed first is the one to mend",
+    ),
+    "25P03": ("ended a transaction that was idle for too long", "nothing of it was kept; run all of it again"),
+    "26": ("no longer has a prepared statement", "repeat it"),
+    "28": ("refuses the login", "check user, password and pg_hba.conf"),
+    "3D": ("has no such database", "check database_url, or create the database"),
+    "40001": (
+        "rolled the transaction back because of a concurrent one",
+        "nothing of it was kept; run all of it again",
+    ),
+    "40P01": ("rolled the transaction back to end a deadlock", "nothing of it was kept; run all of it again"),
+    "42501": ("refuses: its user lacks a privilege", "grant it, or use another role in database_url"),
+    "53": ("ran out of a resource", "free some of it on the server, and repeat"),
+    "53100": ("has no disk space left", "free some on the server, and repeat"),
+    "53200": ("has no memory left", "free some on the server, and repeat"),
+    "53300": ("has no connection left", "raise max_connections, or lower pool_size or the number of workers"),
+    "55P03": ("waited too long for a lock", "see who holds it (pg_blocking_pids), and repeat when it is free"),
+    "57014": (
+        "cancelled the statement",
+        "it took longer than a timeout allows, or somebody cancelled it; see what it waited for, and repeat",
+    ),
+    "57P0": (
+        "closed the connection",
+        "whether the statement was carried out is unknown; repeat it if that does no harm",
+    ),
+    "57P03": ("starts or stops", "try again in a moment"),
+    "58": ("has trouble with its files", "see its log"),
+}
+# How psycopg says that an open connection broke. libpq's words may be translated, these are not.
+BROKEN = ("consuming input failed", "sending ", "flushing failed", "the connection is lost", "the connection is closed")
+
+NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's words; some of its releases name the parameter
+WITHOUT_OPTIONS = "set TRUEUP_SEARCH_PATH=role, and the path for the role (alter role … set search_path = …): this pooler takes none from clients"
+
+
+def reason(error: BaseException, where: str = "") -> str:
+    """`where` is the address without its password; without one it is "the database"."""
+    said = describe(error)
+    if NO_OPTIONS in said:
+        said += f"; {WITHOUT_OPTIONS}"
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    if state is not None:
+        what, advice = next((ANSWERS[state[:n]] for n in (5, 4, 3, 2) if state[:n] in ANSWERS), ("refuses", ""))
+        return f"the database{where and f' at {where}'} {what}: {said}{advice and f'; {advice}'}"
+    if said.startswith(BROKEN):
+        what, advice = ANSWERS["08"]
+        return f"the connection to {where or 'the database'} broke: {said}; {advice}"
+    return f"cannot connect to {where or 'the database'}: {said}"

@@ -1,0 +1,142 @@
+"""What people are told when PostgreSQL was reached and did not do it: what happened and what to do, never that it cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.proxy import Proxy
+from trueup import App, DatabaseUnavailable, Job
+from trueup.cli.errors import report
+from trueup.store.db.connect import is_away
+from trueup.store.db.reasons import ANSWERS
+from trueup.store.store import unavailable
+
+URL = "postgresql://app:geheim@db/shop"
+UNTRUE = ("cannot connect", "went away", "geheim")
+
+# The server's own words come in between.
+SAID = {
+    "40001": ("rolled the transaction back because of a concurrent one", "run all of it again"),
+    "40P01": ("rolled the transaction back to end a deadlock", "run all of it again"),
+    "55P03": ("waited too long for a lock", "pg_blocking_pids"),
+    "57014": ("cancelled the statement", "see what it waited for"),
+    "25P02": ("refuses every statement of a transaction that has failed", "roll it back"),
+    "53100": ("has no disk space left", "free some on the server"),
+    "53200": ("has no memory left", "free some on the server"),
+    "53300": ("has no connection left", "max_connections"),
+    "42501": ("its user lacks a privilege", "grant it"),
+    "25006": ("takes no writes", "primary"),
+    "25P03": ("ended a transaction that was idle for too long", "run all of it again"),
+    "57P01": ("closed the connection", "unknown"),
+    "08006": ("lost the connection", "unknown"),
+    "58030": ("has trouble with its files", "see its log"),
+    "23514": ("refuses", ""),
+}
+
+RAISING = """
+create table raised (state text);
+insert into raised values ('00000');
+create function refuse() returns trigger language plpgsql as $$
+declare chosen text := (select state from raised);
+begin
+  raise exception 'as the server says it' using errcode = chosen;
+end $$;
+create trigger refuse before insert on trueup.jobs for each row execute function refuse();
+"""
+
+
+def raised(state: str) -> psycopg.Error:
+    return psycopg.errors.lookup(state)("as the server says it")
+
+
+@pytest.mark.parametrize("state", SAID)
+def test_what_the_server_did_and_what_to_do_is_said(state: str) -> None:
+    what, advice = SAID[state]
+    error = unavailable(URL, raised(state))
+    before, said, after = str(error).partition("as the server says it")
+    assert before.startswith("the database at postgresql://app:***@db/shop ")
+    assert what in before
+    assert said
+    assert advice in after
+    assert not any(phrase in str(error) for phrase in UNTRUE)
+    assert error.may_pass is is_away(raised(state)), "a worker that starts tries again"
+
+
+def test_every_advice_is_found() -> None:
+    """A longer key wins over a shorter one, and each key is the beginning of a SQLSTATE that exists."""
+    known = [
+        each.sqlstate for each in vars(psycopg.errors).values() if isinstance(getattr(each, "sqlstate", None), str)
+    ]
+    for key, (what, _) in ANSWERS.items():
+        state = min(
+            (each for each in known if each.startswith(key)), key=lambda each: sum(map(each.startswith, ANSWERS))
+        )
+        assert str(unavailable(URL, raised(state))).startswith(f"the database at postgresql://app:***@db/shop {what}: ")
+
+
+@pytest.mark.parametrize("state", [state for state in SAID if state != "23514"])
+def test_the_command_line_says_the_same(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(raised(state)) in (1, 2)
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: the database ")
+    assert SAID[state][0] in printed
+    assert SAID[state][1] in printed
+
+
+CALLS: dict[str, Callable[[App, Job[..., Any]], Any]] = {
+    "enqueue": lambda _, send: send.enqueue(),
+    "enqueue_many": lambda _, send: send.enqueue_many([(), ()]),
+    "enqueue_sync": lambda _, send: asyncio.to_thread(send.enqueue_sync),
+    "enqueue_many_sync": lambda _, send: asyncio.to_thread(send.enqueue_many_sync, [(), ()]),
+}
+
+
+async def in_a_transaction(app: App, send: Job[..., Any]) -> None:
+    async with app.transaction() as tx:
+        await send.using(tx=tx).enqueue()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("call", [*CALLS, "in a transaction"])
+async def test_callers_learn_the_true_reason(still: App, database_url: str, call: str) -> None:
+    """Where the transaction is theirs, they get the driver's own error, which code that repeats transactions looks for."""
+
+    @still.job
+    async def send() -> None: ...
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(RAISING.encode())
+        for state in ("40001", "40P01", "55P03", "57014", "25P02", "53100", "42501"):
+            connection.execute("update raised set state = %s", (state,))
+            with pytest.raises((psycopg.Error, DatabaseUnavailable)) as refused:
+                await CALLS.get(call, in_a_transaction)(still, send)
+            said = str(refused.value)
+            assert "as the server says it" in said
+            assert not any(phrase in said for phrase in UNTRUE)
+            if isinstance(refused.value, DatabaseUnavailable):
+                assert state in ("40001", "40P01")
+                assert SAID[state][0] in said
+                assert call in CALLS
+            else:
+                assert refused.value.sqlstate == state
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_breaks_is_not_one_that_could_not_be_made(database_url: str) -> None:
+    with Proxy.before(database_url) as proxy:
+        async with App(proxy.url(database_url)) as app:
+
+            @app.job
+            async def send() -> None: ...
+
+            loss = proxy.drop_next_reply(b"insert into")
+            with pytest.raises(
+                DatabaseUnavailable, match=r"(?s)^the connection to .* broke: .*; whether .* is unknown"
+            ):
+                await send.enqueue()
+            loss.wait(5)
