@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 
 import psycopg
@@ -65,6 +67,11 @@ def test_a_dead_job_is_shown_with_its_arguments_and_traceback(cli: Cli, run_due:
     assert "out of attempts" in shown
     assert "Traceback (most recent call last):" in shown
     assert "ValueError: no mailbox for ann" in shown
+    job = cli("jobs", "show", job_id, "--json").json
+    (error,) = job["errors"]
+    assert (error["holder"], error["term"]) == (job["holder"], job["term"])
+    said = f"by {socket.gethostname()}, pid {os.getpid()}, term {job['term']}, holder {job['holder']}"
+    assert said in " ".join(shown.split())
 
 
 def test_the_json_of_a_job_has_everything(cli: Cli, run_due: RunDue) -> None:

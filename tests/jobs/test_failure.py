@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import socket
 import time
 
 import orjson
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trueup.jobs.failure import MAX_MESSAGE, MAX_TRACEBACK, Failure, clean, describe
+from trueup.jobs.records import JobError
 
 PASSWORD = "h0rse-battery"
 DSN = f"postgresql://app:{PASSWORD}@db.example:5432/shop"
@@ -126,7 +129,37 @@ def test_the_record_is_json_with_the_attempt_the_moment_and_the_trace() -> None:
     record = orjson.loads(raised(ValueError("boom\x00\ud800")).to_json())
     assert record.pop("at").endswith("+00:00")
     assert "raise error" in record.pop("traceback")
+    assert (record.pop("host"), record.pop("pid")) == (socket.gethostname(), os.getpid())
     assert record == {"attempt": 1, "type": "ValueError", "message": "boom\\0\\ud800"}
+
+
+@pytest.mark.parametrize("host", ["bl\udcffade", "a\x00b", "x" * 5_000])
+def test_a_host_name_that_cannot_be_stored_as_it_is_does_not_keep_the_failure_from_being_stored(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    stored = JobError.of(orjson.loads(raised(ValueError("boom")).to_json()))
+    assert stored.host is not None
+    assert len(stored.host) < 400
+    assert "\x00" not in stored.host
+
+
+@pytest.mark.parametrize(
+    ("stored", "made_by"),
+    [
+        ({}, ""),  # by an older release
+        ({"holder": None, "term": None, "host": None, "pid": None}, ""),
+        ({"host": "blade", "pid": 7}, "blade, pid 7"),
+        ({"holder": "not-an-id", "term": 4}, "term 4"),
+        (
+            {"holder": "00000000-0000-4000-8000-000000000001", "term": 4, "host": "blade", "pid": 7},
+            "blade, pid 7, term 4, holder 00000000-0000-4000-8000-000000000001",
+        ),
+    ],
+)
+def test_an_attempt_is_read_with_what_is_known_of_its_worker(stored: dict[str, object], made_by: str) -> None:
+    read = JobError.of({"attempt": 1, "type": "ValueError", "message": "boom", **stored})
+    assert (read.made_by, str(read)) == (made_by, "ValueError: boom")
 
 
 def test_an_error_that_was_never_raised_has_no_trace() -> None:

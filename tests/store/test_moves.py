@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +16,7 @@ from tests.store.desk import Desk, failure
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import MAX_ERRORS
 from trueup.jobs.job import ClaimedJob
+from trueup.jobs.records import JobError
 from trueup.jobs.states import MOVES
 from trueup.store.jobs import Jobs
 from trueup.store.store import Store
@@ -189,6 +192,27 @@ async def test_the_first_error_and_the_latest_ones_are_kept(desk: Desk, clock: M
     assert len(messages) == MAX_ERRORS
     assert messages[0] == "error 1"
     assert messages[-2:] == [f"error {MAX_ERRORS + 4}", "boom"]
+
+
+@pytest.mark.parametrize("last", ["retry", "bury", "defer"])
+async def test_each_failed_attempt_is_kept_with_its_claim_and_process(
+    desk: Desk, clock: ManualClock, last: str
+) -> None:
+    for _ in range(2):
+        await desk.put()
+    claims: dict[int, list[tuple[UUID, int]]] = {}
+    for move in ("retry", last):
+        holder = await desk.worker()
+        jobs = await desk.claim(holder)
+        assert await FINISHES[move](desk.store.jobs, holder, jobs) == {job.id for job in jobs}
+        for job in jobs:
+            claims.setdefault(job.id, []).append((holder, job.term))
+        clock.advance(minutes=1)
+    assert len({term for made in claims.values() for _, term in made}) > 1
+    for job_id, made in claims.items():
+        errors = [JobError.of(error) for error in (await desk.row(job_id))["errors"]]
+        assert [(error.holder, error.term) for error in errors] == made
+        assert {(error.host, error.pid) for error in errors} == {(socket.gethostname(), os.getpid())}
 
 
 async def test_progress_is_noted_by_the_holder_and_refused_to_others(desk: Desk, store: Store) -> None:

@@ -80,5 +80,9 @@ def _json(value: object) -> str:
 
 def _error(error: JobError) -> tuple[str, str]:
     at = None if error.at is None else error.at.isoformat()
-    heading = printable(f"attempt {error.attempt}, {at}: {error}")
-    return "error", f"{heading}\n{printable_lines(error.traceback, '  ')}" if error.traceback else heading
+    lines = [printable(f"attempt {error.attempt}, {at}: {error}")]
+    if error.made_by:
+        lines.append(printable(f"  by {error.made_by}"))
+    if error.traceback:
+        lines.append(printable_lines(error.traceback, "  "))
+    return "error", "\n".join(lines)

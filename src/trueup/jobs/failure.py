@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import Protocol
+from uuid import UUID
 
 import orjson
 
@@ -14,6 +18,16 @@ from trueup.texts import MAX_MESSAGE, MAX_TRACEBACK, clean, describe, type_name,
 __all__ = ["MAX_ERRORS", "MAX_MESSAGE", "MAX_TRACEBACK", "Failure", "clean", "describe", "type_name"]
 
 MAX_ERRORS = 25  # kept per job: the first and the latest
+MAX_HOST = 255  # characters
+
+
+class Claim(Protocol):
+    """The claim that an attempt was made under: a claimed job or row."""
+
+    @property
+    def holder(self) -> UUID: ...
+    @property
+    def term(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +48,18 @@ class Failure:
         frames = from_the_handler(error.__traceback__)
         return cls(attempt, type_name(error), describe(error), traceback_text(error, frames), error, frames)
 
-    def to_json(self) -> str:
-        # The process's own clock: shown to people, decides nothing.
-        record = {"attempt": self.attempt, "at": datetime.now(UTC), "type": self.type, "message": self.message}
+    def to_json(self, claim: Claim | None = None) -> str:
+        """As it is kept: the failure, the process and the claim that it happened under. For people; it decides nothing."""
+        record = {
+            "attempt": self.attempt,
+            "at": datetime.now(UTC),  # the process's own clock
+            "type": self.type,
+            "message": self.message,
+            "host": clean(socket.gethostname(), MAX_HOST),
+            "pid": os.getpid(),
+        }
+        if claim is not None:
+            record |= {"holder": claim.holder, "term": claim.term}
         if self.traceback:
             record["traceback"] = self.traceback
         return orjson.dumps(record).decode()

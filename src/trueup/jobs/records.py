@@ -11,13 +11,20 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """A failed attempt."""
+    """A failed attempt, with the worker that made it and the term of its claim.
+
+    A worker of an older release stores neither, so `holder`, `term`, `host` and `pid` may be None.
+    """
 
     attempt: int
     type: str
     message: str
     at: datetime | None = None
     traceback: str | None = None
+    holder: UUID | None = None
+    term: int | None = None
+    host: str | None = None
+    pid: int | None = None
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}"
@@ -30,7 +37,18 @@ class JobError:
             str(stored.get("message")),
             _moment(stored.get("at")),
             stored.get("traceback"),
+            _holder(stored.get("holder")),
+            stored.get("term"),
+            stored.get("host"),
+            stored.get("pid"),
         )
+
+    @property
+    def made_by(self) -> str:
+        """The worker that made the attempt, and the term of its claim, in words; empty when an older release stored it."""
+        process = f"{self.host}, pid {self.pid}" if self.host and self.pid else ""
+        words = (process, f"term {self.term}" if self.term else "", f"holder {self.holder}" if self.holder else "")
+        return ", ".join(filter(None, words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +229,13 @@ class WorkerInfo:
 def _moment(text: str | None) -> datetime | None:
     try:
         return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _holder(text: str | None) -> UUID | None:
+    try:
+        return None if text is None else UUID(text)
     except ValueError:
         return None
 

@@ -118,7 +118,7 @@ class Jobs:
             holder,
             jobs,
             delays=[delay.total_seconds() for delay in delays],
-            errors=[failure.to_json() for failure in failures],
+            errors=[failure.to_json(job) for failure, job in zip(failures, jobs, strict=True)],
             most_errors=MAX_ERRORS,
             aging=self._aging,
         )
@@ -144,7 +144,10 @@ class Jobs:
         failures: Sequence[Failure | Sequence[Failure]],
     ) -> set[int]:
         """running -> dead."""
-        errors = [each.to_json() if isinstance(each, Failure) else errors_json(each) for each in failures]
+        errors = [
+            each.to_json(job) if isinstance(each, Failure) else errors_json(each, job)
+            for each, job in zip(failures, jobs, strict=True)
+        ]
         return await self._finish(
             "jobs/bury", holder, jobs, reasons=list(reasons), errors=errors, most_errors=MAX_ERRORS
         )
@@ -164,7 +167,7 @@ class Jobs:
             jobs,
             delays=[delay.total_seconds() for delay in delays],
             exhausting=[each.to_json() for each in exhausting],
-            errors=[errors_json(each) for each in failures],
+            errors=[errors_json(each, job) for each, job in zip(failures, jobs, strict=True)],
             most_errors=MAX_ERRORS,
             aging=self._aging,
             channel=self._statements.channel,
@@ -253,8 +256,8 @@ class Jobs:
         return await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})
 
 
-def errors_json(failures: Sequence[Failure]) -> str:
-    return f"[{','.join(failure.to_json() for failure in failures)}]"
+def errors_json(failures: Sequence[Failure], job: ClaimedJob) -> str:
+    return f"[{','.join(failure.to_json(job) for failure in failures)}]"
 
 
 def _ids(rows: Rows) -> set[int]:

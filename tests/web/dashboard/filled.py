@@ -183,7 +183,7 @@ class _Filling:
             "enqueued_at": due,
             "claimed_at": claimed,
             "finished_at": finished,
-            "errors": self._errors(kind, attempts, finished) if state == "dead" else "[]",
+            "errors": self._errors(kind, attempts, finished, 1000 + job_id) if state == "dead" else "[]",
             "result": '"paid"' if state == "done" and kind == "charge_card" else None,
             "reason": {"dead": "out of attempts", "cancelled": "cancelled by a person"}.get(state),
         }
@@ -195,7 +195,8 @@ class _Filling:
             return {"order": 70_000 + job_id, "to": f"customer{job_id % 97}@example.org"}
         return {"id": job_id}
 
-    def _errors(self, kind: str, attempts: int, at: datetime) -> str:
+    def _errors(self, kind: str, attempts: int, at: datetime, last_term: int) -> str:
+        """The first attempt is by a worker of an older release, which did not store who made it."""
         name, message = ERRORS.get(kind, ("ValueError", "bad value"))
         return orjson.dumps(
             [
@@ -205,10 +206,14 @@ class _Filling:
                     "type": name,
                     "message": message,
                     "traceback": TRACEBACK if kind == "charge_card" else "",
+                    **(self._claim(attempt % 3, last_term + attempt - attempts) if attempt > 1 else {}),
                 }
                 for attempt in range(1, attempts + 1)
             ]
         ).decode()
+
+    def _claim(self, place: int, term: int) -> dict[str, object]:
+        return {"holder": self.holders[place], "term": term, "host": HOSTS[place], "pid": 4100 + 7 * place}
 
     def live(self) -> None:
         rows = []
@@ -235,7 +240,7 @@ class _Filling:
                     "holder": self.holders[place % 3] if running else None,
                     "enqueued_at": self.now - timedelta(seconds=self.dice.randint(15, 40)),
                     "claimed_at": self.now - timedelta(seconds=self.dice.randint(1, 9)) if running else None,
-                    "errors": self._errors(kind, 2, self.now) if failed else "[]",
+                    "errors": self._errors(kind, 2, self.now, 9000 + place) if failed else "[]",
                 }
             )
         self.insert("jobs", rows)

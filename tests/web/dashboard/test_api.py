@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,11 +56,27 @@ def test_it_says_what_the_pages_say(client: httpx.Client) -> None:
     charged = client.get("/shop/jobs", params={"kind": "charge_card", "state": "done", "limit": 1}).json()["jobs"][0]
     one = client.get(f"/shop/jobs/{charged['id']}").json()
     assert one["args"]["card_token"] == "***"
+    failed = client.get(f"/shop/jobs/{dead['jobs'][0]['id']}").json()
+    older, *newer = failed["errors"]  # the first attempt by a release that did not store its worker
+    assert [older[name] for name in ("holder", "term", "host", "pid")] == [None] * 4
+    assert [each["host"] for each in newer] == ["worker-c", "worker-a", "worker-b"]
+    assert [each["term"] for each in newer] == [failed["term"] - 2, failed["term"] - 1, failed["term"]]
     assert {each["name"] for each in client.get("/shop/schedules").json()["schedules"]} >= {"refresh_rates"}
     assert client.get("/shop/schedules/refresh_rates").json()["ticks"]
     assert client.get("/shop/reconcilers/ship_paid_orders").json()["quarantine"]
     assert client.get("/shop/fleet").json()["leases"]
     assert client.get("/shop/recovery").json()["downtimes"]
+
+
+def test_the_page_of_a_job_names_the_worker_and_the_term_of_each_attempt(client: httpx.Client, address: str) -> None:
+    dead = client.get("/shop/jobs", params={"state": "dead", "limit": 1}).json()["jobs"][0]["id"]
+    errors = client.get(f"/shop/jobs/{dead}").json()["errors"]
+    page = httpx.get(f"{address}/shop/jobs/{dead}", headers=OPERATOR).text
+    made_by = re.findall(r'<div class="made-by">(.*?)</div>', page)
+    assert made_by == [
+        f"{each['host']}, pid {each['pid']}, term {each['term']}, holder {each['holder']}" for each in errors[:0:-1]
+    ]
+    assert page.count('<div class="attempt"') == len(errors)
 
 
 def test_an_operator_acts_by_it(client: httpx.Client) -> None:

@@ -579,9 +579,9 @@ def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
             )
         case BackOff(delay, failure, spend):
             attempt = row.attempt if spend else row.attempt - 1
-            return _Told("resting", delay.total_seconds(), attempt, failure.to_json(), failure.message)
+            return _Told("resting", delay.total_seconds(), attempt, failure.to_json(row), failure.message)
         case SetAside(reason, failure):
-            return _Told("quarantined", 0.0, row.attempt, failure.to_json(), reason)
+            return _Told("quarantined", 0.0, row.attempt, failure.to_json(row), reason)
         case Written(rest_for=rest_for):
             return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0, ongoing=False)
         case GiveBack(begun):

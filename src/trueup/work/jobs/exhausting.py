@@ -147,7 +147,7 @@ class Exhauster:
             "ids": [job.id],
             "terms": [job.term],
             "reasons": [bury.reason],
-            "errors": [errors_json(bury.failures)],
+            "errors": [errors_json(bury.failures, job)],
             "most_errors": MAX_ERRORS,
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -55,6 +56,10 @@ class Error(Model):
     message: str
     at: datetime | None
     traceback: str | None = None
+    holder: UUID | None = None
+    term: int | None = None
+    host: str | None = None
+    pid: int | None = None
 
 
 class JobSummary(Model):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from trueup.errors import ConfigError, NotFound
+from trueup.jobs.records import JobError
 from trueup.store.flow import SweptSpan
 from trueup.web.dashboard import charts
 from trueup.web.dashboard.visit import Visit
@@ -102,6 +103,7 @@ class Happened:
     word: str  # of a state
     headline: str
     detail: str = ""
+    made_by: str = ""
 
 
 def _story(found: dict[str, Any] | None) -> list[Happened]:
@@ -111,8 +113,8 @@ def _story(found: dict[str, Any] | None) -> list[Happened]:
     told = [Happened(found["claimed_at"], "running", "Last claimed", f"attempt {found['attempt']}")]
     for error in found["errors"] or []:
         if (at := _moment(error.get("at"))) is not None:
-            detail = f"{error.get('type')}: {error.get('message')}"
-            told.append(Happened(at, "failed", f"Attempt {error.get('attempt', '?')} failed", detail))
+            failed = JobError.of(error)
+            told.append(Happened(at, "failed", f"Attempt {failed.attempt or '?'} failed", str(failed), failed.made_by))
     if found["state"] != "held":
         headline = {"resting": "Settled", "quarantined": "Set aside"}.get(found["state"], found["state"].capitalize())
         told.append(Happened(found["changed_at"], found["state"], headline, found["reason"] or ""))
