@@ -19,7 +19,14 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-MIXED = {"quick": count(4_000, proof=8_000), "transfer": 700, "transfer_sync": 300, "deliver": 500, "flaky": 500}
+MIXED = {
+    "quick": count(1_000, proof=8_000),
+    "transfer": count(300, proof=700),
+    "transfer_sync": count(100, proof=300),
+    "deliver": count(200, proof=500),
+    "flaky": count(200, proof=500),
+}
+STEP = count(200, proof=500)  # jobs that end between two restarts
 BACK_WITHIN = timedelta(seconds=60)
 
 
@@ -40,10 +47,10 @@ def test_a_database_restarted_at_once_in_a_loop_loses_and_repeats_nothing(
         for _ in range(2):
             crash.workers.start()
         restarts = 0
-        while (live := crash.count("select count(*) from trueup.jobs")) and restarts < 8:
+        while (live := crash.count("select count(*) from trueup.jobs")) and restarts < count(4, proof=8):
             cluster.restart("immediate")
             restarts += 1
-            wait_until(partial(fewer_live, crash, live - 500), f"work goes on after restart {restarts}", timeout=30)
+            wait_until(partial(fewer_live, crash, live - STEP), f"work goes on after restart {restarts}", timeout=30)
         back_at = crash.now()
         crash.wait_ended()
         crash.prove(fault_ended_at=back_at, within=BACK_WITHIN)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PAUSE = 0.01  # short beside what is waited for, long beside the cost of asking
+PAUSE = 0.01  # seconds between two questions: short beside what is waited for
+COST = 10  # times as long as the last question took, at least: a condition that connects to the database costs milliseconds
+MAX_PAUSE = 0.1
 
 
 def wait_until(condition: Callable[[], object], what: str, *, timeout: float = 10, pause: float = PAUSE) -> None:
     """Return as soon as the condition is true. Raises TimeoutError, naming what was waited for, when it stays false."""
     deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        answered = time.monotonic()
+        if answered > deadline:
             raise TimeoutError(f"waited {timeout} s in vain until {what}")
-        time.sleep(pause)
+        time.sleep(max(pause, min(COST * (answered - asked), MAX_PAUSE)))
 
 
 def wait_drained(left: Callable[[], int], what: str, *, stall: float, most: float, pause: float = 0.2) -> None:
