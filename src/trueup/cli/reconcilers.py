@@ -90,7 +90,7 @@ def state_text(record: dict[str, Any]) -> str:
         state = "not declared" if state == "active" else f"{state}, not declared"
     elif not record["known"]:
         state = "never started"
-    if record.get("last_error"):
+    if record["last_error"]:
         return f"failing: {record['last_error']}"
     if record.get("paused_keys"):
         state = f"{state}, resting for {', '.join(record['paused_keys'])}"
@@ -149,7 +149,7 @@ def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _last_error(record: dict[str, Any]) -> str | None:
-    if not record.get("last_error"):
+    if not record["last_error"] or record["what"] == "scan":  # that of a scan is among the facts of its progress
         return None
     return f"{record['last_error']} (at {_moment(record['last_failed_at'])}, {record['failures']:,} in a row)"
 

@@ -169,23 +169,30 @@ class ReconcileOperations:
         }
 
     def _scan_record(self, name: str, stored: Record | None) -> Record:
+        """With everything that the record of a reconciler has."""
         here = self._scans.get(name)
         known = stored is not None
         stored = stored or {}
         declared = {} if here is None else {"every": format_duration(here.every), "concurrency": here.concurrency}
-        running = bool(stored.get("held_by"))
+        state = "running" if stored.get("held_by") else "failing" if stored.get("error") else "active"
         return {
             "name": name,
             "what": "scan",
             "rows": None,
             "every": declared.get("every"),
             "mode": "live",
-            "state": "running" if running else "failing" if stored.get("error") else "active",
+            "state": state,
             "note": stored.get("error"),
+            "paused_until": None,
+            "paused_keys": [],
             "known": known,
             "declared_here": self._is_here(here),
             "declared_by_worker": None,
+            "declared_at": None,
             "last_swept_at": stored.get("finished_at"),
+            "last_error": stored.get("error") if state == "failing" else None,
+            "last_failed_at": None,
+            "failures": stored.get("failures", 0),
             "next_due_at": stored.get("due_at"),
             **dict.fromkeys(("held", "resting", "quarantined", "discarded"), 0),
             "outcomes": {"items": stored.get("items", 0), "failed": stored.get("failed", 0)},

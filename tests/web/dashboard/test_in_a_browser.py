@@ -163,11 +163,18 @@ def test_everything_that_matches_is_discarded_with_progress(page: Page, address:
     assert execute(url, "select count(*) from trueup.history where state = 'dead' and kind <> 'send_receipt'") == others
 
 
-def test_rows_are_released_from_quarantine(page: Page, address: str, url: str) -> None:
+def test_rows_are_released_from_quarantine_and_looked_at_by_a_dry_run(page: Page, address: str, url: str) -> None:
     page.goto(f"{address}/reconcilers/ship_paid_orders")
     page.locator("tr", has_text="70324").get_by_role("button", name="Release").click()
     expect(page.get_by_role("status").filter(has_text="Row 70324 is released")).to_be_visible()
     assert execute(url, "select state from trueup.rows where key = '70324'") == [("resting",)]
+
+    page.get_by_role("spinbutton", name="Rows").fill("2")
+    page.get_by_label("Handler").select_option("yes")
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.get_by_role("status").filter(has_text="its writes were rolled back")).to_be_visible()
+    expect(page.locator("section", has=page.locator("#dry-run")).locator("tbody tr")).to_have_count(2)
+    assert page.evaluate(RULES) == []
 
 
 def test_a_schedule_is_paused_triggered_and_resumed(page: Page, address: str, url: str) -> None:

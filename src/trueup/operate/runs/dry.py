@@ -23,9 +23,12 @@ from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
 from trueup.store.views import Record
+from trueup.texts import clean
 from trueup.work.calling import Caller
 from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
+
+MAX_SHOWN = 1_000  # characters of an outcome or item
 
 
 async def dry_run(
@@ -96,7 +99,7 @@ async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str
             ended = (await handling.run(Held(row, rows.clock.elapsed()))).ended
         if isinstance(ended, BaseException):
             return f"raises {type_name(ended)}: {describe(ended)}"
-        return repr(ended)
+        return shown(ended)
 
     try:
         return await asyncio.gather(*(one(*row) for row in found))
@@ -124,7 +127,8 @@ async def dry_scan(scan: Scan[Any], cursor: Any, limit: int) -> DryRun:
 
 
 def shown(item: Any) -> str:
+    """Anything of a user's as text: bounded, and with its secrets masked."""
     try:
-        return repr(item)[:1_000]
+        return clean(repr(item), MAX_SHOWN)
     except Exception as error:
         return f"<{type(item).__name__} that cannot be shown: {type_name(error)}>"

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trueup.errors import NotFound
+from trueup.errors import ConfigError, NotFound
 from trueup.web.dashboard import bulk
+from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 from trueup.web.dashboard.pages import jobs
+from trueup.web.dashboard.pages.reconcilers import dry_run
 from trueup.web.dashboard.pages.schedules import RATE, Backfill
 from trueup.web.dashboard.visit import Visit, clean
 
@@ -112,6 +114,8 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
         case "resume":
             changed = await reconcilers.resume(name)
             text = f"Reconciler {name} is resumed." if changed else f"Reconciler {name} was not paused."
+        case "dry-run":
+            text = await _dry_run(visit, form)
         case "release-all":
             number = await reconcilers.release_all(name)
             text = f"{_rows(number)} of {name} released: the next sweep takes them."
@@ -133,8 +137,25 @@ async def act_on_reconciler(visit: Visit, form: Form) -> Said:
     return Said(text, visit.url("reconcilers", name))
 
 
+async def _dry_run(visit: Visit, form: Form) -> str:
+    """Raises ConfigError for a number of rows that is none."""
+    written = form.get("rows", "").strip() or str(ROWS)
+    if not (written.isascii() and written.isdigit() and len(written) < 5 and 1 <= int(written) <= MAX_ROWS):
+        raise ConfigError(f"a dry run takes 1 to {MAX_ROWS} rows, not {clean(written, 20)!r}")
+    looked = await dry_run(visit, int(written), shadow=bool(form.get("shadow")))
+    number = _items(len(looked.rows)) if looked.is_scan else _rows(len(looked.rows))
+    done = (
+        "Its handler was called for each, and its writes were rolled back." if looked.shadow else "Nothing was changed."
+    )
+    return f"Dry run of {looked.name}: {number}. {done}"
+
+
 def _soon(visit: Visit) -> str:
     return f"begins in {visit.bulk.undo_for:g} seconds. Until then it can be undone."
+
+
+def _items(number: int) -> str:
+    return "1 item" if number == 1 else f"{number:,} items"
 
 
 def _rows(number: int) -> str:

@@ -17,6 +17,7 @@ from trueup.store.fleet import Fleet
 from trueup.store.flow import Flow
 from trueup.store.rows.quarantine import Quarantine
 from trueup.store.store import Store
+from trueup.web.dashboard.dry_runs import DryRuns
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class Source:
     def __init__(self, name: str, app: App) -> None:
         self.name = name
         self.app = app
+        self.dry_runs = DryRuns()
         self._opened: tuple[Store, asyncio.AbstractEventLoop] | None = None
         self._kept: dict[object, tuple[float, Any]] = {}
         self._asked: dict[object, asyncio.Task[Any]] = {}

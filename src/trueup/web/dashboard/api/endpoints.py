@@ -13,6 +13,7 @@ from trueup.web.dashboard import bulk
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.formats import rule
 from trueup.web.dashboard.pages import jobs as pages
+from trueup.web.dashboard.pages import reconcilers as reconciler_pages
 from trueup.web.dashboard.pages.schedules import Backfill
 from trueup.web.dashboard.visit import Visit, clean
 
@@ -135,7 +136,7 @@ async def backfill(visit: Visit, query: Any, body: models.BackfillRange) -> Base
 
 async def reconcilers(visit: Visit, query: Any, body: Any) -> BaseModel:
     found = await visit.source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
-    return models.Reconcilers(reconcilers=[models.ReconcilerSummary(**_reconciler(each)) for each in found])
+    return models.Reconcilers(reconcilers=[models.ReconcilerSummary(**each) for each in found])
 
 
 async def reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
@@ -143,7 +144,7 @@ async def reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
     found = await visit.app.reconcilers.show(name, 1)
     quarantine = [] if found["what"] == "scan" else await visit.app.reconcilers.quarantined(name, limit=200)
     rows = [models.Quarantined(**each) for each in quarantine]
-    return models.Reconciler(**{**_reconciler(found), "quarantine": rows})
+    return models.Reconciler(**{**found, "quarantine": rows})
 
 
 async def act_on_reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
@@ -156,6 +157,10 @@ async def act_on_reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
         case other:
             raise NotFound(f"there is no action {other!r} on reconcilers")
     return models.Done(done=f"reconciler {name}: {done}")
+
+
+async def dry_run(visit: Visit, query: Any, body: models.DryRunAsked) -> BaseModel:
+    return models.DryRun.model_validate(await reconciler_pages.dry_run(visit, body.limit, shadow=body.shadow))
 
 
 async def act_on_row(visit: Visit, query: Any, body: models.Key) -> BaseModel:
@@ -260,6 +265,13 @@ ENDPOINTS = (
     ),
     Endpoint("/reconcilers", "All reconcilers and scans", reconcilers, models.Reconcilers),
     Endpoint("/reconcilers/{name}", "One reconciler and its quarantine", reconciler, models.Reconciler),
+    Endpoint(
+        "/reconcilers/{name}/dry-run",
+        "The rows that the next sweep would take; with shadow, what its handler would do with them",
+        dry_run,
+        models.DryRun,
+        body=models.DryRunAsked,
+    ),
     Endpoint("/reconcilers/{name}/{action}", "pause or resume", act_on_reconciler, models.Done, body=models.Nothing),
     Endpoint(
         "/reconcilers/{name}/quarantine/{action}",
@@ -289,10 +301,6 @@ def _wanted(given: models.JobFilter) -> dict[str, Any]:
         "error_contains": _clean(given.error),
         "older_than": _clean(given.older),
     }
-
-
-def _reconciler(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "last_error": record.get("last_error")}
 
 
 def _clean(text: str | None) -> str | None:

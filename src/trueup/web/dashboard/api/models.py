@@ -8,6 +8,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
+
 State = Literal["queued", "running", "done", "dead", "cancelled"]
 MAX_ID = 2**63 - 1
 
@@ -269,6 +271,39 @@ class ActionList(Model):
 
     actions: list[Action]
     next: int | None
+
+
+class DryRunAsked(Model):
+    """`shadow` calls the handler; what it writes through trueup is rolled back, what it does elsewhere is not undone."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = ROWS
+    shadow: bool = False
+
+
+class DryRow(Model):
+    """A row (`key` to `outcome`) or an item of a scan. `outcome` is what the handler returned or raised, as text."""
+
+    key: str | None = None
+    state: str | None = None
+    due_since: datetime | None = None
+    attempts: int = 0
+    outcome: str | None = None
+    item: str | None = None
+    next_cursor: str | None = None
+
+
+class DryRun(Model):
+    """`total` counts all rows there are; null when there are too many to count. `why` is why the sweep would be refused."""
+
+    name: str
+    would: str
+    rows: list[DryRow]
+    more: bool
+    total: int | None
+    why: str | None
+    shadow: bool
+    by: str
+    at: datetime
 
 
 class ActionQuery(Model):

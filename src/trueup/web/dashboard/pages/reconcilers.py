@@ -10,6 +10,7 @@ from trueup.errors import ConfigError, NotFound
 from trueup.jobs.records import JobError
 from trueup.store.flow import SweptSpan
 from trueup.web.dashboard import charts
+from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS, Looked
 from trueup.web.dashboard.visit import Visit
 
 WITHIN, STEP = timedelta(hours=6), timedelta(minutes=5)
@@ -46,6 +47,9 @@ async def reconciler(visit: Visit) -> dict[str, Any]:
         "reconciler": await _measured(visit, found, spans),
         "title": name,
         "quarantined": quarantined,
+        "dry": source.dry_runs.latest(name),
+        "dry_rows": ROWS,
+        "dry_max_rows": MAX_ROWS,
         "outcomes": charts.bars(
             f"What became of rows of {name} in the last 6 hours",
             [span.begins_at for span in spans],
@@ -60,6 +64,19 @@ async def reconciler(visit: Visit) -> dict[str, Any]:
         if spans
         else None,
     }
+
+
+async def dry_run(visit: Visit, limit: int, *, shadow: bool) -> Looked:
+    """What the next sweep would do, by the function behind `trueup reconcilers run --dry-run`. Raises NotFound and ConfigError."""
+    name, dry_runs = visit.part("name"), visit.source.dry_runs
+    dry = await dry_runs.make(name, lambda: visit.app.reconcilers.dry_run(name, limit=limit, shadow=shadow))
+    texts = ("outcome", "item", "next_cursor")
+    rows = [
+        {key: str(visit.shown(name, value)) if key in texts and value else value for key, value in row.items()}
+        for row in dry.rows
+    ]
+    facts = (dry.name, dry.would, rows, dry.more, dry.total, dry.why)
+    return dry_runs.keep(Looked(*facts, shadow, visit.person.name, visit.now))
 
 
 async def row(visit: Visit) -> dict[str, Any]:
