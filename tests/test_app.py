@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trueup import App
+from trueup import App, Finding
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,3 +49,20 @@ async def test_the_old_name_of_jobs_still_works_and_says_so(app: App) -> None:
     with pytest.warns(DeprecationWarning, match="app.jobs"):
         old = app.operations
     assert type(old) is type(app.jobs)
+
+
+async def test_what_is_given_to_on_examine_is_among_the_findings_and_one_that_fails_is_a_finding(app: App) -> None:
+    gone = Finding("gateway", "warning", "it does not answer", "see its status page")
+
+    async def gateway() -> list[Finding]:
+        return [gone]
+
+    async def broken() -> list[Finding]:
+        raise OSError("postgresql://app:geheim@db is away")
+
+    app.on_examine(gateway)
+    app.on_examine(broken)
+    found = [each for each in await app.examine() if each.check in ("gateway", "examine")]
+    assert found[0] == gone
+    assert (found[1].severity, "broken failed: OSError" in found[1].problem) == ("error", True)
+    assert "geheim" not in found[1].problem

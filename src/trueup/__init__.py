@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         WorkerInfo,
     )
     from trueup.jobs.tick import Tick
+    from trueup.operate.checks import Finding
     from trueup.reconcile.declare import Table
     from trueup.reconcile.failed import Failed
     from trueup.reconcile.outcome import Again, Delete, Now, Stay, To, Unchanged
@@ -79,6 +80,7 @@ _HOME = {
     "Enqueued": "trueup.jobs.handle",
     "Exhausted": "trueup.jobs.exhausted",
     "Failed": "trueup.reconcile.failed",
+    "Finding": "trueup.operate.checks",
     "GiveUp": "trueup.jobs.outcome",
     "Handle": "trueup.jobs.handle",
     "HandlerCall": "trueup.jobs.job",
@@ -138,6 +140,7 @@ __all__ = [
     "Enqueued",
     "Exhausted",
     "Failed",
+    "Finding",
     "GiveUp",
     "Handle",
     "HandlerCall",

@@ -127,6 +127,7 @@ class App:
         self._scans: dict[str, Scan[Any]] = {}
         self._reconcilers = Reconcilers()
         self._closed_with_us: list[Callable[[], Awaitable[None]]] = []
+        self._examined_with_us: list[Callable[[], Awaitable[Iterable[Finding]]]] = []
         self._declared_by = DeclaredBy()
         self._included: list[str] | None = None
 
@@ -344,6 +345,13 @@ class App:
         and every time the App is closed.
         """
         self._closed_with_us.append(close)
+
+    def on_examine(self, examine: Callable[[], Awaitable[Iterable[Finding]]]) -> None:
+        """Let `App.examine`, and so `trueup doctor`, await `examine` and add its findings.
+
+        For services that handlers need. It should answer within a few seconds, and change nothing. One that raises is a finding.
+        """
+        self._examined_with_us.append(examine)
 
     async def close(self) -> None:
         """Close the connections, and release the embedded server, which stops after its last user."""
@@ -573,10 +581,11 @@ class App:
         return await check(store, self.settings.check_limits)
 
     async def examine(self) -> tuple[Finding, ...]:
-        """What `trueup doctor` finds about the database, this machine and the tables of this App's reconcilers."""
+        """What `trueup doctor` finds about the database, this machine, the tables of this App's reconcilers and `on_examine`."""
         with BUILDING:
-            from trueup.operate.doctor import examine
-        return await examine(await self.open(), self.settings, self._reconcilers.all())
+            from trueup.operate.doctor import examine, examine_others
+        found = await examine(await self.open(), self.settings, self._reconcilers.all())
+        return (*found, *await examine_others(self._examined_with_us))
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 

@@ -17,8 +17,9 @@ import trustme
 from nats.aio.client import Client
 
 from apps.servers.nats import NatsServer
-from tests.integrations.broker import asking, nats_for, stored, tasks_of_nats
-from trueup import App, ConfigError, JobFailed, Stay, To
+from tests.integrations.broker import asking, config_of, nats_for, stored, tasks_of_nats
+from tests.support.ports import number, reserve
+from trueup import App, ConfigError, Finding, JobFailed, Stay, To
 from trueup.integrations.nats import Nats, NatsRefused, NatsUnavailable, Stream
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -479,3 +480,56 @@ async def test_another_server_is_used_when_one_is_away(still: App, broker: NatsS
         for n in range(4):  # in any order
             async with nats_for(still, broker, servers=[other.url, broker.url], name=f"publish{n}") as nats:
                 await nats.ensure_stream()
+
+
+# -- what the doctor finds ----------------------------------------------------------------------------------------------
+
+
+async def examined(app: App, nats: Nats) -> list[Finding]:
+    found = [each for each in await app.examine() if each.check == "nats"]
+    await nats.aclose()
+    assert tasks_of_nats() == []
+    return found
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["all away", "one of two away"])
+async def test_the_doctor_names_a_server_that_cannot_be_reached(app: App, broker: NatsServer, others: int) -> None:
+    with reserve() as nobody:
+        away = f"127.0.0.1:{number(nobody)}"
+        nats = nats_for(app, broker, servers=[f"nats://:{TOKEN}@{away}", *[broker.url][:others]])
+        if others:
+            await nats.ensure_stream()
+        (finding,) = await examined(app, nats)
+    assert finding.severity == ("warning" if others else "error")
+    assert f"nats://{away} cannot be reached" in finding.problem
+    assert "start it, or correct the servers" in finding.advice
+    assert ("'publish' are retried" in finding.advice) == (others == 0)
+    assert TOKEN not in str(finding)
+
+
+async def test_the_doctor_says_that_a_login_is_refused(app: App) -> None:
+    with NatsServer(f"authorization {{ token: {TOKEN} }}") as broker:
+        (finding,) = await examined(app, nats_for(app, broker, connect={"token": "wrong-token"}))
+    assert (finding.severity, "refused the login" in finding.problem) == ("error", True)
+    assert "token" in finding.advice
+    assert "wrong-token" not in str(finding)
+
+
+async def test_the_doctor_looks_at_the_stream_and_leaves_it_as_it_is(app: App, broker: NatsServer) -> None:
+    nats = nats_for(app, broker)
+    (missing,) = await examined(app, nats)
+    assert (missing.severity, missing.problem) == ("error", "NATS stream ORDERS does not exist")
+    assert "ensure_stream()" in missing.advice
+    async with asking(broker) as ask:
+        await ask("STREAM.CREATE.ORDERS", name="ORDERS", subjects=["orders.>"], duplicate_window=10**9)
+    before = await config_of(broker)
+    (short,) = await examined(app, nats)
+    assert (short.severity, "forgets message ids" in short.problem) == ("warning", True)
+    assert await config_of(broker) == before
+    async with asking(broker) as ask:
+        await ask("STREAM.UPDATE.ORDERS", name="ORDERS", subjects=["orders.paid"], duplicate_window=10**9)
+    (lacking,) = await examined(app, nats)
+    assert (lacking.severity, "orders.>" in lacking.problem) == ("error", True)
+    assert "ensure_stream(update=True)" in lacking.advice
+    await nats.ensure_stream(update=True)
+    assert await examined(app, nats) == []

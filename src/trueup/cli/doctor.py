@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def doctor(session: Session) -> None:
     """Examine the database, this machine, and the tables of your reconcilers; say what to do about each finding.
 
-    Looks at poolers, clocks, old transactions, replication slots, autovacuum, indexes, just-in-time compilation, time zone data, the schema, columns without a time zone, privileges, Redis, and connections. Nothing is changed. Exits with 1 when there is an error; warnings alone exit with 0.
+    Looks at poolers, clocks, old transactions, replication slots, autovacuum, indexes, just-in-time compilation, time zone data, the schema, columns without a time zone, privileges, Redis, NATS, connections, and whatever the App adds (`app.on_examine`). Nothing is changed. Exits with 1 when there is an error; warnings alone exit with 0.
     """
     findings = session.run(_examined)
     failed = any(each.severity == "error" for each in findings)

@@ -6,7 +6,7 @@ Errors keep something from working, or from being right; warnings will cost time
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,11 +23,12 @@ from trueup.schedules.zones import tz_version, zone
 from trueup.store import doctor as facts
 from trueup.store.health import Health
 from trueup.store.store import Store
-from trueup.texts import describe
+from trueup.texts import describe, type_name
 from trueup.work.rows.services import RowServices
 
 MAX_SKEW = 2.0  # seconds: log lines of two machines can be put in order
 REDIS_WITHIN = 3.0  # seconds
+OTHERS_WITHIN = 30.0  # seconds, for each that `app.on_examine` was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,22 @@ async def examine(
         found += await _users_tables(store, settings, declared)
     found += await _redis(settings)
     return tuple(found)
+
+
+async def examine_others(others: Iterable[Callable[[], Awaitable[Iterable[Finding]]]]) -> list[Finding]:
+    """What integrations and users examine beside it (`app.on_examine`), all at once."""
+    return [finding for found in await asyncio.gather(*map(_examine_other, others)) for finding in found]
+
+
+async def _examine_other(examine: Callable[[], Awaitable[Iterable[Finding]]]) -> list[Finding]:
+    try:
+        async with asyncio.timeout(OTHERS_WITHIN):
+            return list(await examine())
+    except Exception as error:  # a user's code
+        name = getattr(examine, "__qualname__", None) or type(examine).__qualname__
+        why = describe(error) or f"no answer within {OTHERS_WITHIN:g} s"
+        advice = "correct it, or what it asks; it was given to app.on_examine"
+        return [Finding("examine", "error", f"{name} failed: {type_name(error)}: {why}", advice)]
 
 
 def _skew(sent: datetime, there: datetime, received: datetime) -> float:

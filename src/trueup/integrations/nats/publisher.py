@@ -22,11 +22,13 @@ from trueup.events import DuplicateWindowShort
 from trueup.integrations.nats import message
 from trueup.integrations.nats.connection import Connection, Connections
 from trueup.integrations.nats.errors import NatsUnavailable
+from trueup.integrations.nats.examining import examine_servers
 from trueup.integrations.nats.servers import parse_servers
 from trueup.integrations.nats.stream import Stream, longest_gap
 from trueup.integrations.nats.subjects import fault_in_subject
 from trueup.jobs.context import Context
 from trueup.jobs.outcome import GiveUp
+from trueup.operate.checks import Finding
 
 log = logging.getLogger("trueup.nats")
 
@@ -97,6 +99,7 @@ class Nats:
 
         self.publish = publish
         app.on_close(self.aclose)  # `trueup worker` leaves nobody else to do so
+        app.on_examine(self.examine)
 
     def __repr__(self) -> str:
         return f"<Nats {self._servers!r} stream={self._stream.name!r}>"
@@ -142,6 +145,40 @@ class Nats:
         if wanted != found:
             self._config_in(await self._call("UPDATE", wanted))
             log.info("NATS stream updated", extra={"stream": self._stream.name})
+
+    async def examine(self) -> list[Finding]:
+        """What `trueup doctor` finds: servers that cannot be reached, a stream that is missing or does not fit. Changes nothing."""
+        found, reached = await examine_servers(self._servers, self._timeout, self.publish.kind)
+        return [*found, *await self._examine_stream()] if reached else found
+
+    async def _examine_stream(self) -> list[Finding]:
+        name = self._stream.name
+        try:
+            config = await self._found()
+        except NatsUnavailable as error:
+            advice = "start the server with JetStream (nats-server -js), or wait until its cluster has a leader"
+            return [
+                Finding("nats", "error", f"NATS has no JetStream that answers about stream {name}: {error}", advice)
+            ]
+        except ConfigError:  # its user may publish, and not read the stream's configuration
+            return []
+        if config is None:
+            advice = (
+                "await ensure_stream() when you deploy, or create the stream; until then jobs fail and are tried again"
+            )
+            return [Finding("nats", "error", f"NATS stream {name} does not exist", advice)]
+        try:
+            wanted = self._stream.adjusted(config, self._window, update=False)
+        except ConfigError as error:
+            return [
+                Finding(
+                    "nats", "error", str(error), "ensure_stream(update=True) adds subjects; correct the rest by hand"
+                )
+            ]
+        if wanted == config:
+            return []
+        problem = f"NATS stream {name} forgets message ids before the last attempt of a job may be made"
+        return [Finding("nats", "warning", problem, "await ensure_stream(), which lengthens its duplicate window")]
 
     async def _found(self) -> dict[str, Any] | None:
         answer = await self._call("INFO")
