@@ -14,12 +14,14 @@ from tests.crash import gated
 from tests.crash.in_hand import LEASE, ROWS, InHand, in_hand
 from tests.docs.pages import DOCS, blocks
 from tests.support.jumping import RIGHT, JumpingServer
+from tests.support.matrix import count
 from tests.support.waiting import wait_until
 from trueup import App, LostLease, NotAcquired
 
 pytestmark = pytest.mark.slow
 
 HOUR = 3600
+JUMPS = [120, HOUR][: count(1, proof=2)]  # seconds
 AS_LONG_AS_EVER = f"now() + interval '{LEASE}'"
 
 
@@ -53,7 +55,7 @@ def losers(run: InHand) -> set[int]:
     return {line["process"] for line in run.said("worker.lease_lost")}
 
 
-@pytest.mark.parametrize("seconds", [120, HOUR])
+@pytest.mark.parametrize("seconds", JUMPS)
 def test_a_clock_that_jumps_forward_ends_leases_early_and_nothing_is_done_twice(
     server: JumpingServer, run: InHand, seconds: int
 ) -> None:
@@ -69,7 +71,7 @@ def test_a_clock_that_jumps_forward_ends_leases_early_and_nothing_is_done_twice(
     assert run.said("row.claim_lost")
 
 
-@pytest.mark.parametrize("seconds", [120, HOUR])
+@pytest.mark.parametrize("seconds", JUMPS)
 def test_a_clock_that_jumps_back_leaves_what_is_in_hand_to_its_holders_and_new_work_goes_on(
     server: JumpingServer, run: InHand, seconds: int
 ) -> None:
@@ -129,7 +131,7 @@ def is_free(app: App, name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("seconds", [120, HOUR])
+@pytest.mark.parametrize("seconds", JUMPS)
 def test_a_lease_that_ended_early_is_fenced_by_whoever_has_it_next(
     server: JumpingServer, url: str, seconds: int
 ) -> None:

@@ -13,6 +13,7 @@ from tests.crash import fleet
 from tests.crash.run import Run, run
 from tests.support.database import TestServer
 from tests.support.faketime import faketime_env, remove_leftovers
+from tests.support.matrix import count
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -61,8 +62,8 @@ def test_no_second_sees_more_starts_in_the_whole_fleet_than_the_rate(crash: Run)
 
 
 def test_a_noisy_tenant_does_not_starve_the_others(crash: Run) -> None:
-    for tenant, count in (("noisy", 300), ("quiet", 5), ("shy", 5)):
-        crash.jobs.fair.enqueue_many_sync([(tenant,)] * count)
+    for tenant, jobs in (("noisy", 300), ("quiet", 5), ("shy", 5)):
+        crash.jobs.fair.enqueue_many_sync([(tenant,)] * jobs)
     crash.note_enqueued()
     start_three(crash)
     crash.wait_ended()
@@ -74,7 +75,7 @@ def test_a_noisy_tenant_does_not_starve_the_others(crash: Run) -> None:
     assert crash.count(PEAK, "fair") <= fleet.LIMITS["fair"]
 
 
-@pytest.mark.parametrize("offset", ["+1h", "-1h"])
+@pytest.mark.parametrize("offset", ["+1h", "-1h"][: count(1, proof=2)])
 def test_workers_whose_clocks_are_wrong_behave_the_same(crash: Run, offset: str) -> None:
     crash.workers.start(base=faketime_env(offset))
     crash.workers.start()
