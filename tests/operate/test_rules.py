@@ -21,7 +21,8 @@ from tests.support.watching import until
 from trueup import App
 from trueup.config import CHECKS
 from trueup.events import Events
-from trueup.observe.fleet import GAUGES, Fleet, snapshot
+from trueup.observe.counting import counting
+from trueup.observe.fleet import GAUGES, snapshot
 from trueup.observe.metrics import attach_metrics
 from trueup.observe.table import METRICS
 from trueup.operate.rules import WARNINGS, Registered, grafana, panels, prometheus, rules, yaml
@@ -79,10 +80,10 @@ def test_a_check_that_is_switched_off_has_no_rule_and_limits_and_waits_are_those
 
 
 def test_our_metrics_follow_the_rules_of_promtool() -> None:
-    registry, fleet, events = CollectorRegistry(), Fleet(), Events()
+    registry, events, watching = CollectorRegistry(), Events(), object()
     attach_metrics(events, registry)
-    registry.register(fleet)  # type: ignore[arg-type]
-    fleet.show(fleet, snapshot([queue("mail")], [("ticks", False, 400.0)]))
+    (instruments,) = counting(events)
+    instruments.fleet.show(watching, snapshot([queue("mail")], [("ticks", False, 400.0)]))
     for cls in all_classes():
         events.emit(made_up(cls))
     promtool("check", "metrics", given=generate_latest(registry))
