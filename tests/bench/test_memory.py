@@ -5,6 +5,7 @@ import pytest
 from bench import memory
 from bench.jobs import run
 from bench.memory import GOAL, PARTS, Sample, growth
+from tests.support.matrix import count
 
 
 def test_growth_is_counted_over_the_second_half_only() -> None:
@@ -17,7 +18,7 @@ def test_growth_is_counted_over_the_second_half_only() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", memory.CASES)
 def test_each_case_does_all_of_its_units(case: str, database_url: str) -> None:
-    samples = run(lambda: memory.perform(case, database_url, 1_000))
+    samples = run(lambda: memory.perform(case, database_url, count(200, proof=1_000)))
 
     assert len(samples) == PARTS
     assert [each.units for each in samples] == [samples[0].units * number for number in range(1, PARTS + 1)]

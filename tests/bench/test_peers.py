@@ -94,6 +94,19 @@ def test_a_contestant_that_fails_is_quoted(database_url: str, connection: psycop
 
 
 @pytest.mark.slow
+def test_trueup_enqueues_and_drains_as_its_peers_do(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        entry = Entry(OURS[0], empty_database_url, connection, Figures())
+        with entry.process("set up", 0) as process:
+            process.finished()
+        measure.bulk(entry, 100)
+        measure.drain(entry, 100)
+    assert entry.figures.bulk[0] > 0
+    assert entry.figures.drain[0] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.proof(beside="test_trueup_enqueues_and_drains_as_its_peers_do")
 def test_trueup_runs_on_the_stage_that_its_peers_run_on() -> None:
     from bench.server import server
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.support import warm
 from trueup.operate.jobs import PAGE
 
 
@@ -112,8 +112,8 @@ def test_on_a_terminal_all_is_asked_about_first(
 ) -> None:
     bury(2, "add")
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trueup.cli", "dead", "discard", "--all"],
+    process = warm.Popen(
+        [sys.executable, "-W", "error", "-m", "trueup.cli", "dead", "discard", "--all"],
         cwd=project,
         stdin=theirs,
         stdout=theirs,

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.rows import PAPERS, TABLES, Query
+from tests.support import warm
 from tests.support.waiting import wait_until
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -43,8 +44,8 @@ def on_terminal(project: Path, database_url: str, *arguments: str, columns: int 
         "COLUMNS": str(columns),
         "TERM": "xterm",
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trueup.cli", *arguments],
+    process = warm.Popen(
+        [sys.executable, "-W", "error", "-m", "trueup.cli", *arguments],
         cwd=project,
         env=environment,
         stdin=slave,

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.support import warm
 from trueup.cli.recovery import bars
 
 Execute = Callable[..., list[tuple[Any, ...]]]
@@ -140,9 +141,9 @@ def test_on_a_narrow_terminal_every_number_is_there(
     downtime: tuple[datetime, datetime], project: Path, database_url: str
 ) -> None:
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "trueup.cli", "recovery", "--database-url", database_url]
+    command = [sys.executable, "-W", "error", "-m", "trueup.cli", "recovery", "--database-url", database_url]
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "TRUEUP_APP": "shop:app"}
-    with subprocess.Popen(command, cwd=project, env=environment, stdout=terminal, stderr=subprocess.DEVNULL) as started:
+    with warm.Popen(command, cwd=project, env=environment, stdout=terminal, stderr=subprocess.DEVNULL) as started:
         os.close(terminal)
         written = b""
         while piece := _read(controller):

@@ -27,7 +27,9 @@ def pids(url: str) -> set[int]:
 
 
 def wait_for(process: subprocess.Popen[str], url: str, count: int, but: set[int] = frozenset()) -> set[int]:  # type: ignore[assignment]
-    wait_until(lambda: len(pids(url) - but) == count or process.poll() is not None, f"{count} workers run", timeout=60)
+    there = f"{count} workers run"
+    # Each look is a connection.
+    wait_until(lambda: len(pids(url) - but) == count or process.poll() is not None, there, timeout=60, pause=0.2)
     assert process.poll() is None, process.communicate()
     return pids(url) - but
 

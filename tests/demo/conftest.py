@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.demo.demo import Demo
+from tests.support.memory import in_memory
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def books(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory with a short name that others may pass through, as PostgreSQL must where it cannot run as ourselves."""
-    directory = Path(tempfile.mkdtemp(prefix="trueup-test-"))
+    directory = Path(tempfile.mkdtemp(prefix="trueup-test-", dir=in_memory()))
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)

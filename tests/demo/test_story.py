@@ -28,16 +28,17 @@ stage.SETTINGS["BIRTHDAYS_CONCURRENCY"] = "none"
 from trueup.demo.story import run
 sys.exit(run(plain=True))
 """
-# Nothing happens on the way, and all but one of the claims hold.
+# No message is sent, and all but one of the claims hold.
 ONE_CLAIM_WRONG = """
 import sys
 from trueup.demo import proof, story
-for act in ("_leave", "_freeze", "_kill", "_restart", "_thaw", "_interrupt_receiver"):
+for act in ("_leave", "_freeze", "_kill", "_restart", "_thaw", "_interrupt_receiver", "_finish", "_report", "_stop"):
     setattr(story.Story, act, lambda *_: None)
+story.Story._begin = lambda self: self._until(lambda: story.listens(self._stage.receiver_port), "it answers", others=[])
 story.MIN_SECONDS = 1
 wrong = proof.Check("a claim", "0", "1", "both", False)
 proof.examine = lambda *_: [proof.Check("another", "1", "1", "both", True), wrong, proof.Check("a third", "1", "1", "both", True)]
-sys.exit(story.run(users=400, rate=200, plain=True))
+sys.exit(story.run(users=40, rate=40, plain=True))
 """
 
 
@@ -81,13 +82,23 @@ def test_the_demo_proves_its_claims_stays_when_asked_to_and_leaves_nothing_behin
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["starting a PostgreSQL", "is up", "messages due", "is killed", "goes down: nobody"])
+@pytest.mark.parametrize("moment", ["starting a PostgreSQL", "messages due"])
 def test_an_interrupted_demo_cleans_up(place: Path, start_demo: Callable[..., Demo], moment: str) -> None:
-    demo = start_demo()
+    interrupt(start_demo(), moment, place)
+
+
+@pytest.mark.proof(beside="test_an_interrupted_demo_cleans_up")
+@pytest.mark.parametrize("moment", ["is up", "is killed", "goes down: nobody"])
+def test_a_demo_interrupted_in_any_act_cleans_up(place: Path, start_demo: Callable[..., Demo], moment: str) -> None:
+    interrupt(start_demo(), moment, place)
+
+
+def interrupt(demo: Demo, moment: str, place: Path) -> None:
+    """Once it has said this; nothing of it may be left."""
     demo.read_until(moment)
     demo.send(signal.SIGINT)
     assert demo.wait() == 130, demo.output
-    wait_until(lambda: not demo.left(), "nothing of the demo is left")
+    wait_until(lambda: not demo.left(), "nothing of the demo is left", pause=0.2)
     assert list(place.iterdir()) == []
 
 
@@ -95,7 +106,7 @@ def test_a_killed_demo_leaves_no_process_not_even_a_frozen_one(start_demo: Calla
     demo = start_demo()
     demo.read_until("is frozen")
     demo.send(signal.SIGKILL)
-    wait_until(lambda: not demo.left(), "nothing of the demo is left", timeout=30)
+    wait_until(lambda: not demo.left(), "nothing of the demo is left", timeout=30, pause=0.2)
 
 
 def test_a_demo_whose_processes_do_not_start_says_why_and_keeps_their_logs(

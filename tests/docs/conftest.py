@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.support import warm
+
 TRUEUP = Path(sys.executable).with_name("trueup")
 
 
 class Terminal:
-    """Runs `trueup …` in one directory. What still runs at the end is killed."""
+    """Runs `trueup …` in one directory: what is left running as the script, other commands as the module. What still runs at the
+    end is killed."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
@@ -25,14 +28,7 @@ class Terminal:
 
     def run(self, *arguments: str, status: int = 0) -> str:
         """What the command wrote. Fails when it ends with another status."""
-        ended = subprocess.run(
-            [TRUEUP, *arguments],
-            cwd=self.directory,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        ended = warm.run("trueup.cli", *arguments, cwd=self.directory, env=self._environment)
         assert ended.returncode == status, ended.stdout + ended.stderr
         return ended.stdout
 

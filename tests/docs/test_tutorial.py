@@ -28,7 +28,7 @@ def first(terminal: Terminal) -> Terminal:
 
 def test_the_job_of_the_tutorial_survives_the_kill_of_its_worker(first: Terminal) -> None:
     worker = first.start("worker")
-    wait_until(lambda: str(worker.pid) in first.run("status"), "the worker is listed", timeout=30)
+    wait_until(lambda: str(worker.pid) in first.run("status"), "the worker is listed", timeout=30, pause=0.2)
     assert first.run("jobs", "enqueue", "count", "--arg", "upto=10") == "enqueued job 1\n"
     wait_until(lambda: "attempt 1: 1 of 10" in first.output, "it counts", timeout=30)
     worker.kill()
@@ -37,7 +37,7 @@ def test_the_job_of_the_tutorial_survives_the_kill_of_its_worker(first: Terminal
 
     first.start("worker")
     wait_until(lambda: "attempt 2: 10 of 10" in first.output, "another has counted to the end", timeout=60)
-    wait_until(lambda: first.job(1)["state"] == "done", "it is done", timeout=30)
+    wait_until(lambda: first.job(1)["state"] == "done", "it is done", timeout=30, pause=0.2)
     job = first.job(1)
     assert (job["result"], job["attempt"], job["max_attempts"]) == ("counted to 10", 2, 20)
     (error,) = job["errors"]
@@ -95,11 +95,11 @@ def test_the_reconciler_of_the_tutorial_ships_what_it_can_and_quarantines_the_re
     assert shipped() == 0
     shop.start("worker")
     aside = "select count(*) from trueup.rows where state = 'quarantined'"
-    wait_until(lambda: count(aside) == 1, "the row without an address is set aside", timeout=60)
+    wait_until(lambda: count(aside) == 1, "the row without an address is set aside", timeout=60, pause=0.2)
     assert shipped() == 19
     assert "the order has no address" in shop.run("reconcilers", "quarantine", "list", "--json")
 
     with psycopg.connect(database_url) as connection:
         connection.execute("update orders set address = 'Street 13' where id = 13")
     shop.run("reconcilers", "quarantine", "release", "ship_stuck_orders", "13")
-    wait_until(lambda: shipped() == 20, "the released row is shipped", timeout=60)
+    wait_until(lambda: shipped() == 20, "the released row is shipped", timeout=60, pause=0.2)

@@ -23,6 +23,12 @@ def run(script: str, *writable: Path) -> str:
 
 
 @pytest.fixture
+def place(place_for_programs: Path) -> Path:
+    """Not in memory: that is below /dev, which belongs to the system."""
+    return place_for_programs
+
+
+@pytest.fixture
 def secret(place: Path) -> Path:
     path = place / "secret"
     path.touch(mode=0o600)

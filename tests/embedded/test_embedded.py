@@ -16,6 +16,7 @@ import pytest
 
 from tests.embedded.test_keeper import answers, has_stopped, pid_of_server, wait_for_log
 from tests.embedded.user import FAST, User
+from tests.support.matrix import count
 from tests.support.waiting import wait_until
 from trueup.embedded import binaries, locks, nonroot
 from trueup.embedded.embedded import EmbeddedPostgres
@@ -50,8 +51,8 @@ assert locks.try_lock(Home(home).users) is None, "the child released its parent'
 """
 
 
-def test_ten_processes_starting_at_once_get_one_server(home: Path, start_user: Callable[[], User]) -> None:
-    users = [start_user() for _ in range(10)]
+def test_processes_starting_at_once_get_one_server(home: Path, start_user: Callable[[], User]) -> None:
+    users = [start_user() for _ in range(count(5, proof=10))]
     assert len({user.url for user in users}) == 1
     assert Home(home).keeper_log.read_text().count("keeping PostgreSQL") == 1
     assert answers(users[0].url)
@@ -63,7 +64,7 @@ def test_ten_processes_starting_at_once_get_one_server(home: Path, start_user: C
 def test_one_who_comes_and_goes_at_any_moment_always_has_a_server(home: Path, shared: EmbeddedPostgres) -> None:
     seed = random.randrange(2**32)
     moments = random.Random(seed)
-    for visit in range(6):
+    for visit in range(count(4, proof=10)):
         with shared as url:
             assert answers(url), f"no server on visit {visit}, seed {seed}"
             stopping = f"stopping PostgreSQL {pid_of_server(home)}"
@@ -178,10 +179,12 @@ def test_a_project_deep_down_works(place: Path) -> None:
     embedded.stop()
 
 
-def test_a_machine_without_user_namespaces_works(home: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_user_namespaces_works(
+    home: Path, place: Path, place_for_programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # For root this means that PostgreSQL runs as nobody, who has to reach the programs: not in everybody's checkout.
     installed = binaries.locate().parents[1]
-    packages = place / "packages"
+    packages = place_for_programs / "packages"
     (packages / installed.name).mkdir(parents=True)
     (packages / installed.name / "__init__.py").touch()
     for name in (binaries.locate().parent.relative_to(installed.parent), f"{installed.name}.libs"):

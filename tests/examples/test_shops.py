@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.support.database import TestServer
@@ -20,6 +21,9 @@ SERVERS = {
     "flask_shop": ("-m", "flask", "--app", "shop.web:web", "run", "--port"),
 }
 
+# Plugins that are found, and that none of the examples has: importing them takes longer than the tests.
+WITHOUT = tuple(f"-pno:{name}" for name in ("xdist", "xdist.looponfail", "schemathesis", "hypothesispytest", "valkey"))
+
 
 @pytest.fixture
 def variables(database_url: str) -> dict[str, str]:
@@ -32,7 +36,7 @@ def test_its_own_tests_pass(example: str, count: int, server: TestServer) -> Non
     installed = any(each.name == "trueup" for each in entry_points(group="pytest11"))
     plugin = () if installed else ("-p", "trueup.testing.plugin")
     variables = environment(TRUEUP_TEST_DATABASE_URL=server.cluster.url(), PYTHONDONTWRITEBYTECODE="1")
-    pytest_ = ("-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *plugin)
+    pytest_ = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *WITHOUT, *plugin)
     assert f"{count} passed" in run(EXAMPLES / example, variables, *pytest_)
 
 
@@ -62,15 +66,17 @@ def test_an_order_placed_by_a_script_is_charged_by_a_worker_and_shipped_by_a_rec
     run(script, variables, "orders.py", "setup")
     with running(script, variables, tmp_path / "worker.log", *TRUEUP, "worker"):
         order = int(run(script, variables, "orders.py", "place", "ada@example.com"))
-        wait_until(
-            lambda: run(script, variables, "orders.py", "show", str(order)) == f"shipped AT-{order:08}\n",
-            "the order is shipped",
-            timeout=WITHIN,
-            pause=0.1,
-        )
+        with psycopg.connect(variables["DATABASE_URL"], autocommit=True) as database:
+            state = "select state from orders where id = %s"
+            shipped = [("shipped",)]
+            wait_until(
+                lambda: database.execute(state, [order]).fetchall() == shipped, "the order is shipped", timeout=WITHIN
+            )
+        assert run(script, variables, "orders.py", "show", str(order)) == f"shipped AT-{order:08}\n"
 
 
 @pytest.mark.slow
+@pytest.mark.proof(beside="tests/integrations/test_dask.py::test_calls_run_in_the_cluster_each_of_them_once")
 def test_primes_are_counted_by_the_processes_of_a_dask_cluster(variables: dict[str, str], tmp_path: Path) -> None:
     example = EXAMPLES / "dask"
     variables |= {"DASK_TEMPORARY_DIRECTORY": str(tmp_path), "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]"}

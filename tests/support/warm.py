@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ OPTIONS = ["-W", "error"]
 PRELOADING = ("LD_", "FAKETIME")
 READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 PAUSE = 0.005  # seconds between two looks at a process that is waited for
+
+Ended = subprocess.CompletedProcess[str]
 
 
 class Popen(subprocess.Popen[Any]):
@@ -68,6 +71,19 @@ class Popen(subprocess.Popen[Any]):
                 return 0, 0
             time.sleep(PAUSE)
         return self.pid, status << 8 if status >= 0 else -status  # as wait(2) has it
+
+
+def run(module: str, *arguments: str, cwd: Path, env: Mapping[str, str], timeout: float = 60) -> Ended:
+    """`python -W error -m module …`, as `subprocess.run` with its output as text."""
+    command = [sys.executable, *OPTIONS, "-m", module, *arguments]
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with Popen(command, cwd=cwd, env=dict(env), stdin=none, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return Ended(command, process.returncode, out, err)
 
 
 def _can_be_warm(args: Any, environment: dict[str, str]) -> bool:

@@ -85,6 +85,9 @@ def test_the_app_is_as_it_was():
     assert "production" in shop.app.settings.database_url.reveal()
 """
 
+# Plugins that are found, and that the project does not use: importing them takes longer than its tests.
+WITHOUT = ("xdist", "xdist.looponfail", "schemathesis", "hypothesispytest", "valkey")
+
 
 @pytest.mark.slow
 def test_the_fixtures_serve_the_app_of_a_project(tmp_path: Path, server: TestServer) -> None:
@@ -101,8 +104,7 @@ def test_the_fixtures_serve_the_app_of_a_project(tmp_path: Path, server: TestSer
             "-m",
             "pytest",
             "-q",
-            "-p",
-            "no:xdist",
+            *(f"-pno:{name}" for name in WITHOUT),
             *([] if installed else ["-p", "trueup.testing.plugin"]),
         ],
         cwd=tmp_path,

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from apps.chain.anvil import program
+from tests.support.memory import in_memory
 from tests.support.processes import ROOT
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
     """Not below pytest's own directory: as root, PostgreSQL runs as nobody, who could not pass through."""
-    with tempfile.TemporaryDirectory(prefix="addresses-") as directory:
+    with tempfile.TemporaryDirectory(prefix="addresses-", dir=in_memory()) as directory:
         Path(directory).chmod(0o711)
         yield Path(directory)
 

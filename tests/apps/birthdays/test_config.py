@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
 
 from apps.birthdays.config import Config
 from apps.birthdays.delivery import webhook
+from tests.support import warm
 from tests.support.processes import ROOT
 from trueup import ConfigError
 
@@ -78,9 +77,7 @@ def test_a_config_does_not_show_its_secrets() -> None:
 
 @pytest.mark.parametrize("command", ["worker", "serve", "seed"])
 def test_a_start_without_the_url_ends_with_2_and_one_line(command: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "apps.birthdays", command], cwd=ROOT, env={}, capture_output=True, text=True, timeout=60
-    )
+    ended = warm.run("apps.birthdays", command, cwd=ROOT, env={})
     assert ended.returncode == 2
     assert ended.stderr.startswith("birthdays: BIRTHDAYS_WEBHOOK_URL: ")
     assert ended.stderr.count("\n") == 1

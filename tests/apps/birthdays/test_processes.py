@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 import urllib.error
 from collections import Counter
@@ -20,7 +18,8 @@ import pytest
 
 from apps.birthdays import people
 from tests.apps.processes import Town, ask, town
-from tests.support import ports
+from tests.support import ports, warm
+from tests.support.matrix import count
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from trueup import App
@@ -194,9 +193,10 @@ def test_a_worker_that_is_asked_to_stop_finishes_what_it_has_begun(
 def test_two_workers_share_the_messages_and_send_none_twice(
     place: Town, database: psycopg.Connection[Any], hook: Hook
 ) -> None:
-    due(database, *(f"user{number}" for number in range(300)))
+    number = count(60, proof=300)
+    due(database, *(f"user{each}" for each in range(number)))
     workers = [place.start("worker") for _ in range(2)]
-    wait_until(lambda: states(database)["COMPLETED"] == 300, "all are completed", timeout=3 * SOON)
+    wait_until(lambda: states(database)["COMPLETED"] == number, "all are completed", timeout=3 * SOON, pause=0.05)
     assert max(Counter(hook.names()).values()) == 1
     assert [worker.stop() for worker in workers] == [0, 0]
 
@@ -253,8 +253,7 @@ def test_a_secret_appears_in_no_log(place: Town, database: psycopg.Connection[An
 def test_a_seed_is_sent_to_the_sink_as_the_readme_has_it(place: Town, tmp_path: Path) -> None:
     _, sink = place.serve("sink")
     variables = {**place.environment, "BIRTHDAYS_WEBHOOK_URL": f"{sink}/hook"}
-    seed = [sys.executable, "-m", "apps.birthdays", "seed", "--users", "50", "--hours-ago", "48"]
-    ended = subprocess.run(seed, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
+    ended = warm.run("apps.birthdays", "seed", "--users", "50", "--hours-ago", "48", cwd=ROOT, env=variables)
     assert ended.returncode == 0, ended.stderr
     place.start("worker", BIRTHDAYS_WEBHOOK_URL=f"{sink}/hook")
     wait_until(lambda: ask(f"{sink}/counts")["delivered"] == 50, "all have arrived", timeout=SOON)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
 
 from apps.payments.config import Config
+from tests.support import warm
 from tests.support.processes import ROOT
 from trueup import ConfigError
 
@@ -107,9 +106,7 @@ def test_a_node_s_address_is_nobody_else_s_business() -> None:
 @pytest.mark.parametrize("command", [["apps.payments.reconciler"], ["apps.payments", "serve"]])
 def test_the_start_is_refused_with_2(command: list[str]) -> None:
     environment = {"PATH": os.environ["PATH"], **NODE, f"{NAME}LEASE_SECONDS": "0"}
-    ended = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
+    ended = warm.run(*command, cwd=ROOT, env=environment)
     assert ended.returncode == 2
     assert "CONFIG_RECONCILER_LEASE_SECONDS_INVALID" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -22,7 +22,7 @@ def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(database_url: st
         "ANVIL": str(program()),
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "apps.payments", "demo", "--seconds", "10", "--requests", "40"],
+        [sys.executable, "-m", "apps.payments", "demo", "--seconds", "10", "--requests", "16"],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -33,6 +33,6 @@ def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(database_url: st
     assert "was killed" in ended.stdout
     assert "blocks were replaced" in ended.stdout
     assert ended.stdout.splitlines()[-1].startswith(
-        "the books balance, by an independent check of tables and node: 40 requests stand as the chain has them"
+        "the books balance, by an independent check of tables and node: 16 requests stand as the chain has them"
     )
     assert not list(tmp_path.iterdir())

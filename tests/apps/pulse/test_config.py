@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from apps.pulse.config import Config
 from apps.pulse.plan import JOBS
 from apps.pulse.service import build
+from tests.support import warm
 from tests.support.processes import ROOT
 from trueup import ConfigError
 
@@ -83,9 +82,7 @@ def test_a_config_does_not_show_its_secrets() -> None:
 
 @pytest.mark.parametrize("command", ["worker", "serve", "seed"])
 def test_a_start_without_redis_ends_with_2_and_one_line(command: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "apps.pulse", command], cwd=ROOT, env={}, capture_output=True, text=True, timeout=60
-    )
+    ended = warm.run("apps.pulse", command, cwd=ROOT, env={})
     assert ended.returncode == 2
     assert ended.stderr.startswith("pulse: PULSE_REDIS_URL: ")
     assert ended.stderr.count("\n") == 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
 
 from apps.wallpapers.config import Config
 from apps.wallpapers.service import build
+from tests.support import warm
 from tests.support.processes import ROOT
 from trueup import App, ConfigError
 
@@ -92,9 +91,7 @@ def test_a_config_does_not_show_its_secrets() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "orphans"])
 def test_a_start_without_a_storage_ends_with_2_and_one_line(command: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "apps.wallpapers", command], cwd=ROOT, env={}, capture_output=True, text=True, timeout=60
-    )
+    ended = warm.run("apps.wallpapers", command, cwd=ROOT, env={})
     assert ended.returncode == 2
     assert ended.stderr.startswith("wallpapers: S3_ENDPOINT_URL: ")
     assert ended.stderr.count("\n") == 1

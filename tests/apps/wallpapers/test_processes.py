@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -22,7 +20,8 @@ from apps.wallpapers.ids import new_id
 from tests.apps.processes import Process, Town, ask, town
 from tests.apps.wallpapers.pictures import picture
 from tests.apps.wallpapers.world import SOON, World
-from tests.support import ports
+from tests.support import ports, warm
+from tests.support.matrix import count
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from trueup import App
@@ -48,8 +47,8 @@ def place(world: World, tmp_path: Path) -> Iterator[Town]:
         yield place
 
 
-def workers(place: Town, count: int, **variables: str) -> list[Process]:
-    return [place.start("worker", **variables) for _ in range(count)]
+def workers(place: Town, number: int, **variables: str) -> list[Process]:
+    return [place.start("worker", **variables) for _ in range(number)]
 
 
 def test_twenty_stuck_uploads_and_three_instances_make_twenty_stored(place: Town, world: World) -> None:
@@ -76,13 +75,14 @@ def test_fifteen_intents_and_two_instances_leave_none(place: Town, world: World)
 
 
 def test_five_instances_with_all_sweeps_at_once_do_everything_once(place: Town, world: World) -> None:
-    world.uploading(50)
-    stored = world.rows("stored", 30, user_id="grace")
-    world.rows("initiated", 20)
+    stuck, intents = count(15, proof=50), count(10, proof=30)
+    world.uploading(stuck)
+    stored = world.rows("stored", intents, user_id="grace")
+    world.rows("initiated", intents)
     fleet = workers(place, 5, RECONCILIATION_INTERVAL_MS="300")
-    world.until(*fleet, stored=50, processing=30)
+    world.until(*fleet, stored=stuck, processing=intents)
     world.until_published(stored)
-    assert world.states() == {"stored": 50, "processing": 30}, "80 rows in all"
+    assert world.states() == {"stored": stuck, "processing": intents}, "and none besides"
     assert world.bad_lines(*fleet) == []
     assert [worker.stop() for worker in fleet] == [0] * 5
 
@@ -197,16 +197,15 @@ def test_a_dry_run_lists_orphans_and_deletes_none(place: Town, world: World) -> 
     world.put({f"{new_id()}/original.jpg": b"x" for _ in range(3)})
     variables = {**place.environment, "WALLPAPERS_ORPHAN_GRACE": "1s"}
 
-    def orphans(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", "-m", "apps.wallpapers", "orphans", *options]
-        return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
+    def orphans(*options: str) -> warm.Ended:
+        return warm.run("apps.wallpapers", "orphans", *options, cwd=ROOT, env=variables)
 
     def listed() -> bool:
         dry = orphans("--dry-run")
         assert dry.returncode == 0, dry.stderr
         return dry.stdout.count("wlpr_") == 3 and "none would be deleted: 3 of 3 objects" in dry.stderr
 
-    wait_until(listed, "they are old enough", timeout=SOON)
+    wait_until(listed, "they are old enough", timeout=SOON, pause=0.5)
     refused = orphans()
     assert (refused.returncode, "3 of 3 objects" in refused.stderr) == (1, True)
     assert len(world.objects()) == 3

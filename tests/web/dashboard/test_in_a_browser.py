@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import psycopg
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, ViewportSize, expect
 
 from tests.support.chromium import launched
 from tests.support.database import TestServer
@@ -20,6 +20,7 @@ from trueup.web import dashboard
 pytestmark = pytest.mark.slow
 
 RULES = (Path(__file__).parent / "rules.js").read_text()
+DESKTOP = ViewportSize(width=1280, height=860)
 PATIENCE = 20_000  # milliseconds: the machine may be busy
 expect.set_options(timeout=PATIENCE)
 PAGES = (
@@ -60,12 +61,21 @@ def address(url: str) -> Iterator[str]:
         yield f"{address}/shop"
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page on which nothing may go wrong: no error on the console, no failed request, nothing from elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """One for all tests here: a new one is a new process, in which everything is loaded and compiled anew."""
+    context = browser.new_context(viewport=DESKTOP, color_scheme="light")
     context.set_default_timeout(PATIENCE)
-    page, wrong = context.new_page(), list[str]()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def page(tab: Page) -> Iterator[Page]:
+    """A page on which nothing may go wrong: no error on the console, no failed request, nothing from elsewhere."""
+    page, wrong = tab, list[str]()
+    page.set_viewport_size(DESKTOP)
+    page.emulate_media(color_scheme="light")
 
     def noted(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -75,11 +85,18 @@ def page(browser: Browser) -> Iterator[Page]:
         if not request.url.startswith("http://127.0.0.1:"):
             wrong.append(f"asked {request.url}")
 
+    def failed(error: Error) -> None:
+        wrong.append(str(error))
+
     page.on("console", noted)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("pageerror", failed)
     page.on("request", asked)
     yield page
-    context.close()
+    page.evaluate("localStorage.clear()")
+    page.context.clear_cookies()
+    page.remove_listener("console", noted)
+    page.remove_listener("pageerror", failed)
+    page.remove_listener("request", asked)
     assert wrong == []
 
 
