@@ -1,7 +1,7 @@
 """Processes of tests that are forked from one that has imported everything already.
 
 `Popen` is `subprocess.Popen`, and starts the same programs. `python -W error -m module …` is forked instead of executed: the
-first of a family (the modules of one application, or all others) starts a warm process (`tests.support.warm_server`), and
+first of a family (the modules of the applications, or all others) starts a warm process (`tests.support.warm_server`), and
 each one after that saves its imports, up to two seconds of CPU time. The process that is forked is one of its own in all that
 tests are about: signals, exit statuses, files, connections, memory.
 
@@ -101,7 +101,7 @@ class _Warm:
 
     @classmethod
     def of(cls, module: str, environment: dict[str, str]) -> _Warm:
-        family = ".".join(module.split(".")[:2]) if module.startswith("apps.") else "trueup"
+        family = "apps" if module.startswith("apps.") else "trueup"
         counting = {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
         key = family, tuple(sorted(counting.items()))
         with cls._making:

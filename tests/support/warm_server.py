@@ -78,9 +78,8 @@ def become(request: dict[str, Any]) -> list[str]:
 def packages_of(family: str) -> list[str]:
     """Every module outside of the project that any file of the family imports, anywhere in it."""
     found: set[str] = set()
-    for place in ("apps", "apps/chain", family.replace(".", "/")):
-        for file in (ROOT / place).glob("*.py"):
-            found.update(_imported(ast.parse(file.read_text())))
+    for file in [*(ROOT / family).glob("*.py"), *(ROOT / family).glob("*/*.py")]:
+        found.update(_imported(ast.parse(file.read_text())))
     return sorted(found)
 
 
@@ -95,7 +94,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 if __name__ == "__main__":
     descriptor, family = int(sys.argv[1]), sys.argv[2]
-    for name in (*ENGINE, *(packages_of(family) if family.startswith("apps.") else ())):
+    for name in (*ENGINE, *(packages_of(family) if family == "apps" else ())):
         with suppress(ImportError):  # what only type checkers import
             import_module(name)
     gc.collect()

@@ -16,6 +16,7 @@ from apps.pulse.plan import HEALTH_CHECK
 from apps.pulse.projects import Project
 from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
+from tests.support.matrix import count
 from trueup import Failed, Stay
 from trueup.testing.clock import ManualClock
 
@@ -27,11 +28,10 @@ async def checked(office: Office) -> list[int]:
     return [row["project_id"] for row in await office.all("select project_id from health_checks order by id")]
 
 
-async def test_all_of_250_stale_projects_are_checked_in_one_run_five_at_a_time(
-    office: Office, database_url: str
-) -> None:
+async def test_all_stale_projects_are_checked_in_one_run_five_at_a_time(office: Office, database_url: str) -> None:
     """The table of tasks is locked for a while: everybody who checks waits there, and can be counted."""
-    await office.projects(250)
+    number = count(120, proof=250)  # more than the hundred that are claimed at a time
+    await office.projects(number)
     async with await psycopg.AsyncConnection.connect(database_url) as blocker, asyncio.TaskGroup() as group:
         await blocker.execute("lock table tasks")
         running = group.create_task(office.run(HEALTH_CHECK))
@@ -39,13 +39,13 @@ async def test_all_of_250_stale_projects_are_checked_in_one_run_five_at_a_time(
         assert await office.one("select count(*)::int from health_checks") == 0
         await blocker.rollback()
         await running
-    assert await office.one("select count(distinct project_id)::int from health_checks") == 250
-    assert await office.one("select count(*)::int from health_checks") == 250
+    assert await office.one("select count(distinct project_id)::int from health_checks") == number
+    assert await office.one("select count(*)::int from health_checks") == number
     run = await office.all("select succeeded, failed, ended_at is not null as ended from runs")
-    assert run == [{"succeeded": 250, "failed": 0, "ended": True}]
+    assert run == [{"succeeded": number, "failed": 0, "ended": True}]
 
 
-async def waiting_for(connection: Any, table: str, count: int) -> None:
+async def waiting_for(connection: Any, table: str, number: int) -> None:
     """Until so many wait for the table, and nobody else comes although there is time."""
     query = "select count(distinct pid) from pg_locks where relation = %s::regclass and not granted"
     counts = []
@@ -56,12 +56,12 @@ async def waiting_for(connection: Any, table: str, count: int) -> None:
         return int(found)
 
     async with asyncio.timeout(15):
-        while await look() < count:
+        while await look() < number:
             await asyncio.sleep(0.01)
     for _ in range(20):  # each a round trip; the next claim or handler would have come by then
         await look()
         await asyncio.sleep(0.01)
-    assert max(counts) == count
+    assert max(counts) == number
 
 
 async def test_those_never_checked_come_first_and_then_the_one_that_has_waited_longest(office: Office) -> None:
