@@ -25,6 +25,8 @@ HIDDEN = {
     "URL with several hosts": f"postgresql://ann:{S}@a:5432,b:5433/shop",
     "URLs in a list": f"redis://:{S}@a:6379,redis://:{S}@b:6379",
     "URL with a token for a user": f"https://{S}{S}{S}@git.example/x.git",
+    "URL of NATS with a token": f"nats://{S}@a:4222",
+    "URL that was cut off": f"postgresql://ann:{S}",
     "URL of git in an error": f"fatal: unable to access 'https://ann:{S}@git.example/x.git/': 403",
     "login without a scheme": f"could not connect to ann:{S}@db.example:5432/shop",
     "login without a scheme, in quotes": f'dial "ann:{S}@db"',

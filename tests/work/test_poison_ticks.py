@@ -21,6 +21,7 @@ from trueup.events import ScheduleRefused
 from trueup.store.db.connect import RETRYABLE
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
+from trueup.work import ticker
 from trueup.work.ticker import MAX_WAIT, SPREAD
 
 pytestmark = pytest.mark.asyncio
@@ -229,7 +230,7 @@ async def test_the_refusal_itself_is_refused(database_url: str, clock: ManualClo
 
 @pytest.mark.parametrize(("state", "seconds"), [("53100", 1), ("55P03", 1), ("P0001", 60)])
 async def test_a_refused_refusal_that_may_pass_is_soon_forgotten(
-    database_url: str, clock: ManualClock, state: str, seconds: float
+    database_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, state: str, seconds: float
 ) -> None:
     """A full disk refuses the tick and the note about it. With room again, the tick must not wait for a minute."""
     note = f"""
@@ -244,6 +245,10 @@ async def test_a_refused_refusal_that_may_pass_is_soon_forgotten(
         (event,) = watched.of(ScheduleRefused)
         assert (event.schedule, event.retry_in_s) == ("culprit", seconds)
         assert 0 < pause <= min(seconds, MAX_WAIT) + SPREAD
+        await app.store.pool.fetch(b"drop trigger refuse on trueup.jobs")
+        monkeypatch.setattr(ticker, "elapsed", lambda: elapsed() + seconds)
+        await worker.worker.ticker.run_once()
+        assert (await fired(app))["culprit"] == 1
 
 
 # -- what people do about it ---------------------------------------------------------------------------------------------------

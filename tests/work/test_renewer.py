@@ -13,6 +13,7 @@ import pytest
 from tests.support.waiting import wait_until
 from trueup import App
 from trueup.work.renewer import _application_code
+from trueup.work.renewing import RETRY_AFTER
 
 
 @pytest.fixture
@@ -50,6 +51,17 @@ def test_the_innermost_function_of_the_application_is_named(release: threading.E
         query()
 
     assert named(outer, release).endswith("query")
+
+
+@pytest.mark.asyncio
+async def test_a_renewal_that_fails_is_repeated_soon(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There must be time for several before the lease is over."""
+    async with App(database_url, lease_for="60s", renew_every="20s") as app:
+        renewer = app.worker().renewer
+        for works in (True, False):
+            monkeypatch.setattr(renewer, "renew_once", lambda works=works: works)
+            renewer._due = 0.0
+            assert (renewer.run_once() > RETRY_AFTER) is works
 
 
 @pytest.mark.asyncio

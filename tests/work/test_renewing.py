@@ -80,3 +80,16 @@ def test_a_pass_that_fails_is_reported_and_the_thread_goes_on(app: App, monkeypa
     wait_until(lambda: not thread.is_alive(), "a pass with nothing left to renew ends the thread")
     assert len(passes) == 3
     assert [(event.service, event.error) for event in events.of(ServiceFailed)] == [("odd", "odd")] * 2
+
+
+def test_stop_ends_a_thread_that_pauses(app: App) -> None:
+    class Rare(Renewing):
+        def run_once(self) -> float | None:
+            return 60.0
+
+    rare = Rare("rare", app.events)
+    rare.start()
+    thread = rare._thread
+    assert thread is not None
+    rare.stop()
+    assert not thread.is_alive()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.proxy import Proxy
 from tests.support.watching import Watched
 from tests.work.rows.field import Field
 from trueup import App, To
-from trueup.events import JobClaimLost, JobCompleted
+from trueup.events import Events, JobClaimLost, JobCompleted
 from trueup.store.db.connect import RETRYABLE
 from trueup.testing.worker import ManualWorker
 from trueup.work import writing
-from trueup.work.writing import Writer
+from trueup.work.writing import Pending, Writer, parts
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,8 +62,11 @@ async def test_a_batch_of_rows_is_bounded_in_bytes(still: App, sent: list[list[i
     assert all(len(batch) == 1 or sum(batch) <= 1_000 for batch in sent)
 
 
-async def test_what_was_written_before_a_lookup_had_no_answer_is_not_reported_as_lost(database_url: str) -> None:
-    """The reply to one finish is lost. The next statement writes another job, and then the lookup has no answer either."""
+@pytest.mark.parametrize("lookup", ["unanswered", "refused"])
+async def test_what_was_written_before_a_failed_lookup_is_not_reported_as_lost(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, lookup: str
+) -> None:
+    """The reply to one finish is lost. The next statement writes another job, and then the lookup of the first one fails."""
     with Proxy.before(database_url) as proxy:
         app = App(proxy.url(database_url), connect_timeout="2s")
         events = Watched(app)
@@ -69,20 +74,138 @@ async def test_what_was_written_before_a_lookup_had_no_answer_is_not_reported_as
         @app.job
         async def send(n: int) -> None: ...
 
+        async def end_one(n: int) -> None:
+            await send.enqueue(n)
+            await worker.claim()
+            await worker.run_one()
+
+        async def refused(*_: object) -> None:
+            monkeypatch.undo()
+            raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+
         async with app:
             worker = ManualWorker(app)
             await worker.begin()
             try:
-                for n, statement in enumerate((b"insert into", b"WorkerLost")):
-                    await send.enqueue(n)
-                    await worker.claim()
-                    await worker.run_one()
-                    loss = proxy.drop_next_reply(statement)
+                await end_one(1)
+                loss = proxy.drop_next_reply(b"insert into")
+                with pytest.raises(RETRYABLE):
+                    await worker.finish()
+                loss.wait(5)
+                await end_one(2)
+                if lookup == "unanswered":
+                    loss = proxy.drop_next_reply(b"WorkerLost")
                     with pytest.raises(RETRYABLE):
                         await worker.finish()
                     loss.wait(5)
+                else:
+                    monkeypatch.setattr(worker.worker.finisher._jobs, "ended_as_mine", refused)
                 await worker.finish()
             finally:
                 await worker.end()
         assert len(events.of(JobCompleted)) == 2
         assert events.of(JobClaimLost) == []
+
+
+# -- what becomes of a group whose statement fails --------------------------------------------------------------------
+
+DEADLOCK = psycopg.errors.DeadlockDetected("again")
+BROKEN = psycopg.OperationalError("the connection is lost")
+REFUSED = psycopg.errors.CheckViolation("not this one")
+
+
+class Slate(Writer[Pending, None]):
+    """Statements fail with these errors, one after the other; the next ones succeed, unless the culprit is among them."""
+
+    max_at_once = 3
+    max_repeats = 2
+    crash_points = ("before_finish", "after_finish")
+
+    def __init__(self, *errors: Exception, culprit: Pending | None = None) -> None:
+        super().__init__(Events(), timedelta())
+        self.errors = list(errors)
+        self.culprit = culprit
+        self.sent: list[int] = []
+        self.blamed: list[Exception] = []
+
+    async def _write(self, batch: list[Pending]) -> None:
+        await self._send(batch)
+
+    def _ready(self, group: list[Pending]) -> list[Pending]:
+        return group
+
+    async def _statement(self, group: list[Pending]) -> None:
+        self.sent.append(len(group))
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.culprit in group:
+            raise REFUSED
+
+    def _answered(self, group: list[Pending], answer: None) -> None:
+        self._forget(group)
+
+    def _blame(self, one: Pending, error: Exception) -> None:
+        self.blamed.append(error)
+        self._forget([one])
+
+
+async def test_a_statement_has_no_more_outcomes_than_it_may() -> None:
+    slate = Slate()
+    for _ in range(7):
+        slate._add(Pending())
+    await slate.run_once()
+    assert slate.sent == [3, 3, 1]
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+async def test_one_that_is_refused_is_found_and_the_others_are_written(nth: int) -> None:
+    outcomes = [Pending() for _ in range(3)]
+    slate = Slate(culprit=outcomes[nth])
+    for each in outcomes:
+        slate._add(each)
+    await slate.run_once()
+    assert slate.blamed == [REFUSED]
+    assert slate._pending == []
+    assert slate.sent[0] == 3
+    assert sum(count == 1 for count in slate.sent) >= 1, "the culprit alone"
+
+
+async def test_what_the_server_asks_to_repeat_waits_a_moment_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "REPEAT_PAUSE", 60.0)
+    slate = Slate(DEADLOCK)
+    slate._add(Pending())
+    assert 0 < await slate.run_once() <= 60
+    assert slate.sent == [1]
+
+
+async def test_what_it_asks_to_repeat_again_and_again_is_divided_and_then_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing, "REPEAT_PAUSE", 0.0)
+    slate = Slate(*[DEADLOCK] * 100)
+    slate._add(Pending())
+    slate._add(Pending())
+    await slate.run_once()
+    assert slate.blamed == [DEADLOCK, DEADLOCK]
+    assert slate.sent == [2, 2, 1, 1, 2, 1, 1]
+
+
+async def test_an_outcome_whose_answer_was_lost_stays_uncertain_when_the_next_statement_is_refused() -> None:
+    slate, one = Slate(BROKEN, DEADLOCK), Pending()
+    slate._add(one)
+    with pytest.raises(psycopg.OperationalError):
+        await slate.run_once()
+    assert one.uncertain
+    await slate.run_once()
+    assert one.repeats == 1
+    assert one.uncertain
+
+
+@pytest.mark.parametrize("error", [psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable])
+@pytest.mark.parametrize(("took", "divided"), [(5.0, [[1], [2], [3], [4]]), (0.1, [[1, 2], [3, 4]])])
+async def test_what_is_refused_after_a_long_wait_is_sent_one_by_one(
+    error: type[psycopg.Error], took: float, divided: list[list[int]]
+) -> None:
+    """Each half with the culprit would wait as long again; a refusal that comes at once is found with fewer statements in halves."""
+    assert parts([1, 2, 3, 4], error("too long"), took) == divided
+    assert parts([1, 2, 3, 4], psycopg.errors.CheckViolation("no"), took) == [[1, 2], [3, 4]]

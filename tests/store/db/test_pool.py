@@ -105,13 +105,23 @@ async def test_callers_are_not_asked_to_repeat_what_is_one_statement(still: App,
         assert connection.execute(f"select count(*) > 0 from trueup.{table}".encode()).fetchone() == (True,)
 
 
-async def test_inside_a_transaction_of_the_caller_nothing_is_repeated(still: App, database_url: str) -> None:
+@pytest.mark.parametrize("autocommit", [True, False], ids=["explicit", "implicit"])
+async def test_inside_a_transaction_of_the_caller_nothing_is_repeated(
+    still: App, database_url: str, autocommit: bool
+) -> None:
+    """Without autocommit, the first statement of a transaction is sent on an idle connection."""
+
     @still.job
     async def send() -> None: ...
 
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(INSERTING.format(table="jobs").encode())
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=autocommit) as tx:
+        await tx.execute(INSERTING.format(table="jobs").encode())
+        await tx.commit()
         with pytest.raises(psycopg.errors.SerializationFailure):
-            async with still.transaction() as tx:
+            if autocommit:
+                async with tx.transaction():
+                    await send.using(tx=tx).enqueue()
+            else:
                 await send.using(tx=tx).enqueue()
-        assert connection.execute("select last_value from tries").fetchone() == (1,)
+        await tx.rollback()
+        assert await (await tx.execute("select last_value from tries")).fetchone() == (1,)

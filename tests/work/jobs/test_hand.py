@@ -110,6 +110,17 @@ def test_large_arguments_that_wait_leave_no_room() -> None:
     assert hand.room(0, ["default"]) == {"default": 10}
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_jobs_with_limits_are_never_given_up(first: bool) -> None:
+    """Their limits count them as started, wherever they wait."""
+    hand = Hand(1, {"default": None})
+    start(hand, job(31))
+    hand.put([job(number) for number in (1, 2)])
+    hand.put([job(21, lane="@send")], first=first)
+    assert [claimed.id for claimed in hand.surplus(0)] == [2, 1]
+    assert taken(hand) == [21]
+
+
 def test_what_exceeds_the_need_is_given_up_last_first_and_jobs_with_limits_are_kept() -> None:
     hand = Hand(2, {"default": None, "mail": None})
     start(hand, job(31))

@@ -130,6 +130,31 @@ async def test_a_handler_can_ask_everybody_to_wait(field: Field, clock: ManualCl
     assert set(receivers.attempts) == {1}
 
 
+async def test_while_a_key_is_probed_its_other_rows_wait(field: Field, clock: ManualClock, by: Any) -> None:
+    receivers = Receivers()
+    receivers.down = {"ann"}
+    field.fix(receivers.handler, pause_by=by, pause_after=2, concurrency=10)
+    await field.app.store.pool.open()
+    await field.sweep()
+    await field.do(
+        "insert into trueup.reconciler_pauses (reconciler, key, paused_until) values (%s, 'ann', %s - interval '1 s')",
+        (NAME, clock.now()),
+    )
+    await put(field, ann=10, bob=5)
+    await field.sweep()
+    assert receivers.called() == {"ann": 1, "bob": 5}
+
+
+async def test_a_receiver_cannot_ask_for_more_than_a_day(field: Field) -> None:
+    receivers = Receivers()
+    receivers.again["ann"] = Again("400d", everybody=True)
+    field.fix(receivers.handler, concurrency=1)
+    await put(field, ann=2)
+    await field.sweep()
+    (paused,) = field.events.of(ReconcilerPaused)
+    assert paused.seconds == 86_400
+
+
 async def test_the_longest_wait_that_was_asked_for_counts(field: Field, clock: ManualClock) -> None:
     gate = asyncio.Event()
     waits = iter(["10s", "60s", "20s"])

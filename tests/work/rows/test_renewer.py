@@ -14,9 +14,22 @@ from tests.work.rows.field import Field
 from trueup import Context, Retry, To
 from trueup.events import RowChanged, RowClaimLost, RowRetried
 from trueup.testing.clock import ManualClock
+from trueup.work.rows.held import Held
 from trueup.work.rows.renewer import RowRenewer
 
 pytestmark = pytest.mark.asyncio
+
+
+async def test_a_row_is_either_renewed_or_written() -> None:
+    """A renewal may change what the outcome is compared with."""
+    held = Held(None, 0.0)  # type: ignore[arg-type]
+    assert held.begin_renewing(0.0)
+    assert not held.begin_writing()
+    held.end_turn("write")  # of another statement
+    assert not held.begin_writing()
+    held.end_turn("renewal")
+    assert held.begin_writing()
+    assert not held.begin_renewing(0.0)
 
 
 async def test_a_lease_is_renewed_when_a_third_of_it_has_passed(field: Field, clock: ManualClock) -> None:
