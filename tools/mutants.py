@@ -28,23 +28,27 @@ LIST = ROOT / "tools/mutants.toml"
 PAGE = ROOT / "docs/explanation/mutants.md"
 BEGIN, END = "<!-- made by: make mutants -->", "<!-- end of what was made -->"
 SURVIVED, EQUIVALENT = "survived", "equivalent"
-TIMEOUT = 300  # seconds for the tests of one mutant; a single test has one minute
+TIMEOUT = 300  # seconds for the tests of one mutant
+OF_ONE_TEST = 120  # seconds
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py)(?:::(\S+))?", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
     id: str
-    file: str  # below src/trueup
+    file: str  # below src/trueup, or from `apps/` on
     old: str
     new: str
     breaks: str
     tests: tuple[str, ...]
     equivalent: str = ""
 
+    def path(self, root: Path) -> Path:
+        return root / self.file if self.file.startswith("apps/") else root / "src/trueup" / self.file
+
     def applied(self, root: Path) -> str:
         """The file with this mistake in it. Raises ValueError unless the text to replace stands there once."""
-        text = (root / "src/trueup" / self.file).read_text("utf-8")
+        text = self.path(root).read_text("utf-8")
         if (found := text.count(self.old)) != 1:
             raise ValueError(
                 f"mutant {self.id!r}: {self.file} has its text {found} times; mend it in tools/mutants.toml"
@@ -93,8 +97,8 @@ class Bench:
             self._url = server.cluster.url("DATABASE")
             yield
 
-    def failing(self, tests: Sequence[str]) -> str:
-        """The first of these tests that fails, "" when none does."""
+    def failing(self, tests: Sequence[str], within: float = TIMEOUT) -> str:
+        """The first of these tests that fails, "" when none does. They have that many seconds."""
         self._runs += 1
         with tempfile.TemporaryFile() as output:
             child = os.fork()
@@ -103,7 +107,7 @@ class Bench:
                 for stream in (1, 2):
                     os.dup2(output.fileno(), stream)
                 os._exit(self._run(tests))
-            status = _ended(child)
+            status = _ended(child, within)
             output.seek(0)
             said = output.read().decode("utf-8", "replace")
         if status == 0:
@@ -143,13 +147,13 @@ class Bench:
         database.TestServer = Shared  # type: ignore[misc]
         import pytest
 
-        options = f"-n 0 --proof -x -q -p no:cacheprovider --no-header --tb=line --timeout 60 --rootdir {self.tree}"
+        options = f"-n 0 --proof -x -q -p no:cacheprovider --no-header --tb=line --timeout {OF_ONE_TEST} --rootdir {self.tree}"
         return int(pytest.main([*options.split(), *tests]))
 
 
-def _ended(child: int) -> int | None:
+def _ended(child: int, within: float) -> int | None:
     """Its exit status; None when it took too long and was killed, with all that it had started."""
-    until = time.monotonic() + TIMEOUT
+    until = time.monotonic() + within
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -161,7 +165,7 @@ def _ended(child: int) -> int | None:
 
 
 def killed(bench: Bench, mutant: Mutant) -> str:
-    path = bench.tree / "src/trueup" / mutant.file
+    path = mutant.path(bench.tree)
     before = path.read_text("utf-8")
     path.write_text(mutant.applied(bench.tree), "utf-8")
     try:
@@ -198,7 +202,8 @@ def main(ids: Sequence[str]) -> int:
     found = {name: verdict for name, verdict in verdicts().items() if name in {mutant.id for mutant in known}}
     survivors = []
     with copied() as tree, (bench := Bench(tree)).ready():
-        if broken := bench.failing(sorted({test for mutant in chosen for test in mutant.tests})):
+        tests = sorted({test for mutant in chosen for test in mutant.tests})
+        if broken := bench.failing(tests, TIMEOUT + 60 * len(tests)):
             print(f"without any mutation {broken} fails")
             return 1
         for mutant in chosen:

@@ -15,7 +15,7 @@ VERDICTS = mutants.verdicts()
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_a_mutant_applies_once_and_was_killed(mutant: mutants.Mutant) -> None:
     """When its text has moved on, mend it in tools/mutants.toml; then `python -m tools.mutants ID` gives it a verdict."""
-    assert mutant.applied(ROOT) != (ROOT / "src/trueup" / mutant.file).read_text("utf-8")
+    assert mutant.applied(ROOT) != mutant.path(ROOT).read_text("utf-8")
     missing = [test for test in mutant.tests if not _exists(test)]
     assert missing == []
     verdict = VERDICTS.get(mutant.id)
