@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import warm
 
 DECLARED = """
 from trueup import App
@@ -49,9 +49,7 @@ def complete(directory: Path, words: str, app: str = "declared:app") -> list[str
         "COMP_WORDS": f"trueup {words}",
         "COMP_CWORD": str(len(given)),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "trueup.cli"], cwd=directory, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = warm.run("trueup.cli", cwd=directory, env=environment)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -32,28 +32,28 @@ def test_a_text_that_looks_like_a_number_stays_text_where_text_is_wanted(cli: Cl
     assert cli("jobs", "show", job_id, "--json").json["args"] == {"to": "0049"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["add"], "a: is missing"),
-        (["add", '["x"]'], "a: Input should be a valid integer"),
-        (["add", "[1]", "--arg", "c=1"], "c: is not one of its arguments"),
-        (["add", "{"], "not JSON"),
-        (["add", "7"], "must be a JSON object or array"),
-        (["add", "--arg", "a"], "write it like name=value"),
-        (["add", "--arg", "a:=x"], "--arg a: not JSON"),
-        (["add", "--arg", "a=1", "--arg", "a=2"], "given twice"),
-        (["add", "[1]", "--delay", "5"], "has no unit"),
-        (["add", "[1]", "--priority", "5000"], "priority=5000"),
-        (["add", "[1]", "--queue", "-"], "queue '-'"),
-        (["add", "[1]", "--timeout", "1s"], "--timeout goes with --wait"),
-        (["ad", "[1]"], "no job is called 'ad'; registered: add, flaky"),
-    ],
-)
-def test_what_does_not_fit_is_said_and_nothing_is_enqueued(cli: Cli, arguments: list[str], said: str) -> None:
-    result = cli("jobs", "enqueue", *arguments)
-    assert (result.code, result.out) == (2, "")
-    assert said in result.err
+UNFIT = [
+    (["add"], "a: is missing"),
+    (["add", '["x"]'], "a: Input should be a valid integer"),
+    (["add", "[1]", "--arg", "c=1"], "c: is not one of its arguments"),
+    (["add", "{"], "not JSON"),
+    (["add", "7"], "must be a JSON object or array"),
+    (["add", "--arg", "a"], "write it like name=value"),
+    (["add", "--arg", "a:=x"], "--arg a: not JSON"),
+    (["add", "--arg", "a=1", "--arg", "a=2"], "given twice"),
+    (["add", "[1]", "--delay", "5"], "has no unit"),
+    (["add", "[1]", "--priority", "5000"], "priority=5000"),
+    (["add", "[1]", "--queue", "-"], "queue '-'"),
+    (["add", "[1]", "--timeout", "1s"], "--timeout goes with --wait"),
+    (["ad", "[1]"], "no job is called 'ad'; registered: add, flaky"),
+]
+
+
+def test_what_does_not_fit_is_said_and_nothing_is_enqueued(cli: Cli) -> None:
+    for arguments, said in UNFIT:
+        result = cli("jobs", "enqueue", *arguments)
+        assert (result.code, result.out) == (2, ""), arguments
+        assert said in result.err
     assert cli("jobs", "list", "--json").json == []
 
 

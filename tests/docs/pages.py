@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,7 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+@cache
 def prose(page: Path) -> str:
     """The page without its fenced blocks."""
     return _FENCE.sub("", page.read_text("utf-8"))

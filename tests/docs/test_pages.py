@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,14 +51,13 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
 
 
 def is_test(path: Path, name: str) -> bool:
-    if not path.is_file():
-        return False
-    found = {
-        node.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    return not name or name in found
+    return path.is_file() and (not name or name in functions(path))
+
+
+@cache
+def functions(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)

@@ -41,10 +41,23 @@ def test_its_own_tests_pass(example: str, count: int, server: TestServer) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", SERVERS)
 def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconciler(
-    example: str, variables: dict[str, str], tmp_path: Path
+    variables: dict[str, str], tmp_path: Path
 ) -> None:
+    order_by_http("fastapi_shop", variables, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.proof(
+    beside="test_its_own_tests_pass"
+)  # which order by HTTP, too, without a server and a worker around them
+def test_an_order_placed_with_flask_is_charged_by_a_worker_and_shipped_by_a_reconciler(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    order_by_http("flask_shop", variables, tmp_path)
+
+
+def order_by_http(example: str, variables: dict[str, str], tmp_path: Path) -> None:
     shop = EXAMPLES / example
     run(shop, variables, "-m", "shop.database")
     with reserve() as port, ExitStack() as processes:

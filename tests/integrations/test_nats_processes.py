@@ -15,6 +15,7 @@ import pytest
 from apps.servers.nats import NatsServer
 from tests.integrations import publishing
 from tests.integrations.broker import stored
+from tests.support.matrix import count
 from tests.support.processes import Fleet, WorkerProcess
 from tests.support.waiting import wait_until
 from trueup import App
@@ -94,19 +95,20 @@ def test_a_worker_killed_after_the_ack_and_before_the_end_of_the_job_publishes_o
 
 
 def test_workers_and_server_killed_in_turn_lose_and_repeat_nothing(works: Works) -> None:
-    works.enqueue(500)
+    half = count(150, proof=500)
+    works.enqueue(half)
     first = works.fleet.start(TRUEUP_LEASE_FOR="1s")
     works.fleet.start(TRUEUP_LEASE_FOR="1s")
     wait_until(lambda: works.states().get("done", 0) > 20, "some are done")
     works.broker.kill()
-    works.enqueue(500, beginning=500)
+    works.enqueue(half, beginning=half)
     wait_until(lambda: "job retried" in first.said, "it tries in vain")
     works.fleet.kill(first)
-    assert works.states()["done"] <= 500
+    assert works.states()["done"] <= half
     works.broker.start()
-    works.wait_done(1_000)
+    works.wait_done(2 * half)
     works.fleet.stop_all()
-    assert works.orders() == expected(1_000)
+    assert works.orders() == expected(2 * half)
 
 
 @pytest.mark.parametrize("away", ["killed", "hanging"])

@@ -104,6 +104,7 @@ def acquire(backend: RedisQuorum, holder: UUID, ttl: timedelta = TTL) -> int | s
         assert elapsed() - began < BUSY
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_one_server_whatever_fails_it_is_never_held_elsewhere_when_it_is_not(
@@ -155,6 +156,7 @@ def test_a_renewal_of_one_server_that_fails_is_not_a_lost_lease(proxy: RedisProx
     assert backend.renew(NAME, holder, term, TTL)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_quorum_with_one_server_that_fails_works_as_if_it_were_down(
@@ -185,6 +187,7 @@ def test_a_minority_that_does_not_answer_costs_a_quorum_no_time(
     assert elapsed() - began < 22 * MAX_SECONDS / 2
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", ["claim", "seal"])
 def test_a_quorum_whose_majority_fails_does_not_know(
@@ -246,6 +249,7 @@ def test_a_ttl_that_passes_while_the_term_is_made_leaves_it_unknown(
 # -- open ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["cut", "lost", "late", "drip"])
 @pytest.mark.parametrize("command", ["claim", "seal"])
 def test_open_gives_it_when_redis_is_away_and_says_so(

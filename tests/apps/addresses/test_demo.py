@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from apps.chain.anvil import program
+from tests.support import warm
 from tests.support.memory import in_memory
 from tests.support.processes import ROOT
 
@@ -28,8 +29,8 @@ def place() -> Iterator[Path]:
 @pytest.mark.slow
 def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(place: Path) -> None:
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "apps.addresses", "demo", "--seconds", "5"],
+    demo = warm.Popen(
+        [sys.executable, "-W", "error", "-m", "apps.addresses", "demo", "--seconds", "5"],
         cwd=ROOT,
         env={**inherited, "TMPDIR": str(place), "ANVIL": str(program())},
         stdin=subprocess.DEVNULL,

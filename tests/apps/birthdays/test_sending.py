@@ -60,26 +60,26 @@ async def test_the_message_its_keys_and_its_headers_are_exact(open_desk: OPEN) -
     assert received.headers["webhook-signature"].startswith("v1,")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "O'Neill",
-        '"quoted"',
-        "{first}",
-        "{0} %s %(id)s",
-        "Zoë 🎂",
-        "👩‍👩‍👧",
-        "<b>",
-        "\\n",
-        "山田",
-        "א\u200fב",
-        "$1; drop",
-    ],
-)
-async def test_names_arrive_exactly(desk: Desk, name: str) -> None:
-    await desk.due(name)
+NAMES = [
+    "O'Neill",
+    '"quoted"',
+    "{first}",
+    "{0} %s %(id)s",
+    "Zoë 🎂",
+    "👩‍👩‍👧",
+    "<b>",
+    "\\n",
+    "山田",
+    "א\u200fב",
+    "$1; drop",
+]
+
+
+async def test_names_arrive_exactly(desk: Desk) -> None:
+    for name in NAMES:
+        await desk.due(name)
     await desk.sweep()
-    assert desk.receiver.messages == [f"Hey, {name} L. it's your birthday"]
+    assert sorted(desk.receiver.messages) == sorted(f"Hey, {name} L. it's your birthday" for name in NAMES)
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from apps.chain.anvil import program
+from tests.support import warm
 from tests.support.processes import ROOT
 
 
@@ -21,14 +20,8 @@ def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(database_url: st
         "TMPDIR": str(tmp_path),
         "ANVIL": str(program()),
     }
-    ended = subprocess.run(
-        [sys.executable, "-m", "apps.payments", "demo", "--seconds", "10", "--requests", "16"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    demo = ("apps.payments", "demo", "--seconds", "10", "--requests", "16")
+    ended = warm.run(*demo, cwd=ROOT, env=environment, timeout=100)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "was killed" in ended.stdout
     assert "blocks were replaced" in ended.stdout

@@ -104,6 +104,7 @@ async def test_a_reorganisation_deeper_than_what_is_read_each_time_is_found(desk
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("depth", [80, 300])
 @pytest.mark.parametrize("age", [0, 190])
 async def test_a_deep_reorganisation_leaves_nothing_confirmed_without_money(desk: Desk, depth: int, age: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -13,20 +11,15 @@ from apps.pulse.plan import JOBS
 from apps.pulse.seed import Size, fill
 from apps.servers.valkey import Valkey
 from tests.apps.pulse.office import Office
+from tests.support import warm
 from tests.support.processes import ROOT
 from trueup.testing.clock import ManualClock
 
 
 @pytest.mark.slow
 def test_the_demo_proves_that_the_books_balance(database_url: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "apps.pulse", "demo", "--seconds", "3", "--workers", "2"],
-        cwd=ROOT,
-        env={"TRUEUP_DATABASE_URL": database_url},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    demo = ("apps.pulse", "demo", "--seconds", "3", "--workers", "2")
+    ended = warm.run(*demo, cwd=ROOT, env={"TRUEUP_DATABASE_URL": database_url}, timeout=100)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     books, check = ended.stdout.splitlines()[-2:]
     assert books.startswith("The books balance: ")

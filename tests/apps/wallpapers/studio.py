@@ -16,6 +16,7 @@ from apps.servers.nats import NatsServer
 from apps.servers.seaweed import Seaweed
 from apps.wallpapers.config import Config
 from apps.wallpapers.content import received
+from apps.wallpapers.decoding import Decoder
 from apps.wallpapers.ids import new_id
 from apps.wallpapers.service import Service, build
 from apps.wallpapers.storage import Storage
@@ -37,12 +38,15 @@ COMPLETE = {
     "uploaded_at": "2026-01-01T00:00:00Z",
 }
 
+DECODERS: list[Decoder] = []  # kept from one test to the next: one takes as long to start as a test
+
 
 class Studio:
     def __init__(self, app: App, clock: ManualClock, seaweed: Seaweed, nats: NatsServer, **variables: str) -> None:
         environment = {**seaweed.environment(), "NATS_URL": nats.url, **variables}
         self.app, self.clock, self.seaweed, self.nats = app, clock, seaweed, nats
         self.service: Service = build(Config.from_environment(environment), app)
+        self.service.intake._gallery._idle = DECODERS
         self.storage: Storage = self.service.storage
         self.worker = ManualWorker(app)
 

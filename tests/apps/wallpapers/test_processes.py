@@ -51,6 +51,7 @@ def workers(place: Town, number: int, **variables: str) -> list[Process]:
     return [place.start("worker", **variables) for _ in range(number)]
 
 
+@pytest.mark.proof(beside="test_five_instances_with_all_sweeps_at_once_do_everything_once")
 def test_twenty_stuck_uploads_and_three_instances_make_twenty_stored(place: Town, world: World) -> None:
     world.uploading(20)
     fleet = workers(place, 3)
@@ -61,6 +62,7 @@ def test_twenty_stuck_uploads_and_three_instances_make_twenty_stored(place: Town
     assert world.bad_lines(*fleet) == []
 
 
+@pytest.mark.proof(beside="test_five_instances_with_all_sweeps_at_once_do_everything_once")
 def test_thirty_stored_and_three_instances_make_thirty_messages(place: Town, world: World) -> None:
     ids = world.rows("stored", 30)
     fleet = workers(place, 3)
@@ -69,6 +71,7 @@ def test_thirty_stored_and_three_instances_make_thirty_messages(place: Town, wor
     assert world.bad_lines(*fleet) == []
 
 
+@pytest.mark.proof(beside="test_five_instances_with_all_sweeps_at_once_do_everything_once")
 def test_fifteen_intents_and_two_instances_leave_none(place: Town, world: World) -> None:
     world.rows("initiated", 15)
     world.until(*workers(place, 2))
@@ -83,6 +86,8 @@ def test_five_instances_with_all_sweeps_at_once_do_everything_once(place: Town, 
     world.until(*fleet, stored=stuck, processing=intents)
     world.until_published(stored)
     assert world.states() == {"stored": stuck, "processing": intents}, "and none besides"
+    hashes = world.database.execute("select count(distinct content_hash)::int from wallpapers").fetchone()
+    assert hashes == (stuck + intents,)
     assert world.bad_lines(*fleet) == []
     assert [worker.stop() for worker in fleet] == [0] * 5
 
