@@ -150,7 +150,9 @@ def test_a_host_name_that_cannot_be_stored_as_it_is_does_not_keep_the_failure_fr
         ({}, ""),  # by an older release
         ({"holder": None, "term": None, "host": None, "pid": None}, ""),
         ({"host": "blade", "pid": 7}, "blade, pid 7"),
-        ({"holder": "not-an-id", "term": 4}, "term 4"),
+        ({"holder": "not-an-id", "term": 4, "at": "yesterday"}, "term 4"),
+        ({"holder": 7, "at": 7}, ""),
+        ({"at": "2026-01-01T00:00:00"}, ""),  # without a time zone it is no moment
         (
             {"holder": "00000000-0000-4000-8000-000000000001", "term": 4, "host": "blade", "pid": 7},
             "blade, pid 7, term 4, holder 00000000-0000-4000-8000-000000000001",
@@ -159,7 +161,7 @@ def test_a_host_name_that_cannot_be_stored_as_it_is_does_not_keep_the_failure_fr
 )
 def test_an_attempt_is_read_with_what_is_known_of_its_worker(stored: dict[str, object], made_by: str) -> None:
     read = JobError.of({"attempt": 1, "type": "ValueError", "message": "boom", **stored})
-    assert (read.made_by, str(read)) == (made_by, "ValueError: boom")
+    assert (read.made_by, str(read), read.at) == (made_by, "ValueError: boom", None)
 
 
 def test_an_error_that_was_never_raised_has_no_trace() -> None:

@@ -226,17 +226,19 @@ class WorkerInfo:
         return cls(**{**record, "queues": tuple(record["queues"])})
 
 
-def _moment(text: str | None) -> datetime | None:
+def _moment(text: Any) -> datetime | None:
+    """As the process that failed wrote it; None for what is not a moment."""
     try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
+        at = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
         return None
+    return at if at.tzinfo is not None else None
 
 
-def _holder(text: str | None) -> UUID | None:
+def _holder(text: Any) -> UUID | None:
     try:
-        return None if text is None else UUID(text)
-    except ValueError:
+        return UUID(text)
+    except (AttributeError, TypeError, ValueError):
         return None
 
 

@@ -149,7 +149,7 @@ class Lease(Model):
     name: str
     label: str | None
     term: int
-    lease_until: datetime
+    lease_until: datetime | None
     held: bool
 
 

@@ -86,7 +86,15 @@ async def row(visit: Visit) -> dict[str, Any]:
     if key:
         records = await visit.source.quarantine.show(name, [key])
         found = records.get(key)
-    return {"name": name, "key": key, "title": f"{name} {key or ''}", "row": found, "story": _story(found)}
+    failures = [JobError.of(error) for error in (found and found["errors"]) or []]
+    return {
+        "name": name,
+        "key": key,
+        "title": f"{name} {key or ''}",
+        "row": found,
+        "story": _story(found, failures),
+        "traceback": next((failure.traceback for failure in reversed(failures) if failure.traceback), None),
+    }
 
 
 async def _measured(visit: Visit, record: dict[str, Any], spans: list[SweptSpan]) -> dict[str, Any]:
@@ -123,27 +131,18 @@ class Happened:
     made_by: str = ""
 
 
-def _story(found: dict[str, Any] | None) -> list[Happened]:
+def _story(found: dict[str, Any] | None, failures: list[JobError]) -> list[Happened]:
     """What is recorded about a row, newest first."""
     if found is None:
         return []
     told = [Happened(found["claimed_at"], "running", "Last claimed", f"attempt {found['attempt']}")]
-    for error in found["errors"] or []:
-        if (at := _moment(error.get("at"))) is not None:
-            failed = JobError.of(error)
-            told.append(Happened(at, "failed", f"Attempt {failed.attempt or '?'} failed", str(failed), failed.made_by))
+    for failed in failures:
+        if failed.at is not None:
+            headline = f"Attempt {failed.attempt or '?'} failed"
+            told.append(Happened(failed.at, "failed", headline, str(failed), failed.made_by))
     if found["state"] != "held":
         headline = {"resting": "Settled", "quarantined": "Set aside"}.get(found["state"], found["state"].capitalize())
         told.append(Happened(found["changed_at"], found["state"], headline, found["reason"] or ""))
     if found["state"] == "resting" and found["due_at"] is not None:
         told.append(Happened(found["due_at"], "waiting", "Looked at again"))
     return sorted(told, key=lambda each: each.at, reverse=True)
-
-
-def _moment(written: Any) -> datetime | None:
-    """As it is stored with an error: written by the process that failed."""
-    try:
-        at = datetime.fromisoformat(written)
-    except (TypeError, ValueError):
-        return None
-    return at if at.tzinfo is not None else None
