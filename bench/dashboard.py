@@ -1,10 +1,13 @@
-"""How long each page of the dashboard takes with a long history: every statement of a page, and the page as a whole.
+"""How long each page of the dashboard takes with a long history, and what live pages that stay open cost the server.
 
-    python -m bench.dashboard [--finished 1000000] [--queued 100000] [--resting 100000] [--rounds 5] [--json]
+    python -m bench.dashboard [--finished 1000000] [--queued 100000] [--resting 100000] [--rounds 5] [--seconds 30] [--json]
 
 The tables are filled by the server itself. Each page is asked for as a browser does, without what the dashboard keeps for a second,
 and every statement that it sends is timed. The goal is 200 ms for all statements of a page. The CPU time of the server is measured
 beside it, because that does not depend on what else the machine does.
+
+Then live pages stay open for a while, as in browser tabs, and the server's CPU time per second is measured with the sharing between
+tabs in place. No worker runs, so this says nothing about the throughput of a fleet beside it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from trueup.store.db.pool import Pool
 from trueup.store.store import Store
 from trueup.web import dashboard
 from trueup.web.dashboard.source import Source
+from trueup.web.guard import Application
 
 GOAL_MS = 200.0
 DAYS = 10  # that the history spreads over
@@ -41,7 +45,7 @@ PAGES = {
     "jobs, an argument": "/jobs?arg=n=77",
     "jobs, text of an error": "/jobs?error=no+such+text",
     "jobs, a kind there is not": "/jobs?kind=none",
-    "one job": "/jobs/500000",
+    "one job": "/jobs/500",
     "reconcilers": "/reconcilers",
     "one reconciler": "/reconcilers/rows_0",
     "schedules": "/schedules",
@@ -51,6 +55,14 @@ PAGES = {
     "queues": "/queues",
     "alerts": "/alerts",
     "audit": "/audit",
+}
+
+TABS = {
+    "no page": (),
+    "overview, 1 tab": ("",),
+    "overview, 20 tabs": ("",) * 20,
+    "jobs, 20 tabs": ("/jobs",) * 20,
+    "every page once": tuple(PAGES.values()),
 }
 
 FILL = (
@@ -145,6 +157,57 @@ async def measure(cluster: Cluster, url: str, rounds: int) -> dict[str, dict[str
     return found
 
 
+async def watch(cluster: Cluster, url: str, seconds: int) -> dict[str, float]:
+    """Milliseconds of the server's CPU time per second, while these pages are open and live."""
+    found: dict[str, float] = {}
+    app = App(url)
+    pages = dashboard.asgi({"bench": app})
+    for name, paths in TABS.items():
+        tabs = [asyncio.create_task(stream(pages, path)) for path in paths]
+        await asyncio.sleep(1 if tabs else 0)  # the first look, for which nothing is known yet, is not part of it
+        before, begun = cpu_seconds(cluster), time.perf_counter()
+        await asyncio.sleep(seconds)
+        found[name] = (cpu_seconds(cluster) - before) * 1000 / (time.perf_counter() - begun)
+        for tab in tabs:
+            assert not tab.done(), (name, tab)
+            tab.cancel()
+        await asyncio.gather(*tabs, return_exceptions=True)
+        progress(f"{name}: {found[name]:.1f} ms per second")
+    await app.close()
+    return found
+
+
+async def stream(application: Application, path: str) -> None:
+    """A tab that follows a page until it is cancelled."""
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": f"/bench{path}",
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1"), (b"accept", b"text/event-stream")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    asked = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal asked
+        if asked:
+            await asyncio.Event().wait()
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 200) == 200, message
+
+    await application(scope, receive, send)
+
+
 @contextmanager
 def forgetful() -> Iterator[None]:
     """What the dashboard keeps for a moment is dropped with every request."""
@@ -169,10 +232,14 @@ def show(result: dict[str, Any], console: Console) -> None:
             name, *(f"{each[key]:,.0f} ms" for key in ("statements_ms", "slowest_ms", "server_cpu_ms", "page_ms")), late
         )
     console.print(table)
+    open_pages = Table("live pages", "server CPU per second")
+    for name, taken in result["live"].items():
+        open_pages.add_row(name, f"{taken:,.1f} ms")
+    console.print(open_pages)
 
 
 def main() -> None:
-    given = parser(__doc__, finished=1_000_000, queued=100_000, resting=100_000, rounds=5).parse_args()
+    given = parser(__doc__, finished=1_000_000, queued=100_000, resting=100_000, rounds=5, seconds=30).parse_args()
     with server() as cluster:
         url = cluster.url("postgres")
         App(url).store.migrate()
@@ -185,7 +252,8 @@ def main() -> None:
             for statement in FILL:
                 connection.execute(statement.format(**sizes).encode())
         pages = asyncio.run(measure(cluster, url, given.rounds))
-    report({"sizes": vars(given), "pages": pages}, show, as_json=given.json)
+        live = asyncio.run(watch(cluster, url, given.seconds))
+    report({"sizes": vars(given), "pages": pages, "live": live}, show, as_json=given.json)
 
 
 if __name__ == "__main__":
