@@ -28,6 +28,7 @@ from trueup.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from trueup.work.jobs.runner import BREATH
 
 pytestmark = pytest.mark.asyncio
 
@@ -156,6 +157,26 @@ async def test_a_queues_own_concurrency_is_used_up_and_never_exceeded(database_u
     assert peak["mail"] == 2
     assert 2 < peak["fast"] <= 6
     await app.close()
+
+
+async def test_jobs_that_never_wait_leave_the_loop_to_others_between_a_few_of_them(app: App) -> None:
+    """However many runners there are: the claimer, the finisher and the application itself live in the same loop."""
+    jobs, ran = 3_000, 0
+
+    @app.job
+    async def instant() -> None:
+        nonlocal ran
+        ran += 1
+
+    await instant.enqueue_many([()] * jobs)
+    most = 0
+    async with app.worker(concurrency=100):
+        async with asyncio.timeout(60):
+            while ran < jobs:
+                before = ran
+                await asyncio.sleep(0)
+                most = max(most, ran - before)
+    assert 0 < most <= 2 * BREATH  # a turn of this task may touch two of theirs
 
 
 async def test_long_jobs_are_not_hoarded_by_the_worker_that_came_first(app: App, database_url: str) -> None:

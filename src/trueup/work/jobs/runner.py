@@ -40,7 +40,9 @@ from trueup.work.jobs.hand import Hand, Run
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.transactions import Port
 
-BREATH = 25  # jobs a runner may do before the loop gets a turn, when handlers never wait for anything
+BREATH = (
+    200  # jobs that all runners together begin in one turn of the loop: others need it, too, when handlers never wait
+)
 
 
 class Runner:
@@ -70,6 +72,7 @@ class Runner:
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
         self._held = False
+        self._breath = BREATH  # jobs that may still begin in this turn of the loop
         self.started = 0  # jobs begun since the start
         self.ended = (
             0  # the claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer
@@ -128,20 +131,28 @@ class Runner:
 
     async def _runner(self) -> None:
         clean = copy_context()
-        done = 0
         while not self._closed:
+            if self._breath == 0:
+                await asyncio.sleep(0)
+                continue
             job = self._hand.take()
             if job is None:
                 await self._rest()
                 continue
+            self._spend_breath()
             await self._one(job)
-            done += 1
             if self._hand.waiting <= self._hints.low_water:
                 self._hints.room()
             if _changed(clean):
                 return
-            if done % BREATH == 0:
-                await asyncio.sleep(0)
+
+    def _spend_breath(self) -> None:
+        if self._breath == BREATH:
+            asyncio.get_running_loop().call_soon(self._draw_breath)
+        self._breath -= 1
+
+    def _draw_breath(self) -> None:
+        self._breath = BREATH
 
     async def _rest(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
