@@ -16,7 +16,7 @@ from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Conversation, Part, Rows, array
+from trueup.store.db.message import Conversation, Part, Rows, array, numbers
 from trueup.store.db.own_connection import Answered
 
 MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
@@ -247,10 +247,8 @@ class Jobs:
         return Ending(*rows[0]) if rows else None
 
     async def _finish(self, statement: str, holder: UUID, jobs: Sequence[ClaimedJob], **params: Any) -> set[int]:
-        rows = await self._fetch(
-            statement, holder=holder, ids=[job.id for job in jobs], terms=[job.term for job in jobs], **params
-        )
-        return _ids(rows)
+        ids, terms = numbers(job.id for job in jobs), numbers(job.term for job in jobs)
+        return _ids(await self._fetch(statement, holder=holder, ids=ids, terms=terms, **params))
 
     async def _fetch(self, statement: str, **params: Any) -> Rows:
         return await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -177,6 +177,11 @@ class Conversation:
 def array(values: Sequence[object]) -> str:
     """Values as the text of an array, for `%(name)s::text[]`. Many of them are written several times as fast as by psycopg."""
     return "{" + ",".join("NULL" if value is None else _QUOTED.format(_escaped(str(value))) for value in values) + "}"
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Whole numbers as the text of an array, for `%(name)s::bigint[]`, several times as fast as by psycopg."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def _escaped(text: str) -> str:
