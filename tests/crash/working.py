@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import signal
 import time
 from collections.abc import Callable, Coroutine
@@ -29,10 +30,18 @@ async def work(app: App, worker: Worker, journal: Journal, *told: type[Event]) -
     app.events.subscribe(journal, *told)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, say_where)
+    faulthandler.register(signal.SIGUSR2)  # also when the loop is blocked
     try:
         await worker.run()
     finally:
         await app.close()
+
+
+def say_where() -> None:
+    """Where each task is, for a process that does not end."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
 
 
 def restarted(once: Callable[[], Coroutine[Any, Any, None]]) -> None:

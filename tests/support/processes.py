@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -65,10 +66,13 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     def wait(self, timeout: float = END_WITHIN) -> int:
-        """Its exit status. Raises TimeoutError, quoting what it said, when it does not end."""
+        """Its exit status. Raises TimeoutError, quoting what it said and where it is, when it does not end."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
+            for question in (signal.SIGUSR1, signal.SIGUSR2):  # `tests.crash.working` answers them
+                self.send(question)
+                time.sleep(0.5)
             raise TimeoutError(f"process {self.pid} did not end within {timeout} s:\n{self.said}") from None
 
     def end(self) -> None:
