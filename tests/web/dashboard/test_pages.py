@@ -39,6 +39,7 @@ insert into papers select n, 'new' from generate_series(1, 3) as n;
 # What an older release, a person with psql or a crash may leave.
 REMAINS = (
     "delete from trueup.workers",
+    "update trueup.scans set underway = true, started_at = now(), error = 'no answer', failures = 2",
     "update trueup.rows set errors = '[{}]', state = 'quarantined', due_at = 'infinity'",
     "update trueup.history set errors = '[{}]', holder = null, claimed_at = null",
 )
