@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -73,6 +74,13 @@ def common(
     remember(context, app, database_url, schema)
 
 
+@cache
+def command() -> Callable[..., Any]:
+    """All commands with their options. Made once: that takes longer than most commands do."""
+    made: Callable[..., Any] = typer.main.get_command(app)
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 something is wrong, 2 usage or configuration, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -83,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_text(given)
         if arguments is None:
             hide_secrets(sys.argv)
-        code = app(given, prog_name="trueup", standalone_mode=False)
+        code = command()(given, prog_name="trueup", standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort:

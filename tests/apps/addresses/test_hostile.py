@@ -40,10 +40,20 @@ def hostile(node: Node) -> Iterator[Hostile]:
         yield hostile
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["empty logs", "contradiction", "another chain", "drip"])
 async def test_a_node_that_answers_wrongly_deletes_nothing_and_nothing_is_lost(
     open_desk: OPEN, node: Node, hostile: Hostile, mode: str
 ) -> None:
+    await nothing_is_deleted(open_desk, node, hostile, mode)
+
+
+@pytest.mark.proof(beside="tests/apps/chain/test_reader.py::test_a_lie_is_an_error")
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_wrong_answer_deletes_anything(open_desk: OPEN, node: Node, hostile: Hostile, mode: str) -> None:
+    await nothing_is_deleted(open_desk, node, hostile, mode)
+
+
+async def nothing_is_deleted(open_desk: OPEN, node: Node, hostile: Hostile, mode: str) -> None:
     desk = await open_desk(
         RECONCILIATION_PROVIDERS=f"ethereum={hostile.url}",
         RECONCILIATION_PROVIDER_TIMEOUT="3s" if mode == "drip" else "20s",

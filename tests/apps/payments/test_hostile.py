@@ -71,10 +71,22 @@ async def statuses(desk: Desk, requests: list[UUID]) -> list[str]:
     return [await desk.status(each) for each in requests]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["empty logs", "no receipts", "another chain", "drip"])
 async def test_a_node_that_answers_wrongly_moves_nothing_and_nothing_is_lost(
     open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
+    await nothing_moves(open_desk, hostile, caplog, mode)
+
+
+@pytest.mark.proof(beside="tests/apps/chain/test_reader.py::test_a_lie_is_an_error")
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_wrong_answer_moves_anything(
+    open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    await nothing_moves(open_desk, hostile, caplog, mode)
+
+
+async def nothing_moves(open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture, mode: str) -> None:
     desk = await open_desk(hostile.url, OBSERVER_TIMEOUT_SECONDS="1" if mode == "drip" else "20")
     requests = await paid_and_unpaid(desk, desk.deploy_token())
     hostile.mode = mode
