@@ -531,7 +531,10 @@ async def test_attempts_can_be_given_back_while_the_row_rests_and_not_under_anot
     await rows.refund([row])
     assert (await desk.known())["1"]["attempt"] == 0
     clock.advance(hours=1)
-    await again(rows)
+    (later,) = await again(rows)
+    await rows.refund([row])
+    assert (await desk.known())["1"]["attempt"] == 1
+    await settled(rows, later, BackOff(HOUR, failure()))
     await rows.refund([row])
     assert (await desk.known())["1"]["attempt"] == 1
 
