@@ -189,6 +189,7 @@ async def test_counting_ends_beyond_its_bound(still: App, crowd: Any, monkeypatc
     monkeypatch.setattr(operate_jobs, "MAX_COUNT", 3)
     counted = await still.jobs.count()
     assert (counted, str(counted)) == (JobCount(3, more=True), "3+")
+    assert [bool(each) for each in (JobCount(0), JobCount(2), JobCount(0, more=True))] == [False, True, True]
 
 
 @pytest.mark.parametrize("wrong", [{"state": "sleeping"}, {"limit": 0}, {"limit": 10_001}])

@@ -175,6 +175,9 @@ class JobCount:
         """Whether there may be any."""
         return self.more or self.number > 0
 
+    def __bool__(self) -> bool:
+        return self.any
+
     def __int__(self) -> int:
         return self.number
 
