@@ -233,11 +233,12 @@ class Demo:
         )
 
     async def settle(self) -> None:
-        """Until the books balance, or that takes too long."""
+        """Until the books balance, or that takes too long. A payment that is not in a block yet is in nobody's books."""
         self.say("the last payment was made; now the books must come to balance")
         deadline = asyncio.get_running_loop().time() + SETTLED_WITHIN
+        mined = await asyncio.to_thread(self.anvil.height) + 2
         while asyncio.get_running_loop().time() < deadline:
-            if not (await self.check(stopped=False)).wrong:
+            if await asyncio.to_thread(self.anvil.height) >= mined and not (await self.check(stopped=False)).wrong:
                 return
             await asyncio.sleep(1)
 

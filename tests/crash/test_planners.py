@@ -219,8 +219,8 @@ async def change_all_the_time(url: str, rng: random.Random, *, seconds: float) -
     async with App(url) as app:
         schedules = app.store.schedules
         begun = time.monotonic()
-        while time.monotonic() < begun + seconds or not all(changed[kind] for kind in kinds):
-            assert time.monotonic() < begun + 60, f"not every kind of change came about: {changed}"
+        while time.monotonic() < begun + seconds or not all(changed[kind] for kind in kinds) or await ticks(app) < 2:
+            assert time.monotonic() < begun + 60, f"not every kind of change came about, or it hardly fired: {changed}"
             kind = rng.choice(kinds)
             match kind:
                 case "edit":
@@ -236,6 +236,12 @@ async def change_all_the_time(url: str, rng: random.Random, *, seconds: float) -
         changed["resume"] += bool(await schedules.resume(["edited"]))
         changed["edit"] += await schedules.put(edited("*/5 * * * * *"))
     return changed
+
+
+async def ticks(app: App) -> int:
+    """How often the schedule that is edited has fired."""
+    ((fired,),) = await app.store.pool.fetch(b"select count(*) from trueup.ticks where schedule = 'edited'")
+    return int(fired)
 
 
 async def pause_until_a_race(app: App, rng: random.Random) -> float:
