@@ -92,8 +92,11 @@ class Seaweed(Server):
         return True
 
     def _write(self, bucket: str) -> None:
-        """Store something and remove it. Fails while the filer has no way to the volumes yet, or one that a restart has broken."""
-        place = f"http://{LOOPBACK}:{self._ports['filer.port']}/buckets/{bucket}/.ready"
+        """Store something and remove it. Fails while the filer has no way to the volumes yet, or one that a restart has broken.
+
+        It is in the volumes of the bucket and not in the bucket: a write that took too long may still be carried out later.
+        """
+        place = f"http://{LOOPBACK}:{self._ports['filer.port']}/ready/{bucket}?collection={bucket}"
         for method, data in (("PUT", b"ready"), ("DELETE", None)):
             urllib.request.urlopen(urllib.request.Request(place, data, method=method), timeout=5).close()
 
