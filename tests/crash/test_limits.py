@@ -103,12 +103,12 @@ def test_an_idle_worker_asks_about_once_a_second(server: TestServer, database_ur
         after_start = time.monotonic() + 3
         wait_until(lambda: time.monotonic() > after_start, "the start is over")
         before, began = statements_logged(server), time.monotonic()
-        wait_until(lambda: time.monotonic() > began + 12, "twelve idle seconds have passed", timeout=20)
+        wait_until(lambda: time.monotonic() > began + 30, "thirty idle seconds have passed", timeout=40)
         asked = statements_logged(server) - before
         crash.prove()
-    # Six looks for work, and one or two each of renewing, rescuing, forgetting workers, ticks, declarations and orphaned lanes: 12.6 on
-    # average, two more when several fall into the window. None at all would mean that nothing was counted.
-    assert 1 <= asked <= 15
+    # 28.5 on average: 15 looks for work, 3 each of renewing, rescuing and ticks, 2 each of declarations and lanes, and half a time dead
+    # workers. Each may fall into the window once more or less often. None at all would mean that nothing was counted.
+    assert 1 <= asked <= 33
 
 
 def statements_logged(server: TestServer) -> int:

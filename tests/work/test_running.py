@@ -28,7 +28,7 @@ from trueup.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from trueup.work.jobs.runner import BREATH
+from trueup.work.jobs.runner import STARTS_PER_TURN
 
 pytestmark = pytest.mark.asyncio
 
@@ -176,7 +176,7 @@ async def test_jobs_that_never_wait_leave_the_loop_to_others_between_a_few_of_th
                 before = ran
                 await asyncio.sleep(0)
                 most = max(most, ran - before)
-    assert 0 < most <= 2 * BREATH  # a turn of this task may touch two of theirs
+    assert 0 < most <= 2 * STARTS_PER_TURN  # a turn of this task may touch two of theirs
 
 
 async def test_long_jobs_are_not_hoarded_by_the_worker_that_came_first(app: App, database_url: str) -> None:

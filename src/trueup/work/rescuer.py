@@ -12,6 +12,8 @@ from trueup.store.workers import Workers
 from trueup.work.jobs.hints import Hints
 from trueup.work.service import Service, jittered
 
+FORGET_EVERY = 6  # passes: dead workers that held no jobs wait this long until their rows are deleted
+
 
 class Rescuer(Service):
     name = "rescuer"
@@ -32,6 +34,7 @@ class Rescuer(Service):
         self._every = every.total_seconds()
         self._exhausts = exhausts
         self._hints = hints
+        self._passes = 0
 
     async def run_once(self) -> float:
         await self.rescue()
@@ -50,6 +53,8 @@ class Rescuer(Service):
             )
         if rescued:
             self._hints.look()
-        for holder, host, pid in await self._workers.forget():
-            self.events.emit(WorkerExpired(str(holder), host, pid))
+        if rescued or self._passes % FORGET_EVERY == 0:
+            for holder, host, pid in await self._workers.forget():
+                self.events.emit(WorkerExpired(str(holder), host, pid))
+        self._passes += 1
         return rescued

@@ -40,8 +40,8 @@ from trueup.work.jobs.hand import Hand, Run
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.transactions import Port
 
-BREATH = (
-    200  # jobs that all runners together begin in one turn of the loop: others need it, too, when handlers never wait
+STARTS_PER_TURN = (
+    200  # of jobs, by all runners together: handlers that never wait must leave the event loop to others, too
 )
 
 
@@ -72,7 +72,7 @@ class Runner:
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
         self._held = False
-        self._breath = BREATH  # jobs that may still begin in this turn of the loop
+        self._starts_left = STARTS_PER_TURN
         self.started = 0  # jobs begun since the start
         self.ended = (
             0  # the claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer
@@ -132,27 +132,27 @@ class Runner:
     async def _runner(self) -> None:
         clean = copy_context()
         while not self._closed:
-            if self._breath == 0:
+            if self._starts_left == 0:
                 await asyncio.sleep(0)
                 continue
             job = self._hand.take()
             if job is None:
                 await self._rest()
                 continue
-            self._spend_breath()
+            self._count_start()
             await self._one(job)
             if self._hand.waiting <= self._hints.low_water:
                 self._hints.room()
             if _changed(clean):
                 return
 
-    def _spend_breath(self) -> None:
-        if self._breath == BREATH:
-            asyncio.get_running_loop().call_soon(self._draw_breath)
-        self._breath -= 1
+    def _count_start(self) -> None:
+        if self._starts_left == STARTS_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._starts_left -= 1
 
-    def _draw_breath(self) -> None:
-        self._breath = BREATH
+    def _next_turn(self) -> None:
+        self._starts_left = STARTS_PER_TURN
 
     async def _rest(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
