@@ -80,13 +80,11 @@ async def test_a_worker_stopped_while_the_server_stalls_leaves_no_job_running(
     async with app, await psycopg.AsyncConnection.connect(database_url) as stall:
         worker = app.worker(concurrency=2)
         await worker.start()
-        await stall.execute(
-            "lock table trueup.jobs in share row exclusive mode"
-        )  # enqueued by the one who stalls the rest
-        await send.using(tx=stall).enqueue(1)
-        worker.hints.hear("default")
+        await stall.execute("lock table trueup.jobs in share row exclusive mode")
+        await send.using(tx=stall).enqueue(1)  # by the transaction that stalls the others
         async with asyncio.timeout(20):
             while not await _claim_waits(database_url):
+                worker.hints.hear("default")  # again and again: a look that falls on it sees no job, and drops the hint
                 await asyncio.sleep(0.01)
             await worker.stop(timedelta(seconds=1))
             await stall.commit()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -302,4 +302,29 @@ async def test_the_users_transactions_over_several_rows_cannot_deadlock_with_our
     *users, settled = await asyncio.gather(user(1), user(2), ours())
     assert min(users) > 10
     assert settled > 100
+    assert await deadlocks(desk) == before
+
+
+@pytest.mark.parametrize("settling", ["settle", "settle_apart"])
+async def test_a_holder_that_has_lost_its_rows_and_their_new_holder_cannot_deadlock(
+    desk: RowsDesk, store: Store, clock: ManualClock, settling: str
+) -> None:
+    """Each transaction has several statements, and each locks the rows of the others in the opposite order."""
+    await fill(desk, 20)
+    rows = [await desk.rows("open", **PLAIN) for _ in range(3)]  # each with a connection of its own
+    first, second = uuid4(), uuid4()
+    lost = await claimed(rows[0], first, 20)
+    clock.advance(days=1)
+    taken = await again(rows[0], second, 20)
+    assert len(lost) == len(taken) == 20
+    ways = [Change(Stay(), timedelta()), REST]
+    before = await deadlocks(desk)
+
+    async def settle(side: Rows, held: list[ClaimedRow], holder: UUID, turn: int) -> None:
+        for _ in range(100):
+            await getattr(side, settling)(holder, held, [ways[(n + turn) % 2] for n in range(20)])
+
+    await asyncio.gather(
+        settle(rows[0], lost, first, 0), settle(rows[1], lost, first, 1), settle(rows[2], taken, second, 1)
+    )
     assert await deadlocks(desk) == before

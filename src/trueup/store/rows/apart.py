@@ -70,9 +70,10 @@ def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequ
     """Raises what a value raises that cannot be sent."""
     asks, drafts = rows.asks([row for row, _ in pairs], [verdict for _, verdict in pairs], touch=touch)
     made = _Asks([], [], drafts)
+    only_ours = rows.statements["rows/rest"], rows.statements["rows/in_order"]
     for query, params in asks:
         params |= rows.about(holder)
-        if query == rows.statements["rows/rest"]:  # nothing of the user's takes part in it
+        if query in only_ours:  # nothing of the user's can refuse them
             made.parts.append(talk.filled(Call(query, params)))
             made.keys.append(None)
             continue

@@ -408,7 +408,7 @@ class Rows:
     def asks(
         self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
-        """One statement for each kind of verdict and set of columns."""
+        """One statement for each kind of verdict and set of columns; before several, one that locks the rows' records in order."""
         changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
         removals: list[ClaimedRow] = []
         quiet: list[tuple[ClaimedRow, Quiet]] = []
@@ -429,6 +429,8 @@ class Rows:
             asks.append((self.made.once("remove"), {**self._keys(removals), **self._seen(removals)}))
         if quiet:
             asks.append(self._quiet(quiet, touch=touch))
+        if len(asks) > 1:
+            asks.insert(0, (self.statements["rows/in_order"], {"keys": sorted(row.key for row in rows)}))
         return asks, drafts
 
     def _changes(
