@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import ExecStatus
 
 from tests.support.waiting import wait_until
 from trueup.embedded.cluster import Cluster
@@ -25,6 +26,58 @@ FAST = {
     "shared_buffers": "128MB",
 }
 TEMPLATE = "trueup_template"
+COPIED = "strategy file_copy"
+
+
+class Meanwhile:
+    """A connection whose last statement may still be under way while its user goes on."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url, autocommit=True)
+
+    def send(self, statement: str) -> None:
+        """Raises what the statement before this one ended with."""
+        self.wait()
+        self._connection.pgconn.send_query(statement.encode())
+
+    def wait(self) -> None:
+        results = []
+        while (result := self._connection.pgconn.get_result()) is not None:
+            results.append(result)
+        for result in results:
+            if result.status == ExecStatus.FATAL_ERROR:
+                raise psycopg.errors.error_from_result(result)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Ahead:
+    """Databases by the thousand: the next one is made, and the last one dropped, while a test runs."""
+
+    def __init__(self, url: str, how: str) -> None:
+        self._how = how
+        self._making, self._dropping = Meanwhile(url), Meanwhile(url)
+        self._numbers = itertools.count(1)
+        self._next = self._make()
+
+    def _make(self) -> str:
+        name = f"ahead_{next(self._numbers)}"
+        self._making.send(f"create database {name} {self._how}")
+        return name
+
+    def take(self) -> str:
+        self._making.wait()
+        taken, self._next = self._next, self._make()
+        return taken
+
+    def drop(self, name: str) -> None:
+        """Its sessions have ended, or are about to."""
+        self._dropping.send(f"drop database if exists {name} with (force)")
+
+    def close(self) -> None:
+        self._making.close()
+        self._dropping.close()
 
 
 class TestServer:
@@ -36,25 +89,37 @@ class TestServer:
         self._numbers = itertools.count(1)
         self._stays_connected = stays_connected
         self._connection: psycopg.Connection[Any] | None = None
+        self._ahead: Ahead | None = None
 
     def __enter__(self) -> Self:
         self.cluster.start()
         self._execute(f"create database {TEMPLATE}")
         with psycopg.connect(self.cluster.url(TEMPLATE), autocommit=True) as connection:
             Migrator(connection, "trueup").migrate()
+        if self._stays_connected:
+            self._ahead = Ahead(self.cluster.url(), f"template {TEMPLATE} {COPIED}")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        for connection in (self._connection, self._ahead):
+            if connection is not None:
+                connection.close()
         self.cluster.stop("immediate")
 
     @contextmanager
     def database(self, template: str = TEMPLATE) -> Iterator[str]:
-        with self.made(f"template {template} strategy file_copy") as url:
-            yield url
+        if self._ahead is None or template != TEMPLATE:
+            with self.made(f"template {template} {COPIED}") as url:
+                yield url
+            return
+        name = self._ahead.take()
+        try:
+            yield self.cluster.url(name)
+        finally:
+            self._end_sessions(name)
+            self._ahead.drop(name)
 
     @contextmanager
     def made(self, how: str) -> Iterator[str]:
@@ -67,11 +132,14 @@ class TestServer:
             self._drop(name)
 
     def _drop(self, name: str) -> None:
+        self._end_sessions(name)
+        self._execute(f"drop database if exists {name} with (force)")
+
+    def _end_sessions(self, name: str) -> None:
+        """`force` alone looks ten times a second whether the sessions have gone, and most are just going."""
         end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
         with self._connected() as connection:
-            # `force` alone looks ten times a second whether the sessions have gone, and most are just going.
             wait_until(lambda: not connection.execute(end, [name]).rowcount, f"nobody uses {name}", pause=0.002)
-            connection.execute(sql.SQL(f"drop database if exists {name} with (force)"))
 
     def _execute(self, statement: str) -> None:
         with self._connected() as connection:
