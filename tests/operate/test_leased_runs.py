@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -12,7 +14,9 @@ import pytest_asyncio
 
 from trueup import Again, App, Context, Delete, Lease, LostLease, Row, Stay, Tick, To
 from trueup.errors import ConfigError
+from trueup.operate.runs.leased import Bounds, leased
 from trueup.testing.worker import ManualWorker
+from trueup.work.rows.services import RowServices
 
 pytestmark = pytest.mark.asyncio
 
@@ -195,6 +199,35 @@ async def test_a_run_whose_lease_is_lost_interrupts_its_handlers(shop: Shop) -> 
     assert (shop.rows, shop.claims) == (UNTOUCHED, [(0, 0)])
     with pytest.raises(LostLease):
         await shop.app.reconcilers.run("endless", lease=lease)
+
+
+@pytest.mark.parametrize("how", ["returned", "transaction"])
+async def test_a_row_whose_handler_learns_of_the_loss_before_it_is_interrupted_spends_no_attempt(
+    shop: Shop, how: str
+) -> None:
+    """The sweep is run without the watch that interrupts handlers, so that each of them comes to its own end."""
+
+    @shop.papers.reconcile("new", concurrency=1, every=None, pause_after=1)
+    async def settle(paper: Row, ctx: Context) -> To | None:
+        if how == "returned":
+            return To("done")
+        async with ctx.transaction(To("done")) as tx:
+            await tx.execute("insert into notes values (1)")
+        return None
+
+    async with shop.app.lease("run", ttl="1m") as lease:
+        shop.sql(TAKE_OVER)
+        fenced = leased(shop.app._reconcilers.get("settle"), Bounds(None, timedelta(), lease))
+        holder = uuid4()
+        services = RowServices(shop.app.store, shop.app.settings, shop.app.events, [fenced], lambda: holder)
+        try:
+            await services.gather()
+            counts = await services.members["settle"].sweep()
+        finally:
+            await services.close()
+    assert counts.unchanged == 6
+    assert (shop.rows, shop.claims) == (UNTOUCHED, [(0, 0)])
+    assert (await shop.app.reconcilers.show("settle"))["state"] == "active", "nor is it a failure of the reconciler"
 
 
 async def test_another_lease_that_a_handler_loses_is_its_own_failure(shop: Shop) -> None:

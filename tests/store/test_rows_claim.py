@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -260,7 +260,9 @@ class Late:
     def __init__(self, desk: RowsDesk, **options: Any) -> None:
         self.desk, self.options = desk, options
 
-    async def claim(self, store: Store, meanwhile: str, *states: str) -> list[ClaimedRow]:
+    async def claim(
+        self, store: Store, meanwhile: str, *states: str, take: Callable[[Rows], Awaitable[list[ClaimedRow]]] = claimed
+    ) -> list[ClaimedRow]:
         await self.desk.run(self.GATE)
         spec = {**self.options.pop("spec", {}), "where": "gate()"}
 
@@ -270,7 +272,7 @@ class Late:
 
         async def then(side: Side) -> list[ClaimedRow]:
             rows = await self.desk.rows(*states, database=OneConnection(side.connection), spec=spec, **self.options)
-            return await claimed(rows)
+            return await take(rows)
 
         _, ended = await interleave(store, hold=hold, then=then)
         return ended.value
@@ -317,6 +319,28 @@ async def test_a_row_left_unchanged_is_not_claimed_by_somebody_who_looked_before
         " values ('look', '1', 'resting', '2026-06-01 13:00Z', 1, 0, now(), now())"
     )
     assert await Late(desk).claim(store, meanwhile, "open") == []
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        pytest.param("due_at = '2026-06-01 13:00Z'", id="its holder was alive and has renewed its lease"),
+        pytest.param(
+            "due_at = '2026-06-01 13:00Z', holder = gen_random_uuid(), term = nextval('trueup.row_terms')",
+            id="another process has taken it over",
+        ),
+        pytest.param("state = 'quarantined', due_at = 'infinity', holder = null", id="it was quarantined"),
+        pytest.param("started = true", id="its handler has begun, so that it is a suspect"),
+    ],
+)
+async def test_a_row_whose_record_changes_between_looking_and_locking_is_not_taken_over(
+    desk: RowsDesk, store: Store, clock: ManualClock, meanwhile: str
+) -> None:
+    await put(desk, (1, "open"), (2, "open"))
+    await claimed(await desk.rows("open"))
+    clock.advance(seconds=31)
+    before = f"update trueup.rows set {meanwhile} where key = '1'"
+    assert ids(await Late(desk).claim(store, before, "open", take=again)) == [2]
 
 
 # -- again ----------------------------------------------------------------------------------------------------------------
