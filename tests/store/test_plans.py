@@ -281,6 +281,7 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
         "ongoing": [False],
     }
     parameters: dict[str, dict[str, Any]] = {
+        "rows/in_order": held,
         "rows/rest": {**held, **{name: value * len(keys) for name, value in quiet.items()}, "most_errors": 20},
         "rows/renew": {**held, "lease_for": 30.0, "started": [True] * len(keys)},
         "rows/refund": held,
