@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse soak test proof test-fast test-dev test-django flakes lint format types docs package release reference bench chaos chaos-ha mutants lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse soak test proof test-fast test-dev test-django flakes lint format types mypy pyright docs package release reference bench chaos chaos-ha mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -83,7 +83,12 @@ format: setup ## rewrite the files the way lint wants them
 	@$(BIN)/ruff format .
 
 types: setup ## strict type checking of src/ with mypy, and of the API as users write it with mypy and pyright
+	@$(MAKE) --no-print-directory -j2 --output-sync=target mypy pyright
+
+mypy:
 	@$(BIN)/mypy
+
+pyright:
 	@$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
 
 docs: setup ## build the documentation into site/ (SERVE=1: serve it on a local port while you write)

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from bench import memory
 from bench.jobs import run
 from bench.memory import GOAL, PARTS, Sample, growth
 from tests.support.matrix import count
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_is_there_already() -> None:
+    """Each sample collects the garbage: not also through all that the tests before these have left."""
+    gc.collect()
+    gc.freeze()
 
 
 def test_growth_is_counted_over_the_second_half_only() -> None:
