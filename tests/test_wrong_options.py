@@ -74,6 +74,7 @@ SCHEDULE = {
     "timeout": DURATION,
     "priority": NUMBERS,
     "exhausted": FUNCTION,
+    "meta": {"mapping"},
     "lease": NAME,
     "lease_ttl": DURATION,
     "lease_step": DURATION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from trueup.durations import Duration
 from trueup.errors import ConfigError
 from trueup.jobs.definition import Job
 from trueup.jobs.exhausted import OnExhausted
+from trueup.jobs.middleware import encode_meta
 from trueup.leases.backend import Backend
 from trueup.operate.schedules import Policy
 from trueup.schedules.policy import SchedulePolicy
@@ -24,7 +26,7 @@ class ScheduleOptions(Policy, total=False):
     With `lease` it runs under the lease `cron:{name}`. While another instance holds that lease, the run does not take place and
     the tick counts as skipped. A run holds it for at most `lease_ttl`; by default a little less than the time to the next tick.
     It is renewed for `lease_step` at a time, which is how long a dead holder blocks the others. `lease_key` is the number of
-    an advisory lock, or the key in Redis, that other programs use, too.
+    an advisory lock, or the key in Redis, that other programs use, too. Every run carries `meta`, as `using(meta=…)` gives it to a job.
     """
 
     name: str | None
@@ -33,6 +35,7 @@ class ScheduleOptions(Policy, total=False):
     timeout: Duration | None
     priority: int
     exhausted: OnExhausted | None
+    meta: Mapping[str, Any] | None
     lease: Backend | None
     lease_ttl: Duration | None
     lease_step: Duration
@@ -46,6 +49,7 @@ class Declared:
     spec: Spec
     policy: SchedulePolicy
     lease: RunLease | None
+    meta: str | None
     job_options: dict[str, Any]
 
     @classmethod
@@ -62,12 +66,14 @@ class Declared:
             given.pop("lease_key", None),
             given.pop("lease_step", None),
         )
+        meta = given.pop("meta", None)
         # Runs that may wait for one another must not overlap: a limit of one, for the whole fleet.
         limit = None if policy.overlap in ("allow", "skip") else 1
         return cls(
             spec,
             policy,
             lease,
+            None if meta is None else encode_meta("schedule", meta),
             {**given, "retry": retry_policy("schedule: retry", given.get("retry"), SHORT_RETRY), "limit": limit},
         )
 
@@ -79,5 +85,14 @@ class Declared:
             )
         priority = self.job_options.get("priority", 0)
         return Entry(
-            job.kind, "code", self.spec, self.policy, job.kind, job.queue, job.lane, job.retry.max_attempts, priority
+            job.kind,
+            "code",
+            self.spec,
+            self.policy,
+            job.kind,
+            job.queue,
+            job.lane,
+            job.retry.max_attempts,
+            priority,
+            meta=self.meta,
         )

@@ -15,7 +15,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from trueup import App, Context, Discard, Retry, Snooze, To
 from trueup.integrations.otel import OpenTelemetry
+from trueup.schedules import Every
 from trueup.store.enqueue import ONE_STATEMENT
+from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
@@ -207,6 +209,39 @@ async def test_meta_of_others_stays_and_nonsense_in_it_begins_a_new_trace(app: A
     await run(app)
     assert seen == [{"tenant": 7, "traceparent": 5, "tracestate": None}]
     assert traced.only("note", SpanKind.CONSUMER).parent is None
+
+
+async def test_each_tick_is_a_trace_of_its_own_and_carries_the_meta_of_its_schedule(
+    still: App, clock: ManualClock
+) -> None:
+    traced, seen = Traced(), list[tuple[str, dict[str, Any]]]()
+    still.middleware(OpenTelemetry(traced.provider))
+
+    @still.job
+    async def made(ctx: Context) -> None:
+        seen.append(("made", dict(ctx.meta)))
+
+    @still.cron("0 * * * *", meta={"tenant": "declared"})
+    async def declared(ctx: Context) -> None:
+        seen.append(("declared", dict(ctx.meta)))
+
+    worker = ManualWorker(still)
+    with traced.tracer.start_as_current_span("request"):
+        await worker.begin()
+        await still.schedules.create("at-run-time", Every("1h"), made.call(), meta={"tenant": "made"})
+    try:
+        for _ in range(2):
+            clock.advance(hours=1)
+            await worker.plan()
+            assert await worker.run_pending() == 2
+    finally:
+        await worker.end()
+    assert sorted(seen) == [(name, {"tenant": name}) for name in ("declared", "declared", "made", "made")]
+    ran = [span for span in traced.spans if span.kind == SpanKind.CONSUMER]
+    assert [span.parent for span in ran] == [None] * 4
+    request = traced.only("request", SpanKind.INTERNAL)
+    assert len({span.context.trace_id for span in [request, *ran]}) == 5
+    traced.provider.shutdown()
 
 
 async def test_rows_and_scans_have_internal_spans_and_idle_workers_none(app: App, traced: Traced) -> None:

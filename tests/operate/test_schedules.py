@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.watching import Watched
-from trueup import App, ConfigError, Job, NotFound, Retry, Tick, UnknownKind
+from trueup import App, ConfigError, EnqueueCall, InvalidArguments, Job, NotFound, Retry, Tick, UnknownKind
 from trueup.events import ScheduleChanged
 from trueup.operate.schedules import ScheduleOperations
 from trueup.schedules import Cron, Every, Once, yearly
@@ -33,10 +35,10 @@ class Shop:
         self.app = app
         self.clock = clock
         self.watched = Watched(app)
-        self.seen: list[tuple[str, datetime]] = []
+        self.seen: list[tuple[str | int, datetime]] = []
 
         @app.job
-        async def report(shop: str, tick: Tick) -> None:
+        async def report(shop: str | int, tick: Tick) -> None:
             self.seen.append((shop, tick.due_at))
 
         @app.job(limit=1)
@@ -157,6 +159,66 @@ async def test_an_edit_that_changes_nothing_says_so_and_makes_no_version(shop: S
     await shop.hourly(jitter="5m")
     assert not await shop.schedules.edit("reports", spec=HOURLY, jitter="300s")
     assert (await shop.schedules.show("reports"))["version"] == 1
+
+
+async def stored_metas(app: App) -> list[Any]:
+    rows = await app.store.pool.fetch("select meta from trueup.jobs where schedule is not null order by id", {})
+    return [meta for (meta,) in rows]
+
+
+@pytest.mark.parametrize("how", ["option", "call", "both"])
+async def test_every_job_of_a_tick_carries_the_meta_of_its_schedule_and_nothing_of_middleware(
+    shop: Shop, how: str
+) -> None:
+    class Requests:
+        @contextmanager
+        def around_enqueue(self, call: EnqueueCall) -> Iterator[None]:
+            call.meta["request"] = "that made the schedule"
+            yield
+
+    shop.app.middleware(Requests())
+    meta = {"tenant": "north", "number": 10**30, "text": "\u00e4 \U0001f600"}
+    job = shop.report if how == "option" else shop.report.using(meta=meta if how == "call" else {"tenant": "south"})
+    option = {} if how == "call" else {"meta": meta}
+    await shop.schedules.create("reports", HOURLY, job.call(shop="north"), overlap="allow", **option)
+    await shop.pass_by(hours=1, minutes=1)
+    await shop.schedules.trigger("reports")
+    await shop.schedules.backfill("reports", NOON - DAY, NOON - DAY)
+    assert await stored_metas(shop.app) == [meta] * 3
+    assert (await shop.schedules.show("reports"))["meta"] == meta
+
+
+async def test_an_edit_replaces_meta_keeps_it_or_takes_it_away(shop: Shop) -> None:
+    call = shop.report.using(meta={"a": 1}).call(shop="north")
+    await shop.schedules.create("reports", HOURLY, call, overlap="allow")
+    edits: list[tuple[dict[str, Any], dict[str, int] | None]] = [
+        ({"spec": Cron("15 * * * *")}, {"a": 1}),
+        ({"call": shop.report.call(shop="south")}, {"a": 1}),
+        ({"call": shop.report.using(meta={"b": 2}).call(shop="south")}, {"b": 2}),
+        ({"meta": {"c": 3}}, {"c": 3}),
+        ({"meta": {}}, None),
+    ]
+    for given, meta in edits:
+        assert await shop.schedules.edit("reports", **given)
+        assert not await shop.schedules.edit("reports", **given)
+        assert (await shop.schedules.show("reports"))["meta"] == meta
+    await shop.schedules.trigger("reports")
+    assert await stored_metas(shop.app) == [None]
+
+
+@pytest.mark.parametrize("meta", [7, "text", {1: "a"}, {"a": object()}, {"a": float("nan")}, {"a": "x" * 17_000}])
+async def test_a_meta_that_cannot_be_stored_is_refused_with_the_name_of_the_schedule(shop: Shop, meta: Any) -> None:
+    await shop.hourly()
+    for change in (shop.hourly("another", meta=meta), shop.schedules.edit("reports", meta=meta)):
+        with pytest.raises((ConfigError, InvalidArguments), match=r"schedule '(another|reports)': meta"):
+            await change
+
+
+async def test_an_edit_keeps_arguments_that_are_longer_than_64_bits(shop: Shop) -> None:
+    call = shop.report.call(shop=10**30)
+    await shop.schedules.create("reports", HOURLY, call)
+    await shop.schedules.edit("reports", jitter="5m")
+    assert (await shop.schedules.show("reports"))["args"] == {"shop": 10**30}
 
 
 async def test_of_two_edits_at_the_same_moment_none_is_lost_silently(shop: Shop) -> None:

@@ -124,7 +124,7 @@ async def partial_reconciliation(tick: Tick) -> None:
     assert_type(tick.attempt, int)
 
 
-@app.every("5m", anchor=datetime(2026, 1, 1, tzinfo=UTC), pause_after=3)
+@app.every("5m", anchor=datetime(2026, 1, 1, tzinfo=UTC), pause_after=3, meta={"tenant": "north"})
 def heartbeat(tick: Tick, ctx: Context) -> None: ...
 
 
@@ -238,6 +238,7 @@ async def mistakes() -> None:
     leading_in_a_thread.call()  # type: ignore[call-arg]
     app.cron("* * * * *", missed="some")  # type: ignore[arg-type]
     app.every(5)  # type: ignore[arg-type]
+    app.every("5m", meta="tenant")  # type: ignore[arg-type]
     await app.schedules.create("x", "0 0 * * *", add.call(1))  # type: ignore[arg-type]
     await app.schedules.create("x", Once(datetime.now(UTC)), add.call(1), retries=3)  # type: ignore[call-arg]
     await app.schedules.create("x", yearly(1, 1, "09:00", "UTC"), add.call(1))  # type: ignore[arg-type]

@@ -181,7 +181,7 @@ class Job(Generic[P, R]):
             "unique_for": self._unique_for(unique_for),
             "on_conflict": on_conflict,
             "max_attempts": max_attempts,
-            "meta": None if meta is None else encode_meta(self.kind, meta),
+            "meta": None if meta is None else encode_meta(f"job {self.kind!r}", meta),
             "tx": tx,
         }
         options = replace(self._defaults, **{name: value for name, value in given.items() if value is not None})
@@ -320,6 +320,7 @@ class Request(Generic[P, R]):
             unique_for=options.unique_for,
             on_conflict=options.on_conflict,
             meta=options.meta,
+            own_meta=options.meta,
         )
 
     def _filled(self, template: Draft, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:

@@ -81,7 +81,7 @@ class Middlewares:
         with ExitStack() as stack:
             for hook in self.enqueue:
                 stack.enter_context(_insisting(hook(call)))
-            yield draft._replace(meta=encode_meta(draft.kind, call.meta)), call
+            yield draft._replace(meta=encode_meta(f"job {draft.kind!r}", call.meta)), call
 
 
 @contextmanager
@@ -101,13 +101,13 @@ def _insisting(hook: AbstractContextManager[Any]) -> Iterator[None]:
         failed.clear()  # its frames hold this one, which would be a cycle
 
 
-def encode_meta(kind: str, meta: Mapping[str, Any]) -> str | None:
-    """As JSON; None for an empty one. Raises InvalidArguments that names what cannot be stored."""
+def encode_meta(owner: str, meta: Mapping[str, Any]) -> str | None:
+    """As JSON; None for an empty one. Raises ConfigError or InvalidArguments that names `owner` and what cannot be stored."""
     with BUILDING:
         from pydantic_core import PydanticSerializationError, to_json
 
         from trueup.jobs.payload import checked, explain  # here, because programs that declare no job need no pydantic
-    root = f"job {kind!r}: meta"
+    root = f"{owner}: meta"
     if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
         raise wrong(root, meta, "a mapping from names to values that JSON can hold")
     if not meta:

@@ -7,19 +7,19 @@ in the code: people can pause, trigger and backfill it, and nothing else. The CL
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeAlias, TypedDict, Unpack, get_args
-
-import orjson
 
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ScheduleChanged
 from trueup.jobs.definition import checked_name
 from trueup.jobs.job import Draft
+from trueup.jobs.middleware import encode_meta
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
 from trueup.operate.audit import Audit, audit
@@ -83,14 +83,24 @@ class ScheduleOperations:
     # -- changing: each is recorded, see `app.actions` -----------------------------------------------------------------------------------------------------
 
     async def create(
-        self, name: str, spec: Spec, call: Draft, *, by: str | None = None, **policy: Unpack[Policy]
+        self,
+        name: str,
+        spec: Spec,
+        call: Draft,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        **policy: Unpack[Policy],
     ) -> None:
         """Fire `call` (a `job.call(…)`) at the times of `spec`, from now on.
+
+        Every job of its ticks carries `meta`, by default what `job.using(meta=…).call(…)` was given. What middleware adds to the
+        call is left out: each tick is a trace of its own, and does not belong to the request that made the schedule.
 
         Raises ConfigError when the name is taken, or when the policy lets runs wait for one another and the job is not
         declared with `limit=1`.
         """
-        entry = self._entry(checked_name("schedule", name), spec, call, _with(SchedulePolicy(), policy))
+        entry = self._entry(checked_name("schedule", name), spec, call, meta, _with(SchedulePolicy(), policy))
         detail = f"{entry.spec.describe()}, job {entry.kind}"
         if not await self._schedules.put(entry, 0, self._noting("create", name, by, detail)):
             raise ConfigError(await self._name_is_taken(name))
@@ -102,10 +112,11 @@ class ScheduleOperations:
         *,
         spec: Spec | None = None,
         call: Draft | None = None,
+        meta: Mapping[str, Any] | None = None,
         by: str | None = None,
         **policy: Unpack[Policy],
     ) -> bool:
-        """Change a schedule that people made; what is not given stays. False when it was so already.
+        """Change a schedule that people made; what is not given stays, and `meta={}` removes it. False when it was so already.
 
         Ticks that were due are settled first, by the old version. Raises ConfigError for one that is declared in code, or
         when somebody else changed it at the same moment.
@@ -114,10 +125,12 @@ class ScheduleOperations:
         entry = self._entry(
             name,
             spec or specs.from_json(stored.spec),
-            call or _call(stored),
+            _call(stored) if call is None else _with_meta(call, stored),
+            meta,
             _with(SchedulePolicy.from_json(stored.policy), policy),
         )
-        changed = [*(["spec"] if spec else []), *(["call"] if call else []), *sorted(policy)]
+        given = {"spec": spec, "call": call, "meta": meta}
+        changed = [*(part for part, value in given.items() if value is not None), *sorted(policy)]
         noting = self._noting("edit", name, by, ", ".join(changed))
         if await self._schedules.put(entry, stored.version, noting):
             self._changed(name, "edited")
@@ -278,7 +291,9 @@ class ScheduleOperations:
     def _noting(self, action: str, name: str, by: str | None, detail: str | None = None) -> Noting:
         return self._recorder.noting(self._recorder.action(action, "schedule", name, by=by, detail=detail))
 
-    def _entry(self, name: str, spec: Spec, call: Draft, policy: SchedulePolicy) -> Entry:
+    def _entry(
+        self, name: str, spec: Spec, call: Draft, meta: Mapping[str, Any] | None, policy: SchedulePolicy
+    ) -> Entry:
         if not isinstance(spec, get_args(Spec)):
             raise ConfigError(f"schedule {name!r}: {spec!r} cannot be stored; give a Cron, an Every or a Once")
         if call.run_at is not None or call.delay or call.unique_key is not None:
@@ -294,7 +309,17 @@ class ScheduleOperations:
                 f" declare job {call.kind!r} with limit=1"
             )
         return Entry(
-            name, "people", spec, policy, call.kind, call.queue, call.lane, call.max_attempts, call.priority, call.args
+            name,
+            "people",
+            spec,
+            policy,
+            call.kind,
+            call.queue,
+            call.lane,
+            call.max_attempts,
+            call.priority,
+            call.args,
+            call.own_meta if meta is None else encode_meta(f"schedule {name!r}", meta),
         )
 
     async def _made_by_people(self, name: str, verb: str) -> StoredSchedule:
@@ -354,5 +379,13 @@ def _why_missing(state: str | None) -> str:
 
 
 def _call(stored: StoredSchedule) -> Draft:
-    args = orjson.dumps(stored.args).decode()
-    return Draft(stored.kind, stored.queue, stored.lane, args, stored.max_attempts, priority=stored.priority)
+    args = json.dumps(stored.args)
+    call = Draft(stored.kind, stored.queue, stored.lane, args, stored.max_attempts, priority=stored.priority)
+    return _with_meta(call, stored)
+
+
+def _with_meta(call: Draft, stored: StoredSchedule) -> Draft:
+    """The call with the stored `meta`, unless it has its own."""
+    if call.own_meta is not None or stored.meta is None:
+        return call
+    return call._replace(own_meta=json.dumps(stored.meta))

@@ -68,6 +68,7 @@ class Entry:
     max_attempts: int
     priority: int = 0
     args: str = "{}"
+    meta: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class StoredSchedule:
     created_at: datetime
     changed_at: datetime
     refused: Mapping[str, Any] | None = None  # why its tick is refused, how often, and when it is tried again
+    meta: Mapping[str, Any] | None = None  # what every job of its ticks carries
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,7 @@ class Schedules:
                     "priority": entry.priority,
                     "max_attempts": entry.max_attempts,
                     "args": entry.args,
+                    "meta": entry.meta,
                     "at": at,
                     "next_due_at": first,
                     "undeclared": UNDECLARED,

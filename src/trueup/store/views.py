@@ -134,7 +134,7 @@ class Views:
         """Everything about one schedule."""
         columns = (
             *("name", "origin", "state", "spec", "policy", "kind", "queue", "lane", "priority", "max_attempts", "args"),
-            *("version", "next_due_at", "decided_until", "note", "created_at", "changed_at", "refused"),
+            *("version", "next_due_at", "decided_until", "note", "created_at", "changed_at", "refused", "meta"),
         )
         records = await self._records("schedules/get", columns, name=name)
         return records[0] if records else None

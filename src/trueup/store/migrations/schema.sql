@@ -560,6 +560,7 @@ create table {schema}.schedules (
   note                 text,
   created_at           timestamptz not null,
   changed_at           timestamptz not null,
+  meta                 jsonb,
   constraint schedules_pkey PRIMARY KEY (name),
   constraint schedules_origin CHECK ((origin = ANY (ARRAY['code'::text, 'people'::text]))),
   constraint schedules_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text, 'retired'::text, 'finished'::text])))

@@ -16,9 +16,9 @@ with {living}, given as materialized (
    where t.outcome = 'skipped' and excluded.reason = 'backfill'
   returning schedule, due_at, job_id
 ), made as (
-  insert into {schema}.jobs (id, kind, queue, lane, priority, run_at, rank, args, max_attempts, enqueued_at, schedule, due_at)
+  insert into {schema}.jobs (id, kind, queue, lane, priority, run_at, rank, args, max_attempts, enqueued_at, schedule, due_at, meta)
   select l.job_id, s.kind, s.queue, {todays_lane}, s.priority, g.run_at, g.run_at - make_interval(secs => s.priority::float8 * %(aging)s::float8),
-         s.args, s.max_attempts, coalesce(%(now)s::timestamptz, now()), l.schedule, l.due_at
+         s.args, s.max_attempts, coalesce(%(now)s::timestamptz, now()), l.schedule, l.due_at, s.meta
     from ledger as l
     join given as g on g.schedule = l.schedule and g.due_at = l.due_at
     join {schema}.schedules as s on s.name = l.schedule
