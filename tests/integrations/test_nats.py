@@ -515,6 +515,23 @@ async def test_the_doctor_says_that_a_login_is_refused(app: App) -> None:
     assert "wrong-token" not in str(finding)
 
 
+WITHOUT = {
+    "server": NatsServer(jetstream=False),
+    "account": NatsServer("accounts { SHOP { users: [ { user: shop, password: shop } ] } }"),
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT)
+async def test_the_doctor_says_that_the_server_or_the_account_has_no_jetstream(app: App, what: str) -> None:
+    login = {"user": "shop", "password": "shop"} if what == "account" else {}
+    with WITHOUT[what] as broker:
+        (finding,) = await examined(app, nats_for(app, broker, connect=login))
+    assert finding.severity == "error"
+    assert finding.problem.startswith("NATS: JetStream does not answer: ")
+    assert ("not enabled for account" in finding.problem) == (what == "account")
+    assert "enable JetStream on the server (nats-server -js) and for this account" in finding.advice
+
+
 async def test_the_doctor_looks_at_the_stream_and_leaves_it_as_it_is(app: App, broker: NatsServer) -> None:
     nats = nats_for(app, broker)
     (missing,) = await examined(app, nats)

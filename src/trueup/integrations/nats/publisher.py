@@ -156,10 +156,11 @@ class Nats:
         try:
             config = await self._found()
         except NatsUnavailable as error:
-            advice = "start the server with JetStream (nats-server -js), or wait until its cluster has a leader"
-            return [
-                Finding("nats", "error", f"NATS has no JetStream that answers about stream {name}: {error}", advice)
-            ]
+            advice = (
+                "enable JetStream on the server (nats-server -js) and for this account,"
+                " or wait until the cluster has a leader"
+            )
+            return [Finding("nats", "error", f"NATS: JetStream does not answer: {error}", advice)]
         except ConfigError:  # its user may publish, and not read the stream's configuration
             return []
         if config is None:
