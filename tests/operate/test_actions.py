@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
+from tests.support.watching import until
 from tests.web.dashboard.filled import fill, shop
 from trueup import App, ConfigError, NotFound
 from trueup.operate.acting import acting
@@ -222,6 +223,28 @@ async def test_every_operation_is_recorded_or_only_reads(still: App) -> None:
 async def test_an_action_is_recorded_once_with_who_what_and_how_many(world: Shop, name: str) -> None:
     act = await prepare(world, name)
     await act(world)
+    await check_record(world, name)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+async def test_an_action_that_the_server_asks_to_repeat_is_carried_out_and_recorded_once(
+    world: Shop, name: str
+) -> None:
+    world.query("create sequence asked")
+    world.query(
+        "create function ask() returns trigger language plpgsql as $$ begin"
+        " if nextval('public.asked') <= 2 then raise 'deadlock detected' using errcode = '40P01'; end if;"
+        " return new; end $$"
+    )
+    act = await prepare(world, name)
+    world.query(
+        "create trigger ask before insert or update on trueup.actions for each row when (new.actor = 'ada') execute function ask()"
+    )
+    await act(world)
+    await check_record(world, name)
+
+
+async def check_record(world: Shop, name: str) -> None:
     _, (action, what, on, count) = ACTIONS[name]
     (record,) = (await world.app.actions.list(actor="ada")).actions
     assert (record.action, record.what, record.name, record.via) == (action, what, on, "python")
@@ -266,6 +289,27 @@ async def test_sync_code_is_recorded_alike(world: Shop) -> None:
     (record,) = (await asyncio.to_thread(lambda: world.app.actions.list_sync(job=job))).actions
     assert (record.actor, record.via, record.keys) == (getpass.getuser(), "python", (str(job),))
     assert record.detail == "no use"
+
+
+async def test_sync_code_repeats_what_the_server_asks_to_repeat(world: Shop) -> None:
+    """Two sessions have locked two jobs in opposite orders, and PostgreSQL ends the one of the person."""
+    world.query(
+        f"alter database {psycopg.conninfo.conninfo_to_dict(world.url)['dbname']} set deadlock_timeout = '20ms'"
+    )
+    first, second = world.query(  # in whichever order a plan reads them
+        "select a.id, b.id from trueup.jobs as a, trueup.jobs as b where a.id < b.id and a.ctid < b.ctid"
+        " and a.state = 'queued' and b.state = 'queued' limit 1"
+    )[0]
+    with psycopg.connect(world.url) as rival:
+        lock = "select from trueup.jobs where id = %s for update"
+        rival.execute("set deadlock_timeout = '1min'")
+        rival.execute(lock, [second])
+        cancelling = asyncio.create_task(asyncio.to_thread(lambda: world.app.jobs.cancel_sync([first, second])))
+        await until(lambda: world.count("pg_stat_activity where wait_event_type = 'Lock'") == 1)
+        await asyncio.to_thread(rival.execute, lock, [first])  # goes on when the cancellation is rolled back
+    assert (await cancelling).cancelled == {first, second}
+    (record,) = (await world.app.actions.list()).actions
+    assert record.count == 2
 
 
 async def test_nothing_is_recorded_of_what_changed_nothing_or_of_what_workers_do(

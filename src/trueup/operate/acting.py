@@ -6,25 +6,29 @@ request. Python code that sets nothing acts as the user of the operating system;
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from psycopg import AsyncConnection
 
 from trueup.errors import ConfigError
 from trueup.store.actions import Action, Actions, Begins, Noting
 from trueup.store.db.pool import Begun
+from trueup.store.db.repeating import ASKS_TO_REPEAT, PAUSES
 from trueup.store.jobs import Database
 from trueup.store.store import Store
 from trueup.texts import MAX_MESSAGE, clean
 
 Via = Literal["cli", "python", "web"]
+T = TypeVar("T")
 
 MAX_NAME = 200  # characters of who and of what is recorded
 
@@ -64,10 +68,12 @@ class Recorder:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._database: Begins = store.pool
+        self._pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def blocking(self) -> Self:
         same = copy(self)
         same._database = self._store.blocking
+        same._pause = _block
         return same
 
     def action(
@@ -94,11 +100,32 @@ class Recorder:
             actor.begun[key] = made
         return made
 
-    @asynccontextmanager
-    async def begin(self, action: Action) -> AsyncIterator[Acting]:
-        """A transaction for what the action does and its record."""
-        async with self._database.begin() as database:
-            yield Acting(database, self._actions(database), action)
+    async def carry_out(self, action: Action, work: Callable[[Acting], Awaitable[T]]) -> T:
+        """Do the work of an action and write its record, in one transaction."""
+
+        async def once() -> T:
+            async with self._database.begin() as database:
+                return await work(Acting(database, self._actions(database), action))
+
+        return await self.repeated(action, once)
+
+    async def repeated(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
+        """Run a transaction of the action, again when the server asks for it: it has locked rows in another order than a worker
+        or another person did, and was rolled back whole."""
+        for pause in PAUSES:
+            with suppress(*ASKS_TO_REPEAT):
+                return await self._undone_together(action, once)
+            await self._pause(pause)
+        return await self._undone_together(action, once)
+
+    async def _undone_together(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
+        """A record that was rolled back does not exist: the next one of the action must not be added to it."""
+        recorded = action.id
+        try:
+            return await once()
+        except BaseException:
+            action.id = recorded
+            raise
 
     def noting(self, action: Action) -> Noting:
         """Writes the record on a connection that is in the transaction of the action."""
@@ -128,3 +155,8 @@ class Acting:
         """Record how many it was done to. Nothing is recorded of an action that changed nothing."""
         if count:
             await self._actions.add(self._action, count, keys)
+
+
+async def _block(seconds: float) -> None:
+    """A pause for code without an event loop."""
+    time.sleep(seconds)  # noqa: ASYNC251

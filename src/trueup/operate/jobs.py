@@ -5,11 +5,11 @@ Each coroutine method has a twin for code without an event loop: `get` and `get_
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self, TypedDict, Unpack
+from functools import partial
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from trueup.durations import Duration, parse_duration
 from trueup.errors import ConfigError, NotFound
@@ -19,6 +19,7 @@ from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSum
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.acting import Acting, Recorder
 from trueup.operate.twins import twin
+from trueup.store.actions import Action
 from trueup.store.jobs import Jobs
 from trueup.store.pauses import What
 from trueup.store.store import Store
@@ -58,6 +59,9 @@ class Retried:
 
     revived: set[int]
     hurried: set[int]
+
+
+M = TypeVar("M", set[int], Cancelled, Retried)
 
 
 class Operations:
@@ -130,9 +134,7 @@ class Operations:
         self, ids: Sequence[int], reason: str = "cancelled by a person", *, by: str | None = None
     ) -> Cancelled:
         """Cancel queued jobs; ask the holders of running ones to stop. Raises NotFound when none of them is live."""
-        async with self._acting("cancel", by, reason) as (jobs, acting):
-            did = await _cancel(jobs, ids, reason)
-            await acting.note(*_all(did.cancelled | did.asked))
+        did = await self._moved("cancel", by, reason, lambda jobs: _cancel(jobs, ids, reason))
         if not did.cancelled and not did.asked:
             raise NotFound(f"no queued or running job among {_list(ids)}")
         self._events.emit(JobsCancelled(len(did.cancelled), len(did.asked), reason))
@@ -140,31 +142,23 @@ class Operations:
 
     async def retry(self, ids: Sequence[int], *, by: str | None = None) -> Retried:
         """Run jobs again now: `revive` those that are dead, `hurry` those that wait. Raises NotFound when none is either."""
-        async with self._acting("retry", by) as (jobs, acting):
-            revived = await jobs.revive(ids)
-            rest = [job_id for job_id in ids if job_id not in revived]
-            hurried = await jobs.hurry(rest) if rest else set()
-            await acting.note(*_all(revived | hurried))
-        if not revived and not hurried:
+        did = await self._moved("retry", by, None, lambda jobs: _retry(jobs, ids))
+        if not did.revived and not did.hurried:
             raise NotFound(f"no job that is dead or waits for its time among {_list(ids)}")
-        if revived:
-            self._events.emit(JobsRevived(len(revived)))
-        return Retried(revived, hurried)
+        if did.revived:
+            self._events.emit(JobsRevived(len(did.revived)))
+        return did
 
     async def hurry(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
         """Make queued jobs that wait for their time due now. Raises NotFound when none of them waits."""
-        async with self._acting("hurry", by) as (jobs, acting):
-            hurried = await jobs.hurry(ids)
-            await acting.note(*_all(hurried))
+        hurried = await self._moved("hurry", by, None, lambda jobs: jobs.hurry(ids))
         if not hurried:
             raise NotFound(f"no job that waits for its time among {_list(ids)}")
         return hurried
 
     async def revive(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
         """Put dead jobs back into their queues with all attempts anew. Raises NotFound when none could be."""
-        async with self._acting("revive", by) as (jobs, acting):
-            revived = await jobs.revive(ids)
-            await acting.note(*_all(revived))
+        revived = await self._moved("revive", by, None, lambda jobs: jobs.revive(ids))
         if not revived:
             raise NotFound(
                 f"no dead job that could be revived among {_list(ids)} (its unique key may be taken by a live one)"
@@ -176,9 +170,7 @@ class Operations:
         self, ids: Sequence[int], reason: str = "discarded by a person", *, by: str | None = None
     ) -> set[int]:
         """Take dead jobs off the list; they count as cancelled. Raises NotFound when none is dead."""
-        async with self._acting("discard", by, reason) as (jobs, acting):
-            discarded = await jobs.discard(ids, reason)
-            await acting.note(*_all(discarded))
+        discarded = await self._moved("discard", by, reason, lambda jobs: jobs.discard(ids, reason))
         if not discarded:
             raise NotFound(f"no dead job among {_list(ids)}")
         self._events.emit(JobsDiscarded(len(discarded), reason))
@@ -201,18 +193,24 @@ class Operations:
         what, name = _paused_thing(queue, kind)
         why = None if reason is None else clean(reason, MAX_MESSAGE)
         action = self._recorder.action("pause", what, name, by=by, detail=why)
-        async with self._recorder.begin(action) as acting:
+
+        async def pause(acting: Acting) -> bool:
             paused = await self._store.pauses_on(acting.database).pause(what, name, action.actor, why)
             await acting.note(int(paused))
-        return paused
+            return paused
+
+        return await self._recorder.carry_out(action, pause)
 
     async def resume(self, *, queue: str | None = None, kind: str | None = None, by: str | None = None) -> bool:
         """End a pause; workers are told at once. False when it is not paused."""
         what, name = _paused_thing(queue, kind)
-        async with self._recorder.begin(self._recorder.action("resume", what, name, by=by)) as acting:
+
+        async def resume(acting: Acting) -> bool:
             resumed = await self._store.pauses_on(acting.database).resume(what, name)
             await acting.note(int(resumed))
-        return resumed
+            return resumed
+
+        return await self._recorder.carry_out(self._recorder.action("resume", what, name, by=by), resume)
 
     async def paused(self) -> tuple[Pause, ...]:
         """The queues and kinds that are paused, the oldest pause first."""
@@ -229,17 +227,13 @@ class Operations:
         **matching: Unpack[Matching],
     ) -> int:
         """Cancel every queued job that matches and ask the running ones to stop, a page at a time. Returns how many."""
-        cancelled = asked = 0
-
-        async def cancel(jobs: Jobs, ids: Sequence[int]) -> set[int]:
-            nonlocal cancelled, asked
-            did = await _cancel(jobs, ids, reason)
-            cancelled, asked = cancelled + len(did.cancelled), asked + len(did.asked)
-            return did.cancelled | did.asked
-
+        pages: list[Cancelled] = []
         chosen = job_filter(sorted(LIVE), kind, matching)
-        total = await self._paged(chosen, "cancel", by, cancel, progress)
+        total = await self._paged(
+            chosen, "cancel", by, lambda jobs, ids: _cancel(jobs, ids, reason), progress, pages.append
+        )
         if total:
+            cancelled, asked = (sum(len(getattr(page, name)) for page in pages) for name in ("cancelled", "asked"))
             self._events.emit(JobsCancelled(cancelled, asked, reason))
         return total
 
@@ -290,25 +284,33 @@ class Operations:
         chosen: JobFilter,
         what: str,
         by: str | None,
-        move: Callable[[Jobs, Sequence[int]], Awaitable[set[int]]],
+        move: Callable[[Jobs, Sequence[int]], Awaitable[M]],
         progress: Progress | None,
+        moved: Callable[[M], object] = lambda page: None,
     ) -> int:
         """Each page is a transaction of its own, and the record counts what is done so far."""
         action = self._recorder.action(what, "job", by=by, detail=conditions(chosen))
         total = after = 0
         while ids := await self._views.ids(chosen, after_id=after, limit=PAGE):
-            async with self._recorder.begin(action) as acting:
-                moved = await move(self._store.jobs_on(acting.database), ids)
-                await acting.note(*_all(moved))
-            total, after = total + len(moved), ids[-1]
+            page = await self._move(action, partial(_on, move, ids))
+            moved(page)
+            total, after = total + len(_ids(page)), ids[-1]
             if progress is not None:
                 progress(len(ids))
         return total
 
-    @asynccontextmanager
-    async def _acting(self, what: str, by: str | None, detail: str | None = None) -> AsyncIterator[tuple[Jobs, Acting]]:
-        async with self._recorder.begin(self._recorder.action(what, "job", by=by, detail=detail)) as acting:
-            yield self._store.jobs_on(acting.database), acting
+    async def _moved(self, what: str, by: str | None, detail: str | None, move: Callable[[Jobs], Awaitable[M]]) -> M:
+        return await self._move(self._recorder.action(what, "job", by=by, detail=detail), move)
+
+    async def _move(self, action: Action, move: Callable[[Jobs], Awaitable[M]]) -> M:
+        """The move and its record, in one transaction."""
+
+        async def work(acting: Acting) -> M:
+            moved = await move(self._store.jobs_on(acting.database))
+            await acting.note(len(_ids(moved)), _ids(moved))
+            return moved
+
+        return await self._recorder.carry_out(action, work)
 
     get_sync = twin(get)
     pause_sync = twin(pause)
@@ -358,8 +360,24 @@ async def _cancel(jobs: Jobs, ids: Sequence[int], reason: str) -> Cancelled:
     return Cancelled(cancelled, asked)
 
 
-def _all(ids: set[int]) -> tuple[int, set[int]]:
-    return len(ids), ids
+async def _on(move: Callable[[Jobs, Sequence[int]], Awaitable[M]], ids: Sequence[int], jobs: Jobs) -> M:
+    return await move(jobs, ids)
+
+
+async def _retry(jobs: Jobs, ids: Sequence[int]) -> Retried:
+    revived = await jobs.revive(ids)
+    rest = [job_id for job_id in ids if job_id not in revived]
+    return Retried(revived, await jobs.hurry(rest) if rest else set())
+
+
+def _ids(moved: set[int] | Cancelled | Retried) -> set[int]:
+    match moved:
+        case Cancelled(cancelled, asked):
+            return cancelled | asked
+        case Retried(revived, hurried):
+            return revived | hurried
+        case _:
+            return moved
 
 
 def conditions(chosen: JobFilter) -> str:

@@ -7,13 +7,12 @@ these.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from trueup.config import Settings
 from trueup.durations import Duration, duration_of, format_duration, parse_duration
@@ -44,6 +43,7 @@ FREED = {"release": "released", "discard": "discarded"}  # actions, and what eve
 FEW = 5  # examples of whatever there may be many of
 
 Move: TypeAlias = Callable[[Quarantine, str, Sequence[str]], Awaitable[set[str]]]
+N = TypeVar("N", Quarantine, Reconcilers)
 Records: TypeAlias = list[Record]  # named here, because in the class `list` is a method
 
 
@@ -336,11 +336,14 @@ class ReconcileOperations:
         return True
 
     async def _set(self, action: str, name: str, state: str, note: str | None, by: str | None) -> bool:
-        async with self._acting(action, "reconciler", name, by, note) as (acting, _):
-            rows = Reconcilers(acting.database, self._store.statements, self._store.clock)
-            changed = await rows.set_state(name, state, note)
+        async def change(acting: Acting) -> bool:
+            changed = await self._on(acting, Reconcilers).set_state(name, state, note)
             await acting.note(int(changed))
-        if changed:
+            return changed
+
+        if await self._recorder.carry_out(
+            self._recorder.action(action, "reconciler", name, by=by, detail=note), change
+        ):
             return True
         if await self._stored(name) is not None or self._declared.get(name) is not None:
             return False
@@ -375,19 +378,23 @@ class ReconcileOperations:
                 f"reconciler {name!r}: {held:,} rows are held by a worker; {total:,} others were forgotten; "
                 "stop the workers that have it, and forget it again"
             )
-        async with self._recorder.begin(action) as acting:
-            known = await Reconcilers(acting.database, self._store.statements, self._store.clock).forget(name)
+
+        async def forget(acting: Acting) -> None:
+            known = await self._on(acting, Reconcilers).forget(name)
             await acting.note(0 if total else int(known))
+
+        await self._recorder.carry_out(action, forget)
         if total:
             self._events.emit(RowsFreed(name, total, "forgotten"))
         return total
 
     async def _forget_page(self, name: str, action: Action) -> tuple[int, int]:
-        async with self._recorder.begin(action) as acting:
-            rows = Reconcilers(acting.database, self._store.statements, self._store.clock)
-            gone, held = await rows.forget_rows(name, PAGE)
+        async def forget(acting: Acting) -> tuple[int, int]:
+            gone, held = await self._on(acting, Reconcilers).forget_rows(name, PAGE)
             await acting.note(gone)
-        return gone, held
+            return gone, held
+
+        return await self._recorder.carry_out(action, forget)
 
     async def count_known(self, name: str) -> int:
         """About how many rows something is known."""
@@ -445,9 +452,8 @@ class ReconcileOperations:
 
     async def _free(self, action: str, name: str, keys: Sequence[str], move: Move, by: str | None) -> set[str]:
         await self._known(name)
-        async with self._acting(action, "row", name, by) as (acting, quarantine):
-            moved = await move(quarantine, name, [spelling for key in keys for spelling in _spellings(key)])
-            await acting.note(len(moved), moved)
+        spellings = [spelling for key in keys for spelling in _spellings(key)]
+        moved = await self._moved(self._recorder.action(action, "row", name, by=by), name, move, spellings)
         if moved:
             self._events.emit(RowsFreed(name, len(moved), FREED[action]))
         return {key for key in keys if moved.intersection(_spellings(key))}
@@ -460,28 +466,26 @@ class ReconcileOperations:
         recorded = self._recorder.action(action, "row", name, by=by, detail="all")
         total = 0
         while keys := await self._quarantine.keys(name, until, PAGE):
-            async with self._begun(recorded) as (acting, quarantine):
-                moved = await move(quarantine, name, keys)
-                await acting.note(len(moved), moved)
-            total += len(moved)
+            total += len(await self._moved(recorded, name, move, keys))
             if progress is not None:
                 progress(len(keys))
         if total:
             self._events.emit(RowsFreed(name, total, FREED[action]))
         return total
 
-    @asynccontextmanager
-    async def _acting(
-        self, action: str, what: str, name: str, by: str | None, detail: str | None = None
-    ) -> AsyncIterator[tuple[Acting, Quarantine]]:
-        async with self._begun(self._recorder.action(action, what, name, by=by, detail=detail)) as begun:
-            yield begun
+    async def _moved(self, action: Action, name: str, move: Move, keys: Sequence[str]) -> set[str]:
+        """Move rows and record it, in one transaction. Returns those that were moved."""
 
-    @asynccontextmanager
-    async def _begun(self, action: Action) -> AsyncIterator[tuple[Acting, Quarantine]]:
-        """A transaction for the action and its record, with what moves rows in it."""
-        async with self._recorder.begin(action) as acting:
-            yield acting, Quarantine(acting.database, self._store.statements, self._store.clock)
+        async def work(acting: Acting) -> set[str]:
+            moved = await move(self._on(acting, Quarantine), name, keys)
+            await acting.note(len(moved), moved)
+            return moved
+
+        return await self._recorder.carry_out(action, work)
+
+    def _on(self, acting: Acting, noun: type[N]) -> N:
+        """What changes reconcilers or their rows, in the transaction of an action."""
+        return noun(acting.database, self._store.statements, self._store.clock)
 
     quarantined_sync = twin(quarantined)
     quarantined_row_sync = twin(quarantined_row)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias, TypedDict, Unpack, get_args
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 from trueup.durations import Duration, Rate, parse_duration
 from trueup.errors import ConfigError, NotFound
@@ -38,6 +39,7 @@ PAGE = 100  # ticks backfilled in one transaction
 MAX_BACKFILLED = 100_000  # ticks in one backfill; more is a slip
 CONCURRENT = ("skip", "allow")  # policies that need no limit on the job
 
+T = TypeVar("T")
 Progress = Callable[[int], None]
 Moments: TypeAlias = list[datetime]  # named here, because in the class `list` is a method
 Records: TypeAlias = list[Record]
@@ -102,7 +104,7 @@ class ScheduleOperations:
         """
         entry = self._entry(checked_name("schedule", name), spec, call, meta, _with(SchedulePolicy(), policy))
         detail = f"{entry.spec.describe()}, job {entry.kind}"
-        if not await self._schedules.put(entry, 0, self._noting("create", name, by, detail)):
+        if not await self._recorded("create", name, by, detail, lambda noting: self._schedules.put(entry, 0, noting)):
             raise ConfigError(await self._name_is_taken(name))
         self._changed(name, "created")
 
@@ -131,8 +133,8 @@ class ScheduleOperations:
         )
         given = {"spec": spec, "call": call, "meta": meta}
         changed = [*(part for part, value in given.items() if value is not None), *sorted(policy)]
-        noting = self._noting("edit", name, by, ", ".join(changed))
-        if await self._schedules.put(entry, stored.version, noting):
+        version, detail = stored.version, ", ".join(changed)
+        if await self._recorded("edit", name, by, detail, lambda noting: self._schedules.put(entry, version, noting)):
             self._changed(name, "edited")
             return True
         if (await self._schedules.get(name)).version != stored.version:
@@ -141,13 +143,15 @@ class ScheduleOperations:
 
     async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
         """No ticks until it is resumed. False when it was not active."""
-        noting = self._noting("pause", name, by, reason)
-        return await self._moved(name, "paused", await self._schedules.pause([name], reason, noting))
+        paused = await self._recorded(
+            "pause", name, by, reason, lambda noting: self._schedules.pause([name], reason, noting)
+        )
+        return await self._moved(name, "paused", paused)
 
     async def resume(self, name: str, *, by: str | None = None) -> bool:
         """Ticks again, from now on; those of the pause are not made up for. False when it was not paused."""
-        noting = self._noting("resume", name, by)
-        return await self._moved(name, "resumed", await self._schedules.resume([name], noting))
+        resumed = await self._recorded("resume", name, by, None, lambda noting: self._schedules.resume([name], noting))
+        return await self._moved(name, "resumed", resumed)
 
     async def retire(self, name: str, reason: str = "retired by a person", *, by: str | None = None) -> bool:
         """End a schedule that code declared and no running worker declares. False when it was retired already.
@@ -164,8 +168,10 @@ class ScheduleOperations:
                 f"schedule {name!r} is declared by running workers ({who}), which would bring it back;"
                 " remove it from the code first, or pause it"
             )
-        noting = self._noting("retire", name, by, reason)
-        return await self._moved(name, "retired", await self._schedules.retire([name], reason, noting))
+        retired = await self._recorded(
+            "retire", name, by, reason, lambda noting: self._schedules.retire([name], reason, noting)
+        )
+        return await self._moved(name, "retired", retired)
 
     async def rewind(self, name: str, *, by: str | None = None) -> bool:
         """Ticks again from now on, for a schedule whose watermark got ahead of the clock. False when it is not ahead.
@@ -173,12 +179,12 @@ class ScheduleOperations:
         That happens when the database's clock was ahead for a while: ticks up to that moment count as decided. Those that are in
         the ledger keep their verdict and are not fired again.
         """
-        rewound = await self._schedules.rewind(name, self._noting("rewind", name, by))
+        rewound = await self._recorded("rewind", name, by, None, lambda noting: self._schedules.rewind(name, noting))
         return await self._moved(name, "rewound", {name} if rewound else set())
 
     async def delete(self, name: str, *, by: str | None = None) -> None:
         """Forget a schedule that people made, or one that is retired. Its ledger stays."""
-        if not await self._schedules.delete(name, self._noting("delete", name, by)):
+        if not await self._recorded("delete", name, by, None, lambda noting: self._schedules.delete(name, noting)):
             await self._made_by_people(name, "deleted")
             raise NotFound(f"no schedule is called {name!r}")  # it was there a moment ago, perhaps
         self._changed(name, "deleted")
@@ -187,7 +193,7 @@ class ScheduleOperations:
 
     async def trigger(self, name: str, *, by: str | None = None) -> int:
         """Fire once now, whatever the schedule and its policy say, also while it is paused. Returns the job's id."""
-        job_id = await self._schedules.trigger(name, self._noting("trigger", name, by))
+        job_id = await self._recorded("trigger", name, by, None, lambda noting: self._schedules.trigger(name, noting))
         if job_id is None:
             raise ConfigError(f"schedule {name!r} has a tick at this very moment")
         self._changed(name, "triggered")
@@ -212,12 +218,14 @@ class ScheduleOperations:
         pace = Rate.parse(rate)
         ticks = await self.ticks_between(name, start, end)
         size = max(1, min(PAGE, timedelta(seconds=1) // pace.spacing))
-        noting = self._noting("backfill", name, by, f"{start.isoformat()} to {end.isoformat()}")
+        span = f"{start.isoformat()} to {end.isoformat()}"
+        action = self._recorder.action("backfill", "schedule", name, by=by, detail=span)
+        noting = self._recorder.noting(action)
         total = fired = 0
         for at in range(0, len(ticks), size):
             page = ticks[at : at + size]
             await asyncio.sleep((pace.spacing * fired).total_seconds())  # for those of the page before
-            fired = await self._schedules.backfill(name, page, noting)
+            fired = await self._recorder.repeated(action, partial(self._schedules.backfill, name, page, noting))
             total += fired
             if progress is not None:
                 progress(len(page))
@@ -288,8 +296,13 @@ class ScheduleOperations:
 
     # -- common -------------------------------------------------------------------------------------------------------
 
-    def _noting(self, action: str, name: str, by: str | None, detail: str | None = None) -> Noting:
-        return self._recorder.noting(self._recorder.action(action, "schedule", name, by=by, detail=detail))
+    async def _recorded(
+        self, action: str, name: str, by: str | None, detail: str | None, change: Callable[[Noting], Awaitable[T]]
+    ) -> T:
+        """The change and its record, in one transaction."""
+        made = self._recorder.action(action, "schedule", name, by=by, detail=detail)
+        noting = self._recorder.noting(made)
+        return await self._recorder.repeated(made, lambda: change(noting))
 
     def _entry(
         self, name: str, spec: Spec, call: Draft, meta: Mapping[str, Any] | None, policy: SchedulePolicy

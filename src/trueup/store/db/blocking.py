@@ -24,8 +24,7 @@ class BlockingDatabase:
         self._pool = pool
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
-        with self._pool.use() as connection:
-            return fetch_sync(connection, query, params)
+        return self._pool.fetch(query, params)
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)

@@ -145,7 +145,7 @@ class Pool:
 
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
         async with self.use() as connection:
-            return await fetch_steered(connection, steer, query, params)
+            return await repeated(connection, lambda: fetch_steered(connection, steer, query, params))
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Conversation]:
