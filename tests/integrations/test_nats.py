@@ -302,7 +302,7 @@ async def test_somebody_else_who_answers_is_not_taken_for_the_stream(
         async with nats_for(still, broker, name=f"publish-{answer.hex()}") as nats:
             job = await nats.publish.enqueue("orders.paid", 1)
             assert await worker.run_pending() == 1
-            assert "somebody answered under 'orders.paid' who is not the stream" in await _error_of(still, job)
+            assert "another subscriber of 'orders.paid' answered, not the stream" in await _error_of(still, job)
         await service.close()
 
 

@@ -159,7 +159,7 @@ async def test_what_the_server_does_not_allow_is_said_in_its_words(still: App, b
 async def test_a_stream_without_acks_is_refused(still: App, broker: NatsServer) -> None:
     async with asking(broker) as ask:
         await ask("STREAM.CREATE.ORDERS", name="ORDERS", subjects=["orders.>"], no_ack=True)
-    with pytest.raises(ConfigError, match="nobody learns whether a message was stored"):
+    with pytest.raises(ConfigError, match="publishers never learn whether a message was stored"):
         await ensure(still, broker, orders())
 
 

@@ -226,7 +226,7 @@ async def test_of_two_edits_at_the_same_moment_none_is_lost_silently(shop: Shop)
     edits = [shop.schedules.edit("reports", spec=Every(f"{minutes}m")) for minutes in range(1, 9)]
     done = await asyncio.gather(*edits, return_exceptions=True)
     refused = [each for each in done if isinstance(each, ConfigError)]
-    assert all("changed by somebody else" in str(each) for each in refused)
+    assert all("changed by another transaction" in str(each) for each in refused)
     assert (await shop.schedules.show("reports"))["version"] == 1 + len(done) - len(refused)
 
 

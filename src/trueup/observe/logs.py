@@ -94,7 +94,7 @@ ENTRIES: Mapping[type[Event], Entry] = MappingProxyType(
         events.RowsClaimed: Entry(DEBUG, "rows claimed"),
         events.RowChanged: Entry(DEBUG, "row changed"),
         events.RowUnchanged: Entry(DEBUG, "row unchanged"),
-        events.RowConflict: Entry(INFO, "row changed by somebody else"),
+        events.RowConflict: Entry(INFO, "row changed by another transaction"),
         events.RowUndone: Entry(WARNING, "outcome undone by a trigger"),
         events.RowRetried: Entry(WARNING, "row failed, will be tried again"),
         events.RowQuarantined: Entry(ERROR, "row quarantined"),

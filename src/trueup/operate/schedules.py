@@ -138,7 +138,9 @@ class ScheduleOperations:
             self._changed(name, "edited")
             return True
         if (await self._schedules.get(name)).version != stored.version:
-            raise ConfigError(f"schedule {name!r} was changed by somebody else at the same moment; look, and try again")
+            raise ConfigError(
+                f"schedule {name!r} was changed by another transaction at the same moment; look at it, and repeat your change"
+            )
         return False
 
     async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:

@@ -50,7 +50,7 @@ class RowContext(Context):
     def transaction(self, result: Any = None) -> JobTransaction:
         """A transaction that commits your writes and this outcome together, or neither: `ctx.transaction(To("sent"))`.
 
-        Raises LostClaim on leaving it when the lease has passed, or somebody else has changed the row; your writes are then
+        Raises LostClaim on leaving it when the lease has passed, or another transaction has changed the row; your writes are then
         rolled back. What the handler returns afterwards is not looked at.
         """
         if not isinstance(result, To | Stay | Delete):
@@ -60,7 +60,7 @@ class RowContext(Context):
     async def checkpoint(self, more: Mapping[str, Any] = NOTHING, /, **columns: Any) -> None:
         """Write these columns to the row now, and keep its claim: what is done so far is there should this run end early.
 
-        Fenced like an outcome. Raises LostClaim when the lease has passed, or somebody else has changed the row; nothing is
+        Fenced like an outcome. Raises LostClaim when the lease has passed, or another transaction has changed the row; nothing is
         written then. The row keeps its state and the time of its last change.
         """
         await self._rows.checkpoint(self, {**more, **columns})

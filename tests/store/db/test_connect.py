@@ -260,7 +260,7 @@ def test_the_same_said_by_a_trigger_is_an_answer(database_url: str) -> None:
         (psycopg.OperationalError("server closed the connection unexpectedly"), True),
         (ConnectionResetError(), True),
         (TimeoutError(), True),
-        (StalePlan("prepared anew"), False),
+        (StalePlan("prepared again"), False),
         (psycopg.errors.UniqueViolation(), False),
         (ValueError(), False),
     ],

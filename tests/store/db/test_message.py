@@ -145,7 +145,7 @@ async def test_a_column_of_another_type_is_an_error_once_at_most(connection: Asy
     await connection.execute("alter table t alter n type text")
     await connection.execute("alter table t alter n type bigint using n::bigint * 1000000000000")
     if keeps(connection):
-        with pytest.raises(message.StalePlan, match="prepared anew"):
+        with pytest.raises(message.StalePlan, match="prepared again"):
             await fetch_steered(connection, STEER, query, {"least": 1})
         assert connection.info.transaction_status == TransactionStatus.IDLE
     assert await fetch_steered(connection, STEER, query, {"least": 1}) == [(7_000_000_000_000,)]
@@ -157,7 +157,7 @@ async def test_statements_that_the_server_was_made_to_forget_are_prepared_anew(
     assert await fetch_steered(connection, STEER, ADD, {"one": 1, "other": 2}) == [(3, 1, "%")]
     await connection.execute("deallocate all")
     if keeps(connection):
-        with pytest.raises(message.StalePlan, match="prepared anew"):
+        with pytest.raises(message.StalePlan, match="prepared again"):
             await fetch_steered(connection, STEER, ADD, {"one": 1, "other": 2})
     assert await fetch_steered(connection, STEER, ADD, {"one": 1, "other": 2}) == [(3, 1, "%")]
 

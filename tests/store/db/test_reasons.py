@@ -24,7 +24,7 @@ SAID = {
     "40001": ("rolled the transaction back because of a concurrent one", "run all of it again"),
     "40P01": ("rolled the transaction back to end a deadlock", "run all of it again"),
     "55P03": ("waited too long for a lock", "pg_blocking_pids"),
-    "57014": ("cancelled the statement", "see what it waited for"),
+    "57014": ("cancelled the statement", "find out what it waited for"),
     "25P02": ("refuses every statement of a transaction that has failed", "roll it back"),
     "53100": ("has no disk space left", "free some on the server"),
     "53200": ("has no memory left", "free some on the server"),

@@ -268,7 +268,7 @@ class Nats:
         except (ValueError, TypeError, KeyError, AttributeError):
             ack = None
         if ack is None or ack.stream != self._stream.name:
-            raise NatsUnavailable(f"{connection.server}: somebody answered under {subject!r} who is not the stream")
+            raise NatsUnavailable(f"{connection.server}: another subscriber of {subject!r} answered, not the stream")
         return ack
 
 

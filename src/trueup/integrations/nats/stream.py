@@ -83,7 +83,9 @@ class Stream:
         it takes beyond ours are somebody else's. Raises ConfigError when it cannot serve.
         """
         if found.get("no_ack"):
-            raise ConfigError(f"stream {self.name}: it has no_ack, so that nobody learns whether a message was stored")
+            raise ConfigError(
+                f"stream {self.name}: it has no_ack, so publishers never learn whether a message was stored"
+            )
         if found.get("mirror") or found.get("sealed"):
             raise ConfigError(f"stream {self.name}: it is a mirror or sealed, and nothing can be published to it")
         theirs = list(found.get("subjects") or ())

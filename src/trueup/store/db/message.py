@@ -271,7 +271,7 @@ class _Peer:
             or (isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLANNED)
         ):
             self.kept.clear()  # each is prepared anew, under another name
-            return StalePlan(f"{error}; statements are prepared anew")
+            return StalePlan(f"{error}; statements are prepared again")
         return error
 
     def _literal(self, value: Any) -> bytes:

@@ -35,7 +35,7 @@ ANSWERS = {
     "55P03": ("waited too long for a lock", "see who holds it (pg_blocking_pids), and repeat when it is free"),
     "57014": (
         "cancelled the statement",
-        "it took longer than a timeout allows, or somebody cancelled it; see what it waited for, and repeat",
+        "it took longer than a timeout allows, or it was cancelled; find out what it waited for, and repeat it",
     ),
     "57P0": (
         "closed the connection",

@@ -130,7 +130,7 @@ class Hold(Renewing):
             raise
         if self._lease is None:  # whoever wanted it is gone
             self._give_back(lease)
-            raise NotAcquired(self._wish.name, "nobody waits for it any more")
+            raise NotAcquired(self._wish.name, "its caller has stopped waiting")
         self._look_after()
         self._events.emit(LeaseAcquired(lease.name, lease.term, str(lease.holder)))
         return lease

@@ -329,7 +329,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         settling.busy += 1
         if now - settling.busy_since >= timeout.total_seconds() and settling.touch:
             settling.touch = False
-            said = f"somebody has had the row locked for {format_duration(timeout)}; its outcome was not written"
+            said = f"another session has had the row locked for {format_duration(timeout)}; its outcome was not written"
             failed = isinstance(settling.verdict, BackOff | SetAside)
             settling.verdict = (
                 _without_outcome(settling.verdict) if failed else self.failure(settling.row, RowBusy(said))
@@ -356,7 +356,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             return RowUndone(row.reconciler, row.key, outcome), OutcomeUndone(hint)
         hint = (
             f"{outcome} was not written: the row was changed while its handler ran, and is still one to be handled; "
-            f"if nobody else changes it, an AFTER trigger of table {table} does, at every write"
+            f"if no other program changes it, an AFTER trigger of table {table} does, at every write"
         )
         return RowConflict(row.reconciler, row.key, outcome), OutcomeContested(hint)
 

@@ -340,11 +340,11 @@ def refuse(context: RowContext, handled: Handled, outcome: Outcome, done: Done |
     if done == "changed":
         return
     if done == "busy":
-        raise RowBusy(f"{context!r}: somebody has it locked; nothing was changed")
+        raise RowBusy(f"{context!r}: another session has locked the row; nothing was changed")
     if done == "undone":
         handled.refused, handled.settled = done, outcome
         raise OutcomeUndone(f"{context!r}: a trigger of its table keeps the row as it is; nothing was changed")
     if done in ("conflict", "contested"):
         handled.refused, handled.settled = done, outcome
-        raise LostClaim(f"{context!r}: somebody else has changed the row; nothing was changed")
+        raise LostClaim(f"{context!r}: another transaction has changed the row; nothing was changed")
     raise LostClaim(f"{context!r}: the lease is gone; nothing was changed")

@@ -11,7 +11,7 @@ class OutcomeUndone(Exception):
 
 
 class OutcomeContested(Exception):
-    """The row was changed by somebody else while its handler ran, and is still one for this reconciler."""
+    """The row was changed by another transaction while its handler ran, and still matches this reconciler."""
 
 
 class RowBusy(Exception):
