@@ -95,7 +95,8 @@ async def test_a_slow_network_costs_time_and_no_lease(proxy: Proxy, database_url
 async def test_a_lost_reply_is_looked_up_and_the_job_ends_once(
     proxy: Proxy, database_url: str, statement: bytes
 ) -> None:
-    app = App(proxy.url(database_url), **SHORT)
+    # The lease outlasts the test: when it passes, the job is rescued instead of looked up.
+    app = App(proxy.url(database_url), **{**SHORT, "lease_for": "20s"})
     events = Watched(app)
     runs: list[int] = []
 
