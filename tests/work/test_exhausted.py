@@ -264,6 +264,39 @@ async def test_one_that_fails_writes_nothing_and_is_called_again_without_the_han
     assert ran == [1]
 
 
+ASK_TWICE = """do $$ begin
+  if nextval('public.asked') <= 2 then raise 'once more' using errcode = '{}'; end if;
+end $$"""
+
+
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
+@pytest.mark.parametrize("exhausted", [note, note_sync])
+async def test_a_transaction_that_the_server_asks_to_repeat_is_repeated_at_once(
+    still: App, worker: ManualWorker, exhausted: Callable[[Exhausted], Any], sqlstate: str
+) -> None:
+    query(still.store.url, "create sequence asked")
+
+    def sync(dead: Exhausted) -> None:
+        note_sync(dead)
+        dead.tx.execute(ASK_TWICE.format(sqlstate))
+
+    async def on_loop(dead: Exhausted) -> None:
+        await note(dead)
+        await dead.tx.execute(ASK_TWICE.format(sqlstate).encode())
+
+    @still.job(retry=ONCE, exhausted=on_loop if exhausted is note else sync)
+    async def doomed(name: str) -> None:
+        raise ValueError("the handler's own")
+
+    deferred = said(still, JobDeferred)
+    job = await doomed.enqueue("Ann")
+    await worker.run_pending()
+    row = await view(still, job)
+    assert (row["state"], row["reason"]) == ("dead", "out of attempts")
+    assert [short(each["type"]) for each in row["errors"]] == ["ValueError"]
+    assert (notes(still.store.url), deferred) == (["Ann: out of attempts"], [])
+
+
 async def run_hours(worker: ManualWorker, clock: ManualClock) -> None:
     for _ in range(2 * TRIES.max_attempts):
         await worker.run_pending()

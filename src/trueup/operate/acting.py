@@ -11,7 +11,7 @@ import getpass
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from psycopg import AsyncConnection
 from trueup.errors import ConfigError
 from trueup.store.actions import Action, Actions, Begins, Noting
 from trueup.store.db.pool import Begun
-from trueup.store.db.repeating import ASKS_TO_REPEAT, PAUSES
+from trueup.store.db.repeating import repeated_whole
 from trueup.store.jobs import Database
 from trueup.store.store import Store
 from trueup.texts import MAX_MESSAGE, clean
@@ -112,11 +112,7 @@ class Recorder:
     async def repeated(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
         """Run a transaction of the action, again when the server asks for it: it has locked rows in another order than a worker
         or another person did, and was rolled back whole."""
-        for pause in PAUSES:
-            with suppress(*ASKS_TO_REPEAT):
-                return await self._undone_together(action, once)
-            await self._pause(pause)
-        return await self._undone_together(action, once)
+        return await repeated_whole(lambda: self._undone_together(action, once), self._pause)
 
     async def _undone_together(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
         """A record that was rolled back does not exist: the next one of the action must not be added to it."""

@@ -37,6 +37,17 @@ def repeated_sync(connection: Connection[Any], send: Callable[[], T]) -> T:
     return send()
 
 
+async def repeated_whole(
+    once: Callable[[], Awaitable[T]], wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> T:
+    """Run a transaction that is ours from its beginning to its commit, again when the server asks for it."""
+    for pause in PAUSES:
+        with suppress(*ASKS_TO_REPEAT):
+            return await once()
+        await wait(pause)
+    return await once()
+
+
 def _alone(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
     """Whether the next statement is a transaction of its own."""
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE

@@ -2,7 +2,8 @@
 
 The transaction first buries the job, under its fence; a lost claim ends it before the function is called. Then come the function,
 the jobs it returns, and the commit. Everything is there, or nothing is. A function that raises, hangs or is refused by PostgreSQL
-undoes all of it; the job then goes back to the queue with only this call left, and after the last try it is buried without it.
+undoes all of it; the job then goes back to the queue with only this call left, and after the last try it is buried without it. A
+deadlock or a serialization failure is nobody's failure: the whole transaction is repeated at once.
 
 Before the commit the transaction must still be the one that buried: a function that swallowed an error of PostgreSQL's, or ended the
 transaction itself, would otherwise have the job counted as buried although nothing was written.
@@ -38,6 +39,7 @@ from trueup.jobs.job import ClaimedJob, Draft
 from trueup.store.db.connect import RETRYABLE, limit
 from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
 from trueup.store.db.pool import fetch_sync
+from trueup.store.db.repeating import repeated_whole
 from trueup.store.jobs import errors_json
 from trueup.work.calling import Caller, is_own_ending, within
 from trueup.work.jobs.hand import Run
@@ -61,10 +63,7 @@ class Exhauster:
 
         async def call() -> None:
             nonlocal committed
-            if definition.exhausted_is_async:
-                await within(TIMEOUT, self._in_loop(run, definition, bury))
-            else:
-                await self._in_thread(run, definition, bury)
+            await repeated_whole(lambda: self._call(run, definition, bury))
             committed = True
 
         try:
@@ -85,6 +84,13 @@ class Exhauster:
             raise
         faults.hit("after_exhausted")
         return Buried(bury)
+
+    async def _call(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
+        run.uncertain = False
+        if definition.exhausted_is_async:
+            await within(TIMEOUT, self._in_loop(run, definition, bury))
+        else:
+            await self._in_thread(run, definition, bury)
 
     async def _in_loop(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
         self._port.check(run.job)
