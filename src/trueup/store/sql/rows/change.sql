@@ -5,8 +5,10 @@
 -- first; `contested`, when one did and the row still matches this reconciler; `undone`, when it is as it was and yet not changed, which
 -- only a trigger can do; `busy`, when another session has locked it (this statement never waits: try again). After the last three the
 -- claim is still held. A key that does not come back was lost.
--- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. Locks the user's row before its record, and records in the
--- given order, which is that of the keys when there are several: so two statements cannot wait for one another.
+-- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. A record is found again by the reconciler that was read with
+-- it: for a constant, a planner without statistics would read all records of the reconciler for each row. Locks the user's row before
+-- its record, and records in the given order, which is that of the keys when there are several: so two statements cannot wait for one
+-- another.
 with mine as (
   select * from unnest({arrays}) as m({names})
 ), {held}, changed as (
@@ -25,9 +27,9 @@ with mine as (
          errors = case when v.error is null then '[]'
                        else case when jsonb_array_length(r.errors) >= %(most_errors)s then r.errors - 1 else r.errors end || v.error::jsonb end
     from verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict = 'changed' and v.rest_for is not null
+   where r.reconciler = v.reconciler and r.key = v.key and v.verdict = 'changed' and v.rest_for is not null
 ), gone as (
   delete from {schema}.rows as r using verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and (v.verdict = 'conflict' or v.verdict = 'changed' and v.rest_for is null)
+   where r.reconciler = v.reconciler and r.key = v.key and (v.verdict = 'conflict' or v.verdict = 'changed' and v.rest_for is null)
 ){cleared}
 select key, verdict from verdicts;

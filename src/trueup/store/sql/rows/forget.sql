@@ -17,13 +17,13 @@ with due as materialized (
   union all
   select r.key, r.term from set_aside as r where (select ({in_state}) from {table} as t where {t_is_r} limit 1) is not true
 ), locked as materialized (
-  select o.key from over as o, lateral (
-    select r.state, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked
+  select o.key, r.reconciler from over as o, lateral (
+    select r.reconciler, r.state, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked
   ) as r
    where r.term = o.term and (r.state in ('quarantined', 'discarded') or r.due_at <= {now})
 ), gone as (
   delete from {schema}.rows as r using locked
-   where r.reconciler = %(reconciler)s and r.key = locked.key
+   where r.reconciler = locked.reconciler and r.key = locked.key
   returning 1
 )
 select (select count(*) from gone), last.changed_at, last.key

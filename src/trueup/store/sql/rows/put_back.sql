@@ -12,9 +12,9 @@ with mine as (
 ), rested as (
   update {schema}.rows as r set {rested}
     from verdicts as m
-   where r.reconciler = %(reconciler)s and r.key = m.key and m.state <> 'gone' and m.verdict = 'changed'
+   where r.reconciler = m.reconciler and r.key = m.key and m.state <> 'gone' and m.verdict = 'changed'
 ), gone as (
   delete from {schema}.rows as r using verdicts as m
-   where r.reconciler = %(reconciler)s and r.key = m.key and m.state = 'gone' and m.verdict = 'changed'
+   where r.reconciler = m.reconciler and r.key = m.key and m.state = 'gone' and m.verdict = 'changed'
 )
 select key, verdict from verdicts;

@@ -11,6 +11,6 @@ with mine as (
     from held as h
 ), gone as (
   delete from {schema}.rows as r using verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict in ('changed', 'conflict')
+   where r.reconciler = v.reconciler and r.key = v.key and v.verdict in ('changed', 'conflict')
 ){cleared}
 select key, verdict from verdicts;

@@ -15,7 +15,7 @@ with mine as (
 ), kept as (
   update {schema}.rows as r set due_at = {now} + make_interval(secs => %(lease_for)s::float8), started = r.started or h.started
     from held as h
-   where r.reconciler = %(reconciler)s and r.key = h.key
+   where r.reconciler = h.reconciler and r.key = h.key
      and ((h.key in (select key from renewed)) is true or (h.key in (select key from locked)) is true)
 )
 select key, seen, 'renewed' from renewed

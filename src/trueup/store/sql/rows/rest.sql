@@ -6,18 +6,18 @@ with mine as (
                        %(reasons)s::text[], %(proposals)s::text[], %(ongoing)s::boolean[])
     as m(key, term, state, delay, attempt, error, reason, proposed, ongoing)
 ), held as materialized (
-  select m.* from mine as m, lateral (
-    select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+  select m.*, r.reconciler from mine as m, lateral (
+    select r.reconciler, r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now}
 ), rested as (
   update {schema}.rows as r set {rested}
     from held as m
-   where r.reconciler = %(reconciler)s and r.key = m.key and m.state <> 'gone'
+   where r.reconciler = m.reconciler and r.key = m.key and m.state <> 'gone'
   returning r.key
 ), gone as (
   delete from {schema}.rows as r using held as m
-   where r.reconciler = %(reconciler)s and r.key = m.key and m.state = 'gone'
+   where r.reconciler = m.reconciler and r.key = m.key and m.state = 'gone'
   returning r.key
 )
 select key, 'changed' as verdict from rested union all select key, 'changed' from gone;

@@ -5,8 +5,10 @@
 -- first; `contested`, when one did and the row still matches this reconciler; `undone`, when it is as it was and yet not changed, which
 -- only a trigger can do; `busy`, when another session has locked it (this statement never waits: try again). After the last three the
 -- claim is still held. A key that does not come back was lost.
--- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. Locks the user's row before its record, and records in the
--- given order, which is that of the keys when there are several: so two statements cannot wait for one another.
+-- Index: rows_pkey, and the user's key, row by row as in claim_fresh.sql. A record is found again by the reconciler that was read with
+-- it: for a constant, a planner without statistics would read all records of the reconciler for each row. Locks the user's row before
+-- its record, and records in the given order, which is that of the keys when there are several: so two statements cannot wait for one
+-- another.
 with mine as (
   select * from unnest(%(key)s::text[], %(term)s::bigint[], %(k1)s::text[], %(k2)s::text[], %(state)s::text[], %(seen_state)s::text[], %(seen)s::text[], %(rest_for)s::float8[], %(attempt)s::int[], %(error)s::text[], %(reason)s::text[]) as m(key, term, k1, k2, state, seen_state, seen, rest_for, attempt, error, reason)
 ), there as materialized (
@@ -15,9 +17,9 @@ with mine as (
 )) is true as chosen from "public"."t" as t where t."tenant" operator(pg_catalog.=) m.k1::uuid and t."id" operator(pg_catalog.=) m.k2::text limit 1 for no key update of t skip locked
   ) as t
 ), held as materialized (
-  select m.*, (m.key in (select key from there)) is true as there
+  select m.*, r.reconciler, (m.key in (select key from there)) is true as there
     from mine as m, lateral (
-    select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+    select r.reconciler, r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
 ), changed as (
@@ -40,10 +42,10 @@ with mine as (
          errors = case when v.error is null then '[]'
                        else case when pg_catalog.jsonb_array_length(r.errors) >= %(most_errors)s then r.errors - 1 else r.errors end || v.error::jsonb end
     from verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict = 'changed' and v.rest_for is not null
+   where r.reconciler = v.reconciler and r.key = v.key and v.verdict = 'changed' and v.rest_for is not null
 ), gone as (
   delete from "trueup".rows as r using verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and (v.verdict = 'conflict' or v.verdict = 'changed' and v.rest_for is null)
+   where r.reconciler = v.reconciler and r.key = v.key and (v.verdict = 'conflict' or v.verdict = 'changed' and v.rest_for is null)
 ), cleared as (
   update "public"."t" as t set "owner" = null, "until" = null
     from verdicts as h

@@ -19,7 +19,7 @@ with taken as materialized (
    where t.trueup_free
    order by r.trueup_n, r.trueup_key limit %(most)s
 ), known as materialized (
-  select k.*, (select "trueup".term_floor()) + pg_catalog.nextval('"trueup".row_terms') as trueup_new_term,
+  select k.*, r.reconciler as trueup_reconciler, (select "trueup".term_floor()) + pg_catalog.nextval('"trueup".row_terms') as trueup_new_term,
          r.state = 'held' as trueup_left, r.alone as trueup_alone, r.attempt as trueup_attempt, r.started as trueup_started,
          r.was_state as trueup_was_state, r.was_changed_at as trueup_was_changed_at,
          r.state = 'held' and (r.holder = %(holder)s or exists (
@@ -42,7 +42,7 @@ with taken as materialized (
          crashes = r.crashes + (k.trueup_left and not k.trueup_outlived)::int, alone = %(suspects)s, started = false,
          was_state = case when k.trueup_state = 'working' then coalesce(k.trueup_was_state, 'new') else k.trueup_state end, was_changed_at = case when k.trueup_state = 'working' then coalesce(k.trueup_was_changed_at, k.trueup_changed_at) else k.trueup_changed_at end, claimed_at = coalesce(%(now)s::timestamptz, pg_catalog.now()), changed_at = coalesce(%(now)s::timestamptz, pg_catalog.now())
     from judged as k
-   where r.reconciler = %(reconciler)s and r.key = k.trueup_key
+   where r.reconciler = k.trueup_reconciler and r.key = k.trueup_key
   returning r.key as trueup_key, r.term as trueup_term, r.occasion as trueup_occasion, r.attempt as trueup_attempt,
             k.trueup_left and k.trueup_counts and k.trueup_attempt >= %(max_attempts)s as trueup_spent, k.trueup_outlived,
             r.claimed_at as trueup_claimed_at, r.was_state as trueup_was_state, r.was_changed_at as trueup_was_changed_at,

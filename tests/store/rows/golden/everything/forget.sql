@@ -19,13 +19,13 @@ with due as materialized (
   select r.key, r.term from set_aside as r where (select ((t."state" operator(pg_catalog.=) 'new'::stage or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0
 )) from "public"."t" as t where t."tenant" operator(pg_catalog.=) (r.whole_key::jsonb ->> 0)::uuid and t."id" operator(pg_catalog.=) (r.whole_key::jsonb ->> 1)::text limit 1) is not true
 ), locked as materialized (
-  select o.key from over as o, lateral (
-    select r.state, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked
+  select o.key, r.reconciler from over as o, lateral (
+    select r.reconciler, r.state, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked
   ) as r
    where r.term = o.term and (r.state in ('quarantined', 'discarded') or r.due_at <= coalesce(%(now)s::timestamptz, pg_catalog.now()))
 ), gone as (
   delete from "trueup".rows as r using locked
-   where r.reconciler = %(reconciler)s and r.key = locked.key
+   where r.reconciler = locked.reconciler and r.key = locked.key
   returning 1
 )
 select (select pg_catalog.count(*) from gone), last.changed_at, last.key

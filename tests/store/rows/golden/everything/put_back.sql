@@ -9,9 +9,9 @@ with mine as (
 )) is true as chosen from "public"."t" as t where t."tenant" operator(pg_catalog.=) m.k1::uuid and t."id" operator(pg_catalog.=) m.k2::text limit 1 for no key update of t skip locked
   ) as t
 ), held as materialized (
-  select m.*, (m.key in (select key from there)) is true as there
+  select m.*, r.reconciler, (m.key in (select key from there)) is true as there
     from mine as m, lateral (
-    select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+    select r.reconciler, r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
 ), back as (
@@ -30,9 +30,9 @@ with mine as (
                        else case when pg_catalog.jsonb_array_length(r.errors) >= %(most_errors)s then r.errors - 1 else r.errors end || m.error::jsonb end,
          proposed = coalesce(m.proposed::jsonb, r.proposed)
     from verdicts as m
-   where r.reconciler = %(reconciler)s and r.key = m.key and m.state <> 'gone' and m.verdict = 'changed'
+   where r.reconciler = m.reconciler and r.key = m.key and m.state <> 'gone' and m.verdict = 'changed'
 ), gone as (
   delete from "trueup".rows as r using verdicts as m
-   where r.reconciler = %(reconciler)s and r.key = m.key and m.state = 'gone' and m.verdict = 'changed'
+   where r.reconciler = m.reconciler and r.key = m.key and m.state = 'gone' and m.verdict = 'changed'
 )
 select key, verdict from verdicts;

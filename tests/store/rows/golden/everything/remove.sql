@@ -8,9 +8,9 @@ with mine as (
 )) is true as chosen from "public"."t" as t where t."tenant" operator(pg_catalog.=) m.k1::uuid and t."id" operator(pg_catalog.=) m.k2::text limit 1 for update of t skip locked
   ) as t
 ), held as materialized (
-  select m.*, (m.key in (select key from there)) is true as there
+  select m.*, r.reconciler, (m.key in (select key from there)) is true as there
     from mine as m, lateral (
-    select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+    select r.reconciler, r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
 ), changed as (
@@ -26,7 +26,7 @@ with mine as (
     from held as h
 ), gone as (
   delete from "trueup".rows as r using verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict in ('changed', 'conflict')
+   where r.reconciler = v.reconciler and r.key = v.key and v.verdict in ('changed', 'conflict')
 ), cleared as (
   update "public"."t" as t set "owner" = null, "until" = null
     from verdicts as h

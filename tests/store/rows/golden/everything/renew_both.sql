@@ -10,9 +10,9 @@ with mine as (
     select (true) is true as as_left, (true) is true as chosen from "public"."t" as t where t."tenant" operator(pg_catalog.=) m.k1::uuid and t."id" operator(pg_catalog.=) m.k2::text limit 1 for no key update of t skip locked
   ) as t
 ), held as materialized (
-  select m.*, (m.key in (select key from there)) is true as there
+  select m.*, r.reconciler, (m.key in (select key from there)) is true as there
     from mine as m, lateral (
-    select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update skip locked
+    select r.reconciler, r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update skip locked
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
 ), renewed as (
@@ -25,7 +25,7 @@ with mine as (
 ), kept as (
   update "trueup".rows as r set due_at = coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => %(lease_for)s::float8), started = r.started or h.started
     from held as h
-   where r.reconciler = %(reconciler)s and r.key = h.key
+   where r.reconciler = h.reconciler and r.key = h.key
      and ((h.key in (select key from renewed)) is true or (h.key in (select key from locked)) is true)
 )
 select key, seen, 'renewed' from renewed

@@ -7,9 +7,9 @@ with mine as (
     select (t."state" operator(pg_catalog.=) m.seen_state::text and t.xmin::text = m.seen) is true as as_left, ((t."state" operator(pg_catalog.=) 'new'::text)) is true as chosen from "public"."t" as t where t."id" operator(pg_catalog.=) m.k1::bigint limit 1 for update of t skip locked
   ) as t
 ), held as materialized (
-  select m.*, (m.key in (select key from there)) is true as there
+  select m.*, r.reconciler, (m.key in (select key from there)) is true as there
     from mine as m, lateral (
-    select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
+    select r.reconciler, r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1 for update
   ) as r
    where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
 ), changed as (
@@ -25,6 +25,6 @@ with mine as (
     from held as h
 ), gone as (
   delete from "trueup".rows as r using verdicts as v
-   where r.reconciler = %(reconciler)s and r.key = v.key and v.verdict in ('changed', 'conflict')
+   where r.reconciler = v.reconciler and r.key = v.key and v.verdict in ('changed', 'conflict')
 )
 select key, verdict from verdicts;
