@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from tests.store.desk import Desk, draft
 from trueup.errors import DuplicateJob
@@ -149,10 +152,26 @@ async def test_a_job_that_replaced_another_holds_the_key_for_its_own_window(
     assert await put(desk, unique_for=HOUR) == Stored(first.job_id, created=False)
 
 
-async def test_twenty_enqueues_with_a_window_at_once_give_one_row(desk: Desk) -> None:
-    stored = await asyncio.gather(*(put(desk, unique_for=HOUR) for _ in range(20)))
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+@pytest.mark.parametrize("on_conflict", ["keep", "replace"])
+async def test_twenty_enqueues_with_a_window_at_once_give_one_row(
+    desk: Desk, database_url: str, isolation: str, on_conflict: str
+) -> None:
+    isolate(database_url, isolation)
+    fields = {"unique_for": HOUR, "on_conflict": on_conflict}
+    stored = await asyncio.gather(*(put(desk, **fields) for _ in range(20)))
+    one_sync = partial(desk.store.enqueue.one_sync, draft(unique_key="u", **fields))
+    stored += await asyncio.gather(*(asyncio.to_thread(one_sync) for _ in range(10)))
     assert sum(each.created for each in stored) == 1
     assert len({each.job_id for each in stored}) == 1
+
+
+def isolate(url: str, level: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        database = sql.Identifier(connection.info.dbname)
+        connection.execute(
+            sql.SQL("alter database {} set default_transaction_isolation = {}").format(database, sql.Literal(level))
+        )
 
 
 async def test_a_key_that_is_free_of_characters_postgresql_refuses_is_kept_as_it_is(desk: Desk) -> None:

@@ -22,6 +22,7 @@ from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
+from trueup.store.db.repeating import repeated_whole, repeated_whole_sync
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
@@ -65,8 +66,12 @@ class Enqueue:
         if draft.unique_for is None:
             async with self._pool.use() as connection:
                 return await drive(self._one(draft), connection)
-        async with self._pool.transaction() as connection:
-            return await drive(self._one(draft), connection)
+
+        async def windowed() -> Stored:
+            async with self._pool.transaction() as connection:
+                return await drive(self._one(draft), connection)
+
+        return await repeated_whole(windowed)
 
     async def _new(self, drafts: Sequence[Draft], connection: AsyncConnection[Any]) -> list[int]:
         """Store jobs without unique keys in one statement; their ids, in the same order."""
@@ -84,8 +89,12 @@ class Enqueue:
         if draft.unique_for is None:
             with self._sync_pool.use() as connection:
                 return drive_sync(self._one(draft), connection)
-        with self._sync_pool.transaction() as connection:
-            return drive_sync(self._one(draft), connection)
+
+        def windowed() -> Stored:
+            with self._sync_pool.transaction() as connection:
+                return drive_sync(self._one(draft), connection)
+
+        return repeated_whole_sync(windowed)
 
     async def many(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
         """Store all of them or none. Reads the iterator lazily and keeps at most a block of it in memory."""

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, Connection
 
 from trueup.store.db.message import Conversation, Part, Rows
 from trueup.store.db.own_connection import Answered
-from trueup.store.db.pool import READ_COMMITTED, SyncPool, fetch_sync
+from trueup.store.db.pool import SyncPool, fetch_sync
 
 T = TypeVar("T")
 
@@ -45,9 +45,8 @@ class BlockingDatabase:
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[BlockingDatabase]:
-        """One transaction that everything on what is yielded is part of, each statement with a snapshot of its own."""
+        """One transaction that everything on what is yielded is part of."""
         with self._pool.transaction() as connection:
-            connection.execute(READ_COMMITTED)
             yield _Begun(connection)
 
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, ClientCursor, Connection
+from psycopg import AsyncConnection, ClientCursor, Connection, IsolationLevel
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
@@ -46,7 +46,6 @@ WAIT = timedelta(seconds=30)  # until a caller that waits for a connection gets 
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
 SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
 NAMES = frozenset({"trueup", "trueup-sync"})
-READ_COMMITTED = b"set transaction isolation level read committed"
 MIN_WAIT = 0.05  # seconds that a caller has waited before it is reported
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
 
@@ -158,14 +157,17 @@ class Pool:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        async with self.use() as connection, connection.transaction():
-            yield connection
+        """For our own statements: each has a snapshot of its own, whatever the server's default, because what is locked first is
+        read afterwards. Users' transactions are begun elsewhere."""
+        async with self.use() as connection:
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            async with connection.transaction():
+                yield connection
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Begun]:
-        """One transaction that everything on what is yielded is part of, each statement with a snapshot of its own."""
+        """One transaction that everything on what is yielded is part of."""
         async with self.transaction() as connection:
-            await connection.execute(READ_COMMITTED)
             yield Begun(connection)
 
 
@@ -320,8 +322,10 @@ class SyncPool:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection[Any]]:
-        with self.use() as connection, connection.transaction():
-            yield connection
+        with self.use() as connection:
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            with connection.transaction():
+                yield connection
 
 
 def _report(on_wait: Waited | None, since: float, *, got: bool) -> None:

@@ -1,7 +1,8 @@
 """Repeats a statement that the server asks to repeat: a deadlock, or a serialization failure.
 
 Where serializable is a server's default, any statement may get one. A statement that is a transaction of its own has been rolled back
-whole, so it is simply sent again. Inside a transaction only its owner can repeat what came before.
+whole, so it is simply sent again. Inside a transaction only its owner can repeat what came before: a transaction of several
+statements that is ours from its beginning to its end is repeated as a whole.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ async def repeated_whole(
             return await once()
         await wait(pause)
     return await once()
+
+
+def repeated_whole_sync(once: Callable[[], T]) -> T:
+    for pause in PAUSES:
+        with suppress(*ASKS_TO_REPEAT):
+            return once()
+        time.sleep(pause)
+    return once()
 
 
 def _alone(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
