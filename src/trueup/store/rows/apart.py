@@ -21,11 +21,11 @@ from psycopg.pq import DiagnosticField
 from trueup.jobs.job import Draft
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.store.db.message import Call, Conversation, Part
+from trueup.store.rows.tables import signed
 
 if TYPE_CHECKING:
     from trueup.store.rows.rows import Done, Rows
 
-TEXT = b"%(text)s"
 IMMEDIATE = b"set constraints all immediate"
 _ARRAY = re.compile(rb"%\(\w+\)s::\w+\[\]")
 
@@ -37,6 +37,7 @@ class Apart:
     done: dict[str, Done] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
     untried: set[str] = field(default_factory=set)
+    sign: int | None = None  # the table's fingerprint at the end; where it is another one, no row is to blame
 
 
 async def settle_apart(
@@ -51,9 +52,11 @@ async def settle_apart(
         except Exception:
             asks = _asks(rows, talk, holder, touch, _sendable(rows, talk, pairs, apart))
         end = [] if asks.drafts else [talk.commit]
-        answers = await talk.send(rows.steer, IMMEDIATE, *asks.parts, *end)
+        sign = Call(rows.statements["tables/sign"], signed(rows.found.spec))
+        answers = await talk.send(rows.steer, IMMEDIATE, *asks.parts, talk.filled(sign), *end)
         for n, keys in enumerate(asks.keys, 2):
             _read(apart, keys, answers.rows(n))
+        ((apart.sign,),) = answers.rows(2 + len(asks.keys))
         if asks.drafts:
             await rows.follow(asks.drafts, apart.done, talk)
     return apart
@@ -99,8 +102,10 @@ def _sendable(
         outcome = getattr(verdict, "outcome", None)
         try:
             for text in () if outcome is None else rows.texts(outcome):
-                talk.filled(Call(TEXT, {"text": text}))
+                if text is not None:
+                    text.encode(talk.encoding)
         except Exception as error:
+            error.__context__ = None  # the same error, from when all rows were tried together
             apart.refused[row.key] = error.with_traceback(None)
         else:
             fine.append((row, verdict))

@@ -264,7 +264,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         refused = [each for each in ready if each.row.key in left]
         for settling in refused:
             settling.held.end_turn("write")
-        if apart.refused and await self._has_changed(refused):
+        if apart.refused and apart.sign != self._made.found.sign and await self._has_changed(refused):
             return
         for settling in refused:
             error = apart.refused.get(settling.row.key)
