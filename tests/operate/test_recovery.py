@@ -392,6 +392,18 @@ async def test_a_paused_reconciler_has_no_time_when_it_will_be_done(house: House
     assert (await house.look(backlog=left(5))).summary.endswith("5 rows left, observe paused")
 
 
+async def test_a_reconciler_whose_sweeps_fail_has_no_time_when_it_will_be_done(house: House) -> None:
+    await house.reconciler()
+    await house.sweep([1] * 500, seconds=10)
+    await house.desk.scalar(
+        "update trueup.reconcilers set last_error = 'broken view', last_failed_at = now(), failures = 3"
+    )
+    assert (await house.one(left(5))).eta_s is None
+    assert (await house.look(backlog=left(5))).summary.endswith(
+        "catching up: 5 rows left; sweeps of observe fail: see trueup reconcilers show"
+    )
+
+
 async def test_a_pause_that_is_over_is_none(house: House) -> None:
     await house.reconciler(paused_until=NOON)
     assert not (await house.one()).paused

@@ -217,7 +217,7 @@ def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
                 short(each.eta_s) if each.eta_s else "",
                 *(f"{number:,}" for number in (each.held, each.resting, each.quarantined)),
                 "never" if each.last_swept_at is None else ago(each.last_swept_at, now),
-                "paused" if each.paused else "active",
+                "paused" if each.paused else "active" if each.last_error is None else "failing",
             )
         )
     return table

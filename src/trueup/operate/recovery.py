@@ -99,7 +99,7 @@ class ReconcilerRecovery:
         """Seconds until nothing is left, at the rate of its last minutes of work; None when that cannot be said."""
         if self.backlog == 0:
             return 0.0
-        if self.backlog is None or self.paused or not self.rows_per_second:
+        if self.backlog is None or self.paused or self.last_error is not None or not self.rows_per_second:
             return None
         return self.backlog / self.rows_per_second
 
