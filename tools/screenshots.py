@@ -10,6 +10,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -22,6 +23,8 @@ from trueup.web import dashboard
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 DESKTOP, PHONE = (1280, 860), (420, 860)
 COLOURS = 256
+Colour = tuple[int, int, int]
+VISIBLE = 5  # of 255: two colours that differ by no more look the same
 # name, address, size, dark
 PICTURES = (
     ("overview", "/shop", DESKTOP, False),
@@ -84,15 +87,25 @@ def main(folder: Path = IMAGES, *, whole: bool = False) -> None:
 
 
 def _small(png: bytes) -> bytes:
-    """With the colours that are there most often, which flat surfaces and states have; those of edges take the nearest."""
+    """With the most frequent colours that differ visibly, so that surfaces and the smallest dot keep theirs; others take the nearest."""
+    with Image.open(io.BytesIO(png)) as opened:
+        image = opened.convert("RGB")
+    counted: list[tuple[int, Any]] = image.getcolors(1 << 24) or []
+    chosen: list[Colour] = []
+    for _, colour in sorted(counted, reverse=True):
+        if len(chosen) < COLOURS and all(_apart(colour, other) > VISIBLE for other in chosen):
+            chosen.append(colour)
+    places = {colour: min(range(len(chosen)), key=lambda at: _apart(colour, chosen[at])) for _, colour in counted}
+    small = Image.new("P", image.size)
+    small.putpalette([part for colour in chosen for part in colour])
+    small.putdata([places[colour] for colour in zip(*[iter(image.tobytes())] * 3, strict=True)])
     written = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
-        image = image.convert("RGB")
-        counted = sorted(image.getcolors(1 << 24) or [], reverse=True)[:COLOURS]
-        palette = Image.new("P", (1, 1))
-        palette.putpalette([part for _, colour in counted for part in colour])
-        image.quantize(palette=palette, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    small.save(written, "PNG", optimize=True)
     return written.getvalue()
+
+
+def _apart(one: Colour, other: Colour) -> int:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
 if __name__ == "__main__":

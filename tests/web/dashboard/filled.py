@@ -31,6 +31,13 @@ TRACEBACK = """Traceback (most recent call last):
     raise CardDeclined(f"issuer answered {answer.code}: {answer.text}")
 shop.gateway.CardDeclined: issuer answered 51: insufficient funds
 """
+CARRIER_TRACEBACK = """Traceback (most recent call last):
+  File "shop/orders.py", line 57, in ship
+    label = await carrier.label(order.address)
+  File "shop/carrier.py", line 23, in label
+    raise CarrierRefused(f"address not deliverable: {answer.reason}")
+shop.carrier.CarrierRefused: address not deliverable: house number missing
+"""
 HOSTS = ("worker-a", "worker-b", "worker-c")
 
 
@@ -373,7 +380,7 @@ class _Filling:
                 "at": changed - timedelta(minutes=5 * (5 - attempt)),
                 "type": "CarrierRefused",
                 "message": "address not deliverable: house number missing",
-                "traceback": TRACEBACK,
+                "traceback": CARRIER_TRACEBACK,
             }
             for attempt in range(1, 6)
         ]
