@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import isfinite
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def span(seconds: float) -> str:
     """The two largest units: "3d4h", "2h5m", "45s"; below ten seconds one decimal, "3.2s"."""
+    if not isfinite(seconds):  # from "infinity" in a table
+        return "–"
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f}s"

@@ -12,6 +12,7 @@ from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
+from trueup.jobs.records import JobError
 
 if TYPE_CHECKING:
     from trueup.jobs.records import JobProgress, JobSummary
@@ -69,5 +70,6 @@ def progress_text(progress: JobProgress) -> str:
     return f"{progress.percent:.0f}%" + (f" {progress.note}" if progress.note else "")
 
 
-def error_text(error: dict[str, Any]) -> str:
-    return f"{error.get('type')}: {error.get('message')}"
+def error_text(error: Any) -> str:
+    """An error as it is stored with a row."""
+    return str(JobError.of(error))

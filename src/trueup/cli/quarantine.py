@@ -14,6 +14,7 @@ from trueup.cli.listing import Limit, error_text
 from trueup.cli.options import YesOption, with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
+from trueup.jobs.records import JobError
 from trueup.observe.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _row(row: dict[str, Any]) -> tuple[object, ...]:
 def _why(row: dict[str, Any]) -> str:
     reason, error = str(row["reason"] or ""), row["error"]
     # GiveUp's own words are the reason.
-    return f"{reason}: {error_text(error)}" if error and error.get("message") != reason else reason
+    return f"{reason}: {error_text(error)}" if error and JobError.of(error).message != reason else reason
 
 
 @group.command("show")
@@ -101,13 +102,15 @@ def show(session: Session, name: Name, key: Key) -> None:
         ("claimed", written(row["claimed_at"])),
         ("set aside", written(row["changed_at"])),
     ]
-    output.write_block([*((label, printable(text)) for label, text in facts if text), *map(_error, row["errors"])])
+    output.write_block(
+        [*((label, printable(text)) for label, text in facts if text), *map(_error, JobError.all_of(row["errors"]))]
+    )
 
 
-def _error(error: dict[str, Any]) -> tuple[str, str]:
-    heading = printable(f"attempt {error.get('attempt')}, {error.get('at')}: {error_text(error)}")
-    trace = error.get("traceback")
-    return "error", f"{heading}\n{printable_lines(trace, '  ')}" if trace else heading
+def _error(error: JobError) -> tuple[str, str]:
+    at = "at an unknown time" if error.at is None else error.at.isoformat()
+    heading = printable(f"attempt {error.attempt}, {at}: {error}")
+    return "error", f"{heading}\n{printable_lines(error.traceback, '  ')}" if error.traceback else heading
 
 
 @group.command("release")

@@ -79,7 +79,7 @@ def _json(value: object) -> str:
 
 
 def _error(error: JobError) -> tuple[str, str]:
-    at = None if error.at is None else error.at.isoformat()
+    at = "at an unknown time" if error.at is None else error.at.isoformat()
     lines = [printable(f"attempt {error.attempt}, {at}: {error}")]
     if error.made_by:
         lines.append(printable(f"  by {error.made_by}"))

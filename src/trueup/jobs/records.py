@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Any, Self
 from uuid import UUID
 
@@ -27,21 +28,29 @@ class JobError:
     pid: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.type}: {self.message}"
+        return f"{self.type}: {self.message}" if self.message else self.type
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
+    def of(cls, stored: Any) -> Self:
+        """As it was stored. What does not have the shape that workers write is shown as well as it can be: it must not hide its job."""
+        if not isinstance(stored, Mapping):
+            return cls(0, "Error", "" if stored is None else str(stored))
         return cls(
-            int(stored.get("attempt") or 0),
-            str(stored.get("type")),
-            str(stored.get("message")),
+            _whole(stored.get("attempt")) or 0,
+            _text(stored.get("type")) or "Error",
+            _text(stored.get("message")) or "",
             _moment(stored.get("at")),
-            stored.get("traceback"),
+            _text(stored.get("traceback")),
             _holder(stored.get("holder")),
-            stored.get("term"),
-            stored.get("host"),
-            stored.get("pid"),
+            _whole(stored.get("term")),
+            _text(stored.get("host")),
+            _whole(stored.get("pid")),
         )
+
+    @classmethod
+    def all_of(cls, stored: Any) -> tuple[Self, ...]:
+        """Every failed attempt of a job or a row, the oldest first."""
+        return tuple(map(cls.of, stored if isinstance(stored, list) else [stored] if stored else ()))
 
     @property
     def made_by(self) -> str:
@@ -61,7 +70,7 @@ class JobProgress:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        return cls(float(stored.get("percent") or 0), stored.get("note"), _moment(stored.get("at")))
+        return cls(_number(stored.get("percent")), _text(stored.get("note")), _moment(stored.get("at")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,7 @@ class JobDetails:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        errors = tuple(map(JobError.of, record["errors"] or ()))
+        errors = JobError.all_of(record["errors"])
         return cls(**{**record, "errors": errors, "progress": _progress(record["progress"])})
 
 
@@ -245,9 +254,25 @@ def _holder(text: Any) -> UUID | None:
         return None
 
 
-def _error(stored: Mapping[str, Any] | None) -> JobError | None:
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return number if isfinite(number) else 0.0
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def _error(stored: Any) -> JobError | None:
     return None if stored is None else JobError.of(stored)
 
 
-def _progress(stored: Mapping[str, Any] | None) -> JobProgress | None:
-    return None if stored is None else JobProgress.of(stored)
+def _progress(stored: Any) -> JobProgress | None:
+    return JobProgress.of(stored) if isinstance(stored, Mapping) else None

@@ -529,7 +529,10 @@ def _next_sweep(record: Record) -> datetime | None:
     last, every = record["last_swept_at"], record["every"]
     if last is None or every is None or record["state"] == "paused":
         return None
-    due: datetime = last + parse_duration(every)
+    try:
+        due: datetime = last + parse_duration(every)
+    except OverflowError:  # "infinity" in the table
+        return None
     resting_until: datetime | None = record["paused_until"] if record["state"] == "resting" else None
     return due if resting_until is None else max(due, resting_until)
 

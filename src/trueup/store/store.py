@@ -69,9 +69,12 @@ class Store:
         self.statement_timeout = statement_timeout
         self.prepare = prepare
         self.statements = Statements(schema, notify=notify)
-        self.pool = Pool(url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout, on_wait=self._waited)
+        context = loaders.context()
+        self.pool = Pool(
+            url, pool_size, connect_timeout, prepare=prepare, context=context, wait=pool_timeout, on_wait=self._waited
+        )
         self.sync_pool = SyncPool(
-            url, pool_size, connect_timeout, prepare=prepare, wait=pool_timeout, on_wait=self._waited
+            url, pool_size, connect_timeout, prepare=prepare, context=context, wait=pool_timeout, on_wait=self._waited
         )
         self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare, on_wait=self._waited)
         self.jobs = Jobs(self.pool, self.statements, clock, aging)

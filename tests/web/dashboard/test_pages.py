@@ -11,10 +11,12 @@ import pytest
 
 from tests.web.dashboard.test_who_may import OPERATOR, TOKENS, client
 from trueup import App, Retry, Row
+from trueup.jobs.records import JobError
 from trueup.schedules.once import Once
 from trueup.testing.worker import ManualWorker
 from trueup.web import dashboard
 from trueup.web.dashboard.api.endpoints import ENDPOINTS
+from trueup.web.dashboard.pages.reconcilers import _story
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,11 +39,34 @@ create table papers (id int primary key, state text not null, made_at timestampt
 insert into papers select n, 'new' from generate_series(1, 3) as n;
 """
 # What an older release, a person with psql or a crash may leave.
+MOMENTS = """do $$ declare each record; begin
+  for each in select c.relname, a.attname from pg_class as c join pg_attribute as a on a.attrelid = c.oid
+               where c.relnamespace = 'trueup'::regnamespace and c.relname in ('leases', 'rows', 'jobs', 'workers', 'actions', 'declarations', 'reconcilers')
+                 and a.atttypid = 'timestamptz'::regtype and a.attnum > 0 and not a.attisdropped
+  loop
+    begin
+      execute format('update trueup.%I set %I = %L where %I is not null', each.relname, each.attname, '{}', each.attname);
+    exception when check_violation or unique_violation then null;  -- the database guards this one itself
+    end;
+  end loop; end $$"""
+ODD = '{"n": 1000000000000000000000000000000, "x": 1e400}'
+ODD_ERRORS = (
+    "{}",
+    '"text"',
+    "null",
+    "[null]",
+    '[1, "x", [], {"type": 5, "message": {"a": 1}, "at": "nonsense", "attempt": "x", "traceback": 7}]',
+    '[{"at": 99999999999999, "attempt": 1e400, "pid": {"a": 1}, "host": 7, "term": [1000000000000000000000000000000]}]',
+    '[{"at": "20000-01-01T00:00:00Z", "attempt": 1000000000000000000000000000000}]',
+)
 REMAINS = (
     "delete from trueup.workers",
     "update trueup.scans set underway = true, started_at = now(), error = 'no answer', failures = 2",
     "update trueup.rows set errors = '[{}]', state = 'quarantined', due_at = 'infinity'",
     "update trueup.history set errors = '[{}]', holder = null, claimed_at = null",
+    *(f"update trueup.{table} set args = '{ODD}', progress = '{ODD}', meta = '{ODD}'" for table in ("jobs", "history")),
+    f"update trueup.history set result = '{ODD}'",
+    f"update trueup.schedules set args = '{ODD}', meta = '{ODD}'",
 )
 
 
@@ -105,7 +130,26 @@ async def test_every_page_is_there_whatever_has_happened(app: App, database_url:
     await worker.end()
     with psycopg.connect(database_url, autocommit=True) as connection:
         for remains in REMAINS:
-            connection.execute(remains)
+            connection.execute(remains.encode())
     assert await refused(app, pages, [*ANSWERS, *each]) == []
+    for moment in ("infinity", "-infinity"):
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(MOMENTS.format(moment).encode())
+        assert await refused(app, pages, [*ANSWERS, *each]) == [], moment
+    job = f"/jobs/{jobs[0].id}"
+    with_errors = ["/jobs", job, "/reconcilers/proposed", "/reconcilers/proposed/row?key=1"]
+    for errors in ODD_ERRORS:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            for table in ("jobs", "history", "rows"):
+                connection.execute(f"update trueup.{table} set errors = %s".encode(), [errors])
+        assert await refused(app, with_errors, ["/jobs", job]) == [], errors
     async with App(database_url) as other:  # that declares nothing of it
         assert await refused(other, pages, [*ANSWERS, *each]) == []
+
+
+async def test_the_timeline_of_a_row_has_the_failure_before_what_followed_from_it() -> None:
+    at = datetime(2031, 1, 1, tzinfo=UTC)
+    row = {"state": "quarantined", "claimed_at": at, "changed_at": at, "due_at": None, "attempt": 1, "reason": "no"}
+    told = _story(row, [JobError(1, "ValueError", "boom", at)])
+    assert [each.headline for each in reversed(told)] == ["Last claimed", "Attempt 1 failed", "Set aside"]
+    assert "running" not in {each.word for each in told}

@@ -1,4 +1,4 @@
-"""Values of users' rows that Python cannot hold become the nearest that it can: one row must not make a whole batch unreadable."""
+"""Values that Python cannot hold become the nearest that it can: one row must not make a whole batch or list unreadable."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ class _Clamping:
 
 
 def context() -> AdaptContext:
-    """What connections that read users' rows are made with: infinity, and what is beyond Python's bounds, are clamped."""
+    """What connections that read rows, users' and our own, are made with: infinity, and what is beyond Python's bounds, are clamped."""
     return _Clamping()

@@ -260,12 +260,14 @@ class SyncPool:
         connect_timeout: timedelta,
         *,
         prepare: str = "auto",
+        context: Any = None,
         part: str = "pool",
         wait: timedelta = WAIT,
         on_wait: Waited | None = None,
     ) -> None:
         self._on_wait = on_wait
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
+        self._settings["context"] = context
         self._wait = wait.total_seconds()
         self._configure = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
         self._size = size

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any
 
-import orjson
 from markupsafe import Markup, escape
+from pydantic_core import to_json
 
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
+from trueup.jobs.records import JobError
 from trueup.masking import mask_value
 from trueup.schedules import spec as specs
 
@@ -22,7 +24,7 @@ MAX_JSON = 20_000  # characters of a payload on a page
 
 def length(seconds: float | None) -> str:
     """One unit, or two near its border: "0.4s", "12s", "4m", "3h", "2d"."""
-    if seconds is None:
+    if seconds is None or not isfinite(seconds):
         return "–"
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
@@ -87,7 +89,7 @@ def rate(per_second: float) -> str:
 
 
 def pretty(value: Any) -> str:
-    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    text = to_json(value, indent=2, serialize_unknown=True).decode()  # not orjson: integers may be longer than 64 bits
     return text if len(text) <= MAX_JSON else f"{text[:MAX_JSON]}\n… {len(text) - MAX_JSON:,} more characters"
 
 
@@ -118,9 +120,8 @@ def duration(value: timedelta | None) -> str:
 
 def error_line(error: Any) -> Markup:
     """The type and first line of an error as it is stored with a job or a row."""
-    if not isinstance(error, dict):
+    if not error:
         return Markup("")
-    message = str(error.get("message") or "").split("\n", 1)[0]
-    return (
-        Markup("<b>{}</b> {}").format(error.get("type") or "Error", message) if message else escape(error.get("type"))
-    )
+    read = JobError.of(error)
+    message = read.message.split("\n", 1)[0]
+    return Markup("<b>{}</b> {}").format(read.type, message) if message else escape(read.type)

@@ -12,6 +12,7 @@ from typing import Any, get_origin
 import orjson
 import psycopg
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -116,4 +117,5 @@ def _problem(status: int, error: str) -> Response:
 
 
 def _json(status: int, answer: Any) -> Response:
-    return Response(orjson.dumps(answer), status, media_type="application/json")
+    # Not orjson: integers in arguments may be longer than 64 bits.
+    return Response(to_json(answer, inf_nan_mode="null"), status, media_type="application/json")

@@ -86,7 +86,7 @@ async def row(visit: Visit) -> dict[str, Any]:
     if key:
         records = await visit.source.quarantine.show(name, [key])
         found = records.get(key)
-    failures = [JobError.of(error) for error in (found and found["errors"]) or []]
+    failures = list(JobError.all_of(found and found["errors"]))
     return {
         "name": name,
         "key": key,
@@ -135,14 +135,16 @@ def _story(found: dict[str, Any] | None, failures: list[JobError]) -> list[Happe
     """What is recorded about a row, newest first."""
     if found is None:
         return []
-    told = [Happened(found["claimed_at"], "running", "Last claimed", f"attempt {found['attempt']}")]
+    held = found["state"] == "held"
+    told = [Happened(found["claimed_at"], "running" if held else "", "Last claimed", f"attempt {found['attempt']}")]
     for failed in failures:
         if failed.at is not None:
             headline = f"Attempt {failed.attempt or '?'} failed"
             told.append(Happened(failed.at, "failed", headline, str(failed), failed.made_by))
-    if found["state"] != "held":
+    if not held:
         headline = {"resting": "Settled", "quarantined": "Set aside"}.get(found["state"], found["state"].capitalize())
         told.append(Happened(found["changed_at"], found["state"], headline, found["reason"] or ""))
     if found["state"] == "resting" and found["due_at"] is not None:
         told.append(Happened(found["due_at"], "waiting", "Looked at again"))
-    return sorted(told, key=lambda each: each.at, reverse=True)
+    # One statement records a failure and what follows from it, with one time: the order above decides then.
+    return sorted(told, key=lambda each: each.at)[::-1]
