@@ -186,8 +186,10 @@ class Runner:
                 run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
             faults.hit("after_handler")
             if run.cancelled != "lost":
-                move = move or decide(outcome, job, definition.retry, self._random)
+                if move is None:
+                    move = decide(outcome, job, definition.retry, self._random)
                 self._finisher.put(run, move, uncertain=run.uncertain)
+                move = None  # its failure has the handler's frames, which keep this one from Python 3.12 on: a cycle
             else:
                 self._finisher.lost(run.job)
         if run.cancelled is not None or task.cancelling():

@@ -225,6 +225,10 @@ class RowHand:
                 outcome = "not begun" if handled.settled is None else shown(handled.settled)
                 self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
             self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
+        if error is not None:
+            error.__traceback__ = (
+                None  # the verdict has what is kept of it; its frames hold the error: a cycle per failure
+            )
 
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""

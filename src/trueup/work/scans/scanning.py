@@ -194,6 +194,7 @@ class Pass:
     def _failed(self, item: Any, error: BaseException) -> None:
         failed = ScanItemFailed(self._scan.name, _shown(item), type_name(error), describe(error))
         self._events.emit(failed.because(error, from_the_handler(error.__traceback__)))
+        error.__traceback__ = None  # its frames hold the error: a cycle per failure
 
 
 def _shown(item: Any) -> str:
