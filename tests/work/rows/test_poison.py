@@ -352,6 +352,57 @@ async def test_a_key_too_long_for_an_index(ward: Ward) -> None:
     assert await field.value("select count(*) from trueup.rows") == 0
 
 
+# -- renewals ---------------------------------------------------------------------------------------------------------------
+
+RENEWAL = "(old.state, old.owner) is not distinct from (new.state, new.owner) and old.until is distinct from new.until"
+AT_RENEWAL = {
+    "trigger raises": "raise 'not this one';",
+    "trigger keeps": "return null;",
+    "away, it says": "raise exception 'because' using errcode = '57P01';",
+    "serialisation": "raise exception 'because' using errcode = '40001';",
+    "lock": "raise exception 'because' using errcode = '55P03';",
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("mode", ["lease_columns", "both"])
+@pytest.mark.parametrize("poison", AT_RENEWAL)
+async def test_renew(ward: Ward, poison: str) -> None:
+    """A renewal writes to the user's lease columns. A row whose write is refused loses its own lease at most."""
+    renewer = ward.field.manual.worker.row_services.renewer
+    await ward.prepare(trigger(f"if {RENEWAL} then {AT_RENEWAL[poison]} end if; return new;"))
+    begun, renewed = asyncio.Semaphore(0), asyncio.Event()
+    left: list[float] = []
+
+    async def handler(row: Any) -> Any:
+        begun.release()
+        if row.id == 1:
+            for _ in range(GOOD + 1):
+                await begun.acquire()
+            for _ in range(4):  # a minute, with leases of 30 s
+                ward.clock.advance(seconds=15)
+                await asyncio.to_thread(renewer.renew_once)
+            least = (
+                "select extract(epoch from min(due_at) - %s::timestamptz)::float8 from trueup.rows where key <> '13'"
+            )
+            left.append(await ward.field.value(least, (ward.clock.now(),)))
+            renewed.set()
+        await renewed.wait()
+        return To("done", n=1)
+
+    spec, more = mode_of(ward.mode)
+    table = ward.field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
+    ward.field.fix(handler, table=table, concurrency=GOOD + 1, lease_for="30s", **more)
+    async with asyncio.timeout(WITHIN):
+        counts = await ward.field.sweep()
+    renewer.connection.close()
+    assert left == [30.0], "another row's lease was not renewed"
+    assert counts.changed >= GOOD
+    ward.clock.advance(seconds=31)
+    await ward.field.sweep()  # takes the row again
+    assert await ward.field.value("select count(*) from things where state = 'done'") == GOOD + 1
+
+
 # -- values ------------------------------------------------------------------------------------------------------------------
 
 VALUES: dict[str, tuple[dict[str, Any], str]] = {

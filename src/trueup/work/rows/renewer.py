@@ -13,7 +13,7 @@ from uuid import UUID
 
 from trueup.clock import elapsed
 from trueup.events import Events, RenewalFailed
-from trueup.store.db.connect import is_away
+from trueup.store.db.connect import unanswered
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
@@ -90,7 +90,7 @@ class RowRenewer(Renewing):
             # A trigger of the user's may take part in it, and must not make this thread hang.
             answers = self.connection.fetch(query, params, rows.reconciler.lease_for.total_seconds() / 6)
         except Exception as error:
-            if not is_away(error) and touch and rows.renewal_writes:
+            if touch and rows.renewal_writes and not unanswered(error):
                 return self._renew_parts(rows, holder, due, error)
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
             self._events.emit(RenewalFailed(str(holder), describe(error), round(left, 1)))
