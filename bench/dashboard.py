@@ -1,22 +1,26 @@
-"""How long each page of the dashboard takes with a long history, and what live pages that stay open cost the server.
+"""How long each page of the dashboard takes with a long history, and what live pages that stay open cost the server and workers.
 
-    python -m bench.dashboard [--finished 1000000] [--queued 100000] [--resting 100000] [--rounds 5] [--seconds 30] [--json]
+    python -m bench.dashboard [--finished 1000000] [--queued 100000] [--resting 100000] [--rounds 5] [--seconds 30] [--drained 50000] [--json]
 
 The tables are filled by the server itself. Each page is asked for as a browser does, without what the dashboard keeps for a second,
 and every statement that it sends is timed. The goal is 200 ms for all statements of a page. The CPU time of the server is measured
 beside it, because that does not depend on what else the machine does.
 
 Then live pages stay open for a while, as in browser tabs, and the server's CPU time per second is measured with the sharing between
-tabs in place. No worker runs, so this says nothing about the throughput of a fleet beside it.
+tabs in place.
+
+Last, a worker drains jobs alternately with and without live pages beside it, which a process of its own serves. The ratio of the two
+medians says what an open dashboard costs a fleet on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import httpx
@@ -64,6 +68,8 @@ TABS = {
     "jobs, 20 tabs": ("/jobs",) * 20,
     "every page once": tuple(PAGES.values()),
 }
+
+BESIDE = ("", "/jobs", "/queues", "/fleet")  # what people leave open while a backlog is worked off
 
 FILL = (
     """insert into trueup.history (id, kind, queue, lane, key, state, priority, run_at, args, attempt, max_attempts, crashes, term, holder,
@@ -208,6 +214,67 @@ async def stream(application: Application, path: str) -> None:
     await application(scope, receive, send)
 
 
+def beside(cluster: Cluster, url: str, count: int, rounds: int) -> dict[str, float]:
+    """Jobs per second, and microseconds of the server's CPU time per job (enqueued and run), without (`alone`) and with live pages (`watched`)."""
+    rates: dict[str, list[float]] = {"alone": [], "watched": []}
+    taken: dict[str, list[float]] = {"alone": [], "watched": []}
+    for nth in range(2 * rounds):
+        how = "watched" if nth % 4 in (1, 2) else "alone"  # a b b a: the history grows for both alike
+        with open_pages(url) if how == "watched" else nullcontext():
+            before = cpu_seconds(cluster)
+            rates[how].append(asyncio.run(drained(url, count)))
+            taken[how].append((cpu_seconds(cluster) - before) * 1e6 / count)
+        progress(f"{how}: {rates[how][-1]:,.0f} jobs per second")
+    medians = {how: statistics.median(rates[how]) for how in rates}
+    costs = {f"{how}_cpu_us": statistics.median(taken[how]) for how in taken}
+    return {**medians, **costs, "ratio": medians["watched"] / medians["alone"]}
+
+
+async def drained(url: str, count: int) -> float:
+    """Jobs per second, from the worker's start to the last job committed as done."""
+    app = App(url)
+
+    @app.job(queue="drained")
+    async def noop(n: int) -> None: ...
+
+    async with app:
+        await noop.enqueue_many((number,) for number in range(count))
+        worker = app.worker(queues=["drained"], concurrency=100)
+        async with worker:
+            started = time.perf_counter()
+            while worker.executor.started < count:  # noqa: ASYNC110 - an event per job would be part of what is measured
+                await asyncio.sleep(0.01)
+            await worker.finisher.flushed()
+            return count / (time.perf_counter() - started)
+
+
+@contextmanager
+def open_pages(url: str) -> Iterator[None]:
+    """Live pages of a dashboard in another process."""
+    spawning = multiprocessing.get_context("spawn")
+    begun = spawning.Event()
+    process = spawning.Process(target=_show_pages, args=(url, begun), daemon=True)
+    process.start()
+    try:
+        assert begun.wait(60), "the pages did not open"
+        yield
+        assert process.is_alive(), "the dashboard ended"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _show_pages(url: str, begun: Any) -> None:
+    async def show() -> None:
+        pages = dashboard.asgi({"bench": App(url)})
+        tabs = [asyncio.create_task(stream(pages, path)) for path in BESIDE]
+        await asyncio.sleep(1)  # the first look, for which nothing is known yet, is not part of it
+        begun.set()
+        await asyncio.gather(*tabs)
+
+    asyncio.run(show())
+
+
 @contextmanager
 def forgetful() -> Iterator[None]:
     """What the dashboard keeps for a moment is dropped with every request."""
@@ -232,14 +299,21 @@ def show(result: dict[str, Any], console: Console) -> None:
             name, *(f"{each[key]:,.0f} ms" for key in ("statements_ms", "slowest_ms", "server_cpu_ms", "page_ms")), late
         )
     console.print(table)
-    open_pages = Table("live pages", "server CPU per second")
+    table = Table("live pages", "server CPU per second")
     for name, taken in result["live"].items():
-        open_pages.add_row(name, f"{taken:,.1f} ms")
-    console.print(open_pages)
+        table.add_row(name, f"{taken:,.1f} ms")
+    console.print(table)
+    drain = result["beside"]
+    table = Table("a worker that drains jobs", "jobs per second", "server CPU per job")
+    for how in ("alone", "watched"):
+        table.add_row(how, f"{drain[how]:,.0f}", f"{drain[f'{how}_cpu_us']:,.0f} µs")
+    console.print(table, f"watched / alone: {drain['ratio']:.2f}")
 
 
 def main() -> None:
-    given = parser(__doc__, finished=1_000_000, queued=100_000, resting=100_000, rounds=5, seconds=30).parse_args()
+    given = parser(
+        __doc__, finished=1_000_000, queued=100_000, resting=100_000, rounds=5, seconds=30, drained=50_000
+    ).parse_args()
     with server() as cluster:
         url = cluster.url("postgres")
         App(url).store.migrate()
@@ -253,7 +327,8 @@ def main() -> None:
                 connection.execute(statement.format(**sizes).encode())
         pages = asyncio.run(measure(cluster, url, given.rounds))
         live = asyncio.run(watch(cluster, url, given.seconds))
-    report({"sizes": vars(given), "pages": pages, "live": live}, show, as_json=given.json)
+        compared = beside(cluster, url, given.drained, given.rounds)
+    report({"sizes": vars(given), "pages": pages, "live": live, "beside": compared}, show, as_json=given.json)
 
 
 if __name__ == "__main__":
