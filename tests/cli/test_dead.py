@@ -97,9 +97,10 @@ def test_neither_ids_nor_all_is_a_usage_error(cli: Cli, verb: str) -> None:
     assert result.err == "error: give job ids, or --all\n"
 
 
-def test_without_a_terminal_all_needs_yes(cli: Cli, bury: Bury) -> None:
+@pytest.mark.parametrize("command", ["dead discard", "dead revive", "jobs retry"])
+def test_without_a_terminal_all_needs_yes(cli: Cli, bury: Bury, command: str) -> None:
     bury(2, "add")
-    result = cli("dead", "discard", "--all")
+    result = cli(*command.split(), "--all")
     assert result.code == 2
     assert "give --yes" in result.err
     assert len(cli("dead", "list", "--json").json) == 2

@@ -111,6 +111,16 @@ def test_all_rows_of_a_reconciler_are_freed(quarantined: Cli) -> None:
     assert quarantined("reconcilers", "quarantine", "list", "--json").json == []
 
 
+@pytest.mark.parametrize(
+    "command", ["quarantine release pair --all", "quarantine discard pair --all", "discard pair --all", "forget pair"]
+)
+def test_without_a_terminal_nothing_is_done_to_many_rows_unless_yes_is_given(quarantined: Cli, command: str) -> None:
+    before = keys(quarantined, "pair")
+    result = quarantined("reconcilers", *command.split())
+    assert (result.code, "give --yes" in result.err) == (2, True)
+    assert keys(quarantined, "pair") == before != []
+
+
 def test_the_short_ways_do_the_same(quarantined: Cli) -> None:
     assert quarantined("reconcilers", "release", "recover", "7").out == "released 1 row of recover\n"
     assert quarantined("reconcilers", "discard", "pair", "--all", "--yes").out == "discarded 4 rows of pair\n"

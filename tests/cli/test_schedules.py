@@ -41,6 +41,15 @@ def test_a_schedule_is_made_listed_and_shown(cli: Cli) -> None:
     assert show(cli)["args"] == {"a": 1}
 
 
+def test_without_a_terminal_a_schedule_is_not_deleted_or_backfilled_unless_yes_is_given(cli: Cli) -> None:
+    create(cli)
+    hours = [f"{datetime.now(UTC) - timedelta(hours=back):%Y-%m-%dT%H:%MZ}" for back in (5, 2)]
+    for command in (["delete", "sums"], ["backfill", "sums", "--start", hours[0], "--end", hours[1]]):
+        result = cli("schedules", *command)
+        assert (result.code, "give --yes" in result.err) == (2, True), command
+    assert (show(cli)["name"], show(cli)["ticks"]) == ("sums", [])
+
+
 def test_arguments_that_do_not_fit_the_job_are_refused(cli: Cli) -> None:
     result = cli("schedules", "create", "sums", "add", '{"a": "one"}', "--every", "1h")
     assert result.code == 2

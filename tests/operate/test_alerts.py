@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.integrations.sink import Sink, says
+from tests.integrations.sink import Exchange, Sink, says
 from tests.operate.test_checks import DEAD
 from tests.support.watching import Watched, until
 from trueup import App
@@ -214,6 +214,27 @@ async def test_a_webhook_that_refuses_is_tried_again_and_holds_up_no_other_alert
     await fleet.look()
     assert fleet.told == [("alert.raised", "dead_letters"), RESOLVED]
     assert await fleet.states() == ["sent"]
+
+
+@pytest.mark.asyncio
+async def test_a_slow_webhook_does_not_make_two_watchers_send_the_same(fleet: Fleet) -> None:
+    taken = says(200)
+
+    async def slow(exchange: Exchange) -> None:
+        """Ten seconds pass, as long as a delivery may take, and the other watcher looks."""
+        await fleet.run("update trueup.leases set lease_until = lease_until - interval '10 seconds'")
+        await fleet.watchers[1].run_once()
+        await taken(exchange)
+
+    await fleet.run(
+        "insert into trueup.alerts (name, state, severity, problem, since)"
+        " select 'check_' || n, 'resolved', 'error', 'was wrong', now() from generate_series(1, 8) as n"
+    )
+    fleet.sink.answers = [slow]
+    await fleet.watchers[0].run_once()
+    keys = [each.headers["idempotency-key"] for each in fleet.sink.received]
+    assert len(keys) == len(set(keys)) == 8
+    assert await fleet.states() == []
 
 
 @pytest.mark.slow

@@ -87,7 +87,10 @@ class Alerts:
             assert finding is not None
             problem = clean(finding.problem, MAX_PROBLEM)
             return await self._states.write(lead, finding.check, "noticed", finding.severity, problem)
-        if step in SENDING and not await self._post(*message(self._service, step, alert, finding)):
+        # The lease lasts longer than one delivery. Many slow ones take longer, and then another worker would send the same.
+        if step in SENDING and not (
+            await lead.take() and await self._post(*message(self._service, step, alert, finding))
+        ):
             return False
         if step in (Step.FORGET, Step.SEND_RESOLVED):
             return await self._states.forget(lead, alert.check)
