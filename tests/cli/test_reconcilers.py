@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -359,3 +360,37 @@ def test_a_removed_reconciler_is_forgotten(cli: Cli, query: Query) -> None:
     assert "renamed" not in cli("reconcilers", "list").out
     again = cli("reconcilers", "forget", "renamed", "--json", "--yes")
     assert "no reconciler is called 'renamed'" in again.err
+
+
+@pytest.mark.slow
+def test_sweeps_that_fail_are_in_every_list_with_their_error_until_one_works(
+    cli: Cli, start: Start, project: Path, query: Query
+) -> None:
+    (project / "shop.py").write_text(PAPERS.replace('every="5m", concurrency=2', 'every="200ms", concurrency=2'))
+
+    def failures() -> int:
+        ((found,),) = query("select coalesce(max(failures), 0) from trueup.reconcilers where name = 'recover'")
+        return int(found)
+
+    def listed(name: str) -> dict[str, Any]:
+        (found,) = [each for each in cli("reconcilers", "list", "--json").json if each["name"] == name]
+        return dict(found)
+
+    start("worker")
+    swept = "select name from trueup.reconcilers where name = 'recover' and last_swept_at is not null"
+    wait_until(lambda: query(swept), "the first sweep")
+    query("alter table papers rename to elsewhere")
+    wait_until(lambda: failures() >= 2, "two sweeps that failed")
+    error = "there is no such table"
+    assert error in listed("recover")["last_error"]
+    assert "failing: " in cli("reconcilers", "list").out
+    assert error in cli("reconcilers", "show", "recover").out
+    status, checked = cli("status"), cli("status", "--check")
+    assert (status.code, checked.code) == (1, 1)
+    assert "recover" in status.out + status.err
+    assert error in checked.out
+    report = cli("recovery").out
+    assert "failing" in report or "sweeps of recover fail" in report
+    query("alter table elsewhere rename to papers")
+    wait_until(lambda: failures() == 0, "a sweep that works")
+    assert listed("recover")["last_error"] is None
