@@ -73,6 +73,20 @@ def sets(title: str, **settings: str) -> Case:
     return Case(title, settings=tuple(settings.items()))
 
 
+SWITCHES = [
+    f"enable_{node}"
+    for node in (
+        "indexscan",
+        "indexonlyscan",
+        "bitmapscan",
+        "tidscan",
+        "nestloop",
+        "hashjoin",
+        "sort",
+        "hashagg",
+        "material",
+    )
+]
 CASES = [
     *(Case(str(major), server=str(major)) for major in sorted({*WHEELS, 16})),
     Case("debian with jit", server=DEBIAN),
@@ -96,6 +110,29 @@ CASES = [
         extra_float_digits="-15",
         standard_conforming_strings="off",
         quote_all_identifiers="on",
+        backslash_quote="on",
+        transform_null_equals="on",
+        xmlbinary="hex",
+        xmloption="document",
+        default_text_search_config="simple",
+    ),
+    sets(
+        "planner against us",
+        **dict.fromkeys(SWITCHES, "off"),
+        plan_cache_mode="force_generic_plan",
+        work_mem="64kB",
+        from_collapse_limit="1",
+        join_collapse_limit="1",
+        default_statistics_target="1",
+    ),
+    sets(
+        "talkative, parallel, deferrable",
+        client_min_messages="debug5",
+        plan_cache_mode="force_custom_plan",
+        debug_parallel_query="regress",
+        default_transaction_deferrable="on",
+        synchronous_commit="off",
+        row_security="off",
     ),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.support.pgbouncer import PgBouncer
 from tests.support.proxy import Proxy
 from tests.support.watching import Watched
 from trueup import App, Row, To
-from trueup.errors import DatabaseUnavailable
+from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import DatabaseLost, Events
 from trueup.store.db.confirmed import Unconfirmed
 from trueup.store.db.connect import NO_TIMEOUT, connecting_takes, connection_settings, is_away, may_pass, unanswered
@@ -268,3 +268,50 @@ def test_the_same_said_by_a_trigger_is_an_answer(database_url: str) -> None:
 )
 def test_what_leaves_open_what_became_of_a_statement(error: Exception, open_what_became: bool) -> None:
     assert unanswered(error) is open_what_became
+
+
+def set_for_new_sessions(url: str, setting: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("set default_transaction_read_only = off")
+        connection.execute(f'alter database "{connection.info.dbname}" {setting}'.encode())
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_reads_null_in_arrays_as_text_is_refused(database_url: str) -> None:
+    """Jobs without a unique key would have the key "NULL", and all but the first would be left out as duplicates."""
+    set_for_new_sessions(database_url, "set array_nulls = off")
+    app = App(database_url)
+
+    @app.job
+    async def send(n: int) -> None: ...
+
+    with pytest.raises(ConfigError, match="array_nulls = on"):
+        await app.open()
+    with pytest.raises(ConfigError, match="array_nulls = on"):
+        await send.enqueue_many([(1,), (2,)])
+    with pytest.raises(ConfigError, match="array_nulls = on"):
+        await asyncio.to_thread(send.enqueue_many_sync, [(1,), (2,)])
+    await app.close()
+
+
+@pytest.mark.asyncio
+async def test_jobs_are_stored_again_when_a_database_takes_writes_again(database_url: str) -> None:
+    """A session that began read-only stays so, whatever is set for new ones. Each in the pool is refused once more at most."""
+    set_for_new_sessions(database_url, "set default_transaction_read_only = on")
+    async with App(database_url, pool_size=1) as app:
+
+        @app.job
+        async def send(n: int) -> None: ...
+
+        with pytest.raises(DatabaseUnavailable, match="default_transaction_read_only"):
+            await send.enqueue(1)
+        with pytest.raises(DatabaseUnavailable, match="default_transaction_read_only"):
+            await asyncio.to_thread(send.enqueue_sync, 2)
+        set_for_new_sessions(database_url, "reset default_transaction_read_only")
+        with suppress(DatabaseUnavailable):
+            await send.enqueue(1)
+        with suppress(DatabaseUnavailable):
+            await asyncio.to_thread(send.enqueue_sync, 2)
+        await send.enqueue(1)
+        await asyncio.to_thread(send.enqueue_sync, 2)
+        assert len(await app.jobs.list()) >= 2

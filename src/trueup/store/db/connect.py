@@ -133,6 +133,7 @@ CANCEL_SHARE = 0.1  # of the time that the statement had: a server that is unrea
 ON_REQUEST = 1_000_000_000
 PID = b"select pg_catalog.pg_backend_pid()"
 
+ARRAY_NULLS = b"select pg_catalog.current_setting('array_nulls')"
 ISO_DATES = b"set datestyle to iso"
 PLAIN_INTERVALS = b"set intervalstyle to postgres"
 
@@ -221,6 +222,16 @@ def _iso(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> 
 
 def _plain_intervals(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
     return (connection.info.parameter_status("IntervalStyle") or "postgres") == "postgres"
+
+
+def check_array_nulls(row: tuple[Any, ...] | None) -> None:
+    """Takes the answer to ARRAY_NULLS. Raises ConfigError where a NULL in an array would be read as the text "NULL": unique keys,
+    delays and errors of jobs are sent in arrays."""
+    if row != ("on",):
+        raise ConfigError(
+            "array_nulls is off in this database or for this role, so PostgreSQL reads NULL in arrays as text; "
+            "run: alter role … set array_nulls = on"
+        )
 
 
 async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, ClientCursor, Connection, IsolationLevel
+from psycopg import AsyncConnection, ClientCursor, Connection, IsolationLevel, errors
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
@@ -25,6 +25,8 @@ from trueup.errors import DatabaseUnavailable
 from trueup.store.db import message
 from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
 from trueup.store.db.connect import (
+    ARRAY_NULLS,
+    check_array_nulls,
     closed_unless_usable,
     connection_settings,
     leads_to_the_server,
@@ -89,7 +91,8 @@ class Pool:
         loop = asyncio.get_running_loop()
         if self._pool is not None and self._loop is loop:
             return
-        await (await AsyncConfirmedConnection.connect(**self._settings)).close()
+        async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
+            check_array_nulls(await (await connection.execute(ARRAY_NULLS)).fetchone())
         if self._pool is not None and self._loop is loop:
             return  # another task was quicker
         pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
@@ -121,6 +124,9 @@ class Pool:
         connection = await _take(pool, elapsed() if since is None else since, self._wait, self._on_wait)
         try:
             yield connection
+        except errors.ReadOnlySqlTransaction:
+            await connection.close()  # its session stays read-only when the database takes writes again
+            raise
         finally:
             await pool.putconn(connection)
 
@@ -292,6 +298,9 @@ class SyncPool:
         connection = _take_sync(pool, elapsed(), self._wait, self._on_wait)
         try:
             yield connection
+        except errors.ReadOnlySqlTransaction:
+            connection.close()
+            raise
         finally:
             pool.putconn(connection)
 
@@ -308,7 +317,8 @@ class SyncPool:
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:
             if self._pool is None:
-                ConfirmedConnection.connect(**self._settings).close()
+                with ConfirmedConnection.connect(**self._settings) as connection:
+                    check_array_nulls(connection.execute(ARRAY_NULLS).fetchone())
                 self._pool = ConnectionPool(
                     connection_class=ConfirmedConnection,
                     kwargs=self._settings,

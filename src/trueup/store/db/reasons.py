@@ -13,7 +13,11 @@ from trueup.texts import describe
 ANSWERS = {
     "08": ("lost the connection", "whether the statement was carried out is unknown; repeat it if that does no harm"),
     "08007": ("cannot confirm a commit", "check what was stored before you repeat it"),
-    "25006": ("takes no writes", "it is a standby, or a failover is under way; database_url must lead to the primary"),
+    "25006": (
+        "takes no writes",
+        "it is a standby, or a failover is under way, and database_url must lead to the primary; or "
+        "default_transaction_read_only is on, as some providers set it when a disk is almost full",
+    ),
     "25P02": (
         "refuses every statement of a transaction that has failed",
         "roll it back; the error of the statement that failed first is the one to mend",
