@@ -134,15 +134,18 @@ async def test_it_writes_and_enqueues_in_the_transaction_that_buries(
     assert one_transaction == [(True,)]
 
 
-async def test_arguments_that_no_longer_fit_come_as_they_are_stored(still: App, worker: ManualWorker) -> None:
+@pytest.mark.parametrize("number", [5, 123456789012345678901234567891])
+async def test_arguments_that_no_longer_fit_come_as_they_are_stored(
+    still: App, worker: ManualWorker, number: int
+) -> None:
     @still.job(exhausted=note)
     async def doomed(name: str) -> None: ...
 
     job = await doomed.enqueue("Ann")
-    query(still.store.url, """update trueup.jobs set args = '{"name": 5}'""")
+    query(still.store.url, f"""update trueup.jobs set args = '{{"name": {number}}}'""")
     await worker.run_pending()
     assert (await view(still, job))["reason"] == "its arguments do not fit the job"
-    assert notes(still.store.url) == ["5: its arguments do not fit the job"]
+    assert notes(still.store.url) == [f"{number}: its arguments do not fit the job"]
 
 
 async def raises(dead: Exhausted) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,7 +43,7 @@ class Exhausted:
         try:
             return self._arguments.defaults | self._arguments.by_name(self.job.args)
         except InvalidArguments:
-            return dict(orjson.loads(self.job.args))
+            return dict(json.loads(self.job.args))  # not orjson, which rounds integers over 64 bits
 
     @property
     def idempotency_key(self) -> str:
