@@ -68,6 +68,21 @@ def on_terminal(project: Path, database_url: str, *arguments: str, columns: int 
 # -- list and show ----------------------------------------------------------------------------------------------------
 
 
+def test_a_reconciler_whose_sweeps_fail_is_named_wherever_people_look(cli: Cli, query: Query) -> None:
+    query(
+        "insert into trueup.reconcilers (name, place, declared, declared_at, last_error, last_failed_at, failures)"
+        " values ('recover', 'papers', '{}', now(), 'view is broken', now(), 3)"
+    )
+    listed, status, recovery = cli("reconcilers", "list"), cli("status"), cli("recovery")
+    assert "failing: view is broken" in listed.out
+    assert "failing: recover" in status.out
+    assert "sweeps of recover fail" in recovery.out
+    assert (status.code, recovery.code) == (1, 1)
+    assert "view is broken" in cli("reconcilers", "show", "recover").out
+    query("update trueup.reconcilers set last_error = null, failures = 0")
+    assert cli("status").code == 0
+
+
 def test_without_an_app_and_a_worker_the_list_says_how_to_get_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRUEUP_APP")
     result = cli("reconcilers", "list")
