@@ -428,6 +428,14 @@ async def test_value(ward: Ward, poison: str) -> None:
     assert said in (await ward.suffer()).error
 
 
+@pytest.mark.parametrize("mode", ["claimed_as", "both"])
+async def test_an_outcome_that_is_the_working_state(ward: Ward) -> None:
+    """The row would be taken for one that was left behind, and come up again for ever."""
+    await ward.prepare(trigger("return new;"))
+    ward.fix(lambda row: To("busy"))
+    assert "'busy' is claimed_as= of this reconciler" in (await ward.suffer()).error
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_load_of_a_value_that_python_cannot_read(ward: Ward) -> None:
     await ward.prepare(
