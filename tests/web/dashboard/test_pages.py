@@ -82,6 +82,7 @@ async def test_every_page_is_there_before_anything_has_happened(app: App) -> Non
     assert await refused(app, PAGES, ANSWERS) == []
 
 
+@pytest.mark.slow
 async def test_every_page_is_there_whatever_has_happened(app: App, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(TABLES)
