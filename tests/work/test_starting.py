@@ -129,3 +129,13 @@ async def test_a_start_that_is_refused_leaves_no_connection_open(database_url: s
     with psycopg.connect(database_url, autocommit=True) as look:
         others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         wait_until(lambda: look.execute(others).fetchone() == (0,), "no session of the worker is left")
+
+
+@pytest.mark.slow
+async def test_behind_a_pooler_in_statement_mode_it_says_what_to_set_and_does_not_wait(database_url: str) -> None:
+    with PgBouncer(database_url, pool_mode="statement") as pooler:
+        app = app_on(pooler.url(str(conninfo_to_dict(database_url)["dbname"])), "1h")
+        async with asyncio.timeout(60):
+            with pytest.raises(DatabaseUnavailable, match=r"^the pooler .* refuses transactions: .*; set pool_mode ="):
+                await app.worker().start()
+        await app.close()

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from trueup import App, Context, Job, Retry
+from trueup import App, Context, DatabaseUnavailable, Job, Retry
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
@@ -125,3 +125,29 @@ async def test_inside_a_transaction_of_the_caller_nothing_is_repeated(
                 await send.using(tx=tx).enqueue()
         await tx.rollback()
         assert await (await tx.execute("select last_value from tries")).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+async def test_a_connection_that_cannot_be_made_ready_is_closed(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    """psycopg's pool forgets a connection whose `configure` raises: it would stay open until it is collected."""
+    made: list[Any] = []
+
+    def fails(connection: Any) -> None:
+        made.append(connection)
+        raise psycopg.OperationalError("not ready")
+
+    async def fails_async(connection: Any) -> None:
+        fails(connection)
+
+    app = App(database_url)
+    store = await app.open()
+    pool: Any = store.sync_pool if sync else store.pool
+    monkeypatch.setattr(pool, "_make_ready", fails if sync else fails_async)
+    monkeypatch.setattr(pool, "_wait", 0.2)
+    with pytest.raises(DatabaseUnavailable):
+        await (asyncio.to_thread(app.jobs.count_sync) if sync else app.jobs.count())
+    assert made
+    assert all(connection.closed for connection in made)
+    await app.close()

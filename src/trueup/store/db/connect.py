@@ -24,6 +24,7 @@ from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.store.db.confirmed import AsyncConfirmedConnection, Unconfirmed
 from trueup.store.db.load import source
 from trueup.store.db.message import StalePlan
+from trueup.store.db.reasons import STATEMENT_MODE
 from trueup.texts import describe
 
 RETRYABLE = (
@@ -110,9 +111,9 @@ REFUSING = ("authentication failed", "does not exist", "pg_hba.conf")  # PgBounc
 
 def restarts(error: BaseException) -> bool:
     """Whether a connection failed for a transient reason. Unknown reasons count as permanent."""
-    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
-        return is_away(error)
     text = str(error)
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return is_away(error) and STATEMENT_MODE not in text
     if any(phrase in text for phrase in REFUSING):
         return False
     return isinstance(error, ConnectionError) or any(phrase in text for phrase in RESTARTING)

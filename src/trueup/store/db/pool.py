@@ -75,7 +75,7 @@ class Pool:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._wait = wait.total_seconds()
         self._settings["context"] = context
-        self._configure = prepare_if_possible if prepare == "auto" else make_readable
+        self._make_ready = prepare_if_possible if prepare == "auto" else make_readable
         self._size = size
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
@@ -108,6 +108,10 @@ class Pool:
         )
         self._pool, self._loop = pool, loop
         await pool.open()
+
+    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        async with closed_unless_usable(connection):  # the pool forgets it, and does not close it
+            await self._make_ready(connection)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -275,7 +279,7 @@ class SyncPool:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
         self._wait = wait.total_seconds()
-        self._configure = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
+        self._make_ready = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()  # handlers in threads come all at once
@@ -285,6 +289,13 @@ class SyncPool:
         parents, self._pool = self._pool, None
         self._opening = threading.Lock()
         return parents
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        try:
+            self._make_ready(connection)
+        except BaseException:
+            connection.close()  # the pool forgets it, and does not close it
+            raise
 
     def close(self) -> None:
         with self._opening:

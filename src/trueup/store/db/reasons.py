@@ -53,11 +53,15 @@ BROKEN = ("consuming input failed", "sending ", "flushing failed", "the connecti
 
 NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's words; some of its releases name the parameter
 WITHOUT_OPTIONS = "set TRUEUP_SEARCH_PATH=role, and the path for the role (alter role … set search_path = …): this pooler takes none from clients"
+STATEMENT_MODE = "statement pooling mode"  # PgBouncer's words
+WITHOUT_TRANSACTIONS = "set pool_mode = transaction or session for this database: everything here needs transactions"
 
 
 def reason(error: BaseException, where: str = "") -> str:
     """`where` is the address without its password; without one it is "the database"."""
     said = describe(error)
+    if STATEMENT_MODE in said:
+        return f"the pooler{where and f' at {where}'} refuses transactions: {said}; {WITHOUT_TRANSACTIONS}"
     if NO_OPTIONS in said:
         said += f"; {WITHOUT_OPTIONS}"
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
