@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from contextlib import ExitStack, closing
@@ -49,11 +51,16 @@ class Programs(ExitStack):
         log = cwd / f"{len(list(cwd.glob('*.log')))}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                list(map(str, command)), cwd=cwd, env=environment(**variables), stdout=output, stderr=output
+                list(map(str, command)),
+                cwd=cwd,
+                env=environment(**variables),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         self.callback(lambda: print(log.read_text()))
         self.callback(process.wait, 30)
-        self.callback(process.kill)
+        self.callback(os.killpg, process.pid, signal.SIGKILL)  # with its children: Celery's beat would outlive it
         return log
 
 

@@ -13,13 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.reaper import MARK
+
 WITHIN = 60  # seconds for a command, on a busy machine
 OURS = ("TRUEUP_", "PG", "DJANGO_", "PYTEST_")
 
 
 def environment(**variables: str) -> dict[str, str]:
     """The variables of a user's shell: these, and none that name another database or configure these tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS) and name != "DATABASE_URL"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == MARK or (not name.startswith(OURS) and name != "DATABASE_URL")
+    }
     return {**kept, **variables}
 
 
