@@ -22,7 +22,7 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from tests.support.proxy import Proxy
-from trueup import App, DatabaseUnavailable, Retry, Row, To
+from trueup import App, Context, DatabaseUnavailable, Exhausted, Job, Retry, Row, To, injected
 from trueup.config import load_settings
 from trueup.events import Event, JobBuried, JobRetried, RowQuarantined, RowRetried, ScanItemFailed
 from trueup.observe.lines import configure_logging
@@ -42,11 +42,7 @@ async def fail_a_job(app: App, attempts: int) -> None:
     async def fails() -> None:
         breaks()
 
-    await fails.enqueue()
-    worker = ManualWorker(app)
-    await worker.begin()
-    await worker.run_pending()
-    await worker.end()
+    await run_a_job(app, fails)
 
 
 async def fail_a_sync_job(app: App, attempts: int) -> None:
@@ -54,11 +50,7 @@ async def fail_a_sync_job(app: App, attempts: int) -> None:
     def fails() -> None:
         breaks()
 
-    await fails.enqueue()
-    worker = ManualWorker(app)
-    await worker.begin()
-    await worker.run_pending()
-    await worker.end()
+    await run_a_job(app, fails)
 
 
 async def fail_a_row(app: App, attempts: int) -> None:
@@ -139,8 +131,40 @@ class Uncommon(Exception):
     pass
 
 
+async def fail_after_its_transaction(app: App, attempts: int) -> None:
+    @app.job(retry=Retry(max_attempts=attempts))
+    async def fails(ctx: Context = injected) -> None:
+        async with ctx.transaction():
+            pass
+        breaks()
+
+    await run_a_job(app, fails)
+
+
+async def fail_with_exhausted(app: App, attempts: int) -> None:
+    async def over(job: Exhausted, tx: psycopg.AsyncConnection[Any]) -> None:
+        breaks()
+
+    @app.job(retry=Retry(max_attempts=attempts), exhausted=over)
+    async def fails() -> None:
+        breaks()
+
+    await run_a_job(app, fails)
+
+
+async def run_a_job(app: App, job: Job[[], None]) -> None:
+    await job.enqueue()
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.run_pending()
+    await worker.end()
+
+
+CYCLES = [*(case[:2] for case in CASES), (fail_after_its_transaction, 1), (fail_with_exhausted, 1)]
+
+
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("fail", "attempts"), [case[:2] for case in CASES], ids=CASE_NAMES)
+@pytest.mark.parametrize(("fail", "attempts"), CYCLES, ids=[f"{fail.__name__}-{n}" for fail, n in CYCLES])
 async def test_a_failure_leaves_no_reference_cycle(
     still: App, monkeypatch: pytest.MonkeyPatch, fail: Any, attempts: int
 ) -> None:

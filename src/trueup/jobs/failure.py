@@ -78,6 +78,13 @@ def traceback_text(error: BaseException, frames: TracebackType | None) -> str:
         return clean("".join(traceback.format_tb(frames, limit=-30)), MAX_TRACEBACK)
 
 
+def taken_frames(error: BaseException) -> TracebackType | None:
+    """The frames from the handler on, taken off the error: a handler's frames often hold it, and each failure would be a cycle."""
+    frames = from_the_handler(error.__traceback__)
+    error.__traceback__ = None
+    return frames
+
+
 def from_the_handler(frames: TracebackType | None) -> TracebackType | None:
     """Without the frames of the worker that called the handler: they are the same for every failure."""
     inner = frames

@@ -31,9 +31,7 @@ class Draft(NamedTuple):
     unique_for: timedelta | None = None
     on_conflict: OnConflict = "keep"
     meta: str | None = None  # JSON, as `args` are; see jobs.middleware
-    own_meta: str | None = (
-        None  # the part of it that `using(meta=…)` gave: a schedule keeps that, and nothing of middleware
-    )
+    own_meta: str | None = None  # what `using(meta=…)` gave: a schedule keeps that, and nothing of middleware
 
     def with_args(self, args: str, key: str, unique_key: str | None) -> Draft:
         return self._replace(args=args, key=key, unique_key=unique_key)

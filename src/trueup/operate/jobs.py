@@ -157,7 +157,7 @@ class Operations:
         return hurried
 
     async def revive(self, ids: Sequence[int], *, by: str | None = None) -> set[int]:
-        """Put dead jobs back into their queues with all attempts anew. Raises NotFound when none could be."""
+        """Put dead jobs back into their queues with all attempts available again. Raises NotFound when none could be."""
         revived = await self._moved("revive", by, None, lambda jobs: jobs.revive(ids))
         if not revived:
             raise NotFound(

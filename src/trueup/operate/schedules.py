@@ -121,7 +121,7 @@ class ScheduleOperations:
         """Change a schedule that people made; what is not given stays, and `meta={}` removes it. False when it was so already.
 
         Ticks that were due are settled first, by the old version. Raises ConfigError for one that is declared in code, or
-        when somebody else changed it at the same moment.
+        when another transaction changed it at the same moment.
         """
         stored = await self._made_by_people(name, "changed")
         entry = self._entry(

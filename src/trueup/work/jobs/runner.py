@@ -25,7 +25,7 @@ from trueup.jobs.context import Context
 from trueup.jobs.decide import Bury, Move, decide
 from trueup.jobs.definition import Job, stored_key
 from trueup.jobs.exhausted import Exhausting
-from trueup.jobs.failure import describe, from_the_handler, type_name
+from trueup.jobs.failure import describe, taken_frames, type_name
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Over, Raised, Returned, Stopped, Undone
@@ -265,7 +265,7 @@ class Runner:
         if isinstance(outcome, Raised):
             error = outcome.error
             failed = JobFailedAfterDone(job.id, job.kind, type_name(error), describe(error))
-            self._events.emit(failed.because(error, from_the_handler(error.__traceback__)))
+            self._events.emit(failed.because(error, taken_frames(error)))
 
 
 def tick_of(job: ClaimedJob) -> Tick:

@@ -19,7 +19,7 @@ from typing import Any
 
 from trueup.clock import elapsed
 from trueup.events import Events, ScanItemFailed
-from trueup.jobs.failure import clean, describe, from_the_handler, type_name
+from trueup.jobs.failure import clean, describe, taken_frames, type_name
 from trueup.reconcile.progress import Group, Point, Progress
 from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import RETRYABLE
@@ -193,8 +193,7 @@ class Pass:
 
     def _failed(self, item: Any, error: BaseException) -> None:
         failed = ScanItemFailed(self._scan.name, _shown(item), type_name(error), describe(error))
-        self._events.emit(failed.because(error, from_the_handler(error.__traceback__)))
-        error.__traceback__ = None  # its frames hold the error: a cycle per failure
+        self._events.emit(failed.because(error, taken_frames(error)))
 
 
 def _shown(item: Any) -> str:
