@@ -19,8 +19,8 @@ from tests.support.interleave import OneConnection, Side, interleave, overlap
 from tests.support.matrix import count
 from trueup.clock import elapsed
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Rest
-from trueup.reconcile.outcome import Stay, To
+from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest
+from trueup.reconcile.outcome import Delete, Stay, To
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
@@ -306,10 +306,19 @@ async def test_the_users_transactions_over_several_rows_cannot_deadlock_with_our
 
 
 @pytest.mark.parametrize("settling", ["settle", "settle_apart"])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        (Change(Stay(), timedelta()), REST),
+        (Change(Stay(touched=1), timedelta()), Change(Stay(owner="me"), timedelta())),
+        (Remove(Delete()), BackOff(HOUR, failure(), spend=True)),
+    ],
+    ids=["a change and a rest", "two sets of columns", "a removal and a failure"],
+)
 async def test_a_holder_that_has_lost_its_rows_and_their_new_holder_cannot_deadlock(
-    desk: RowsDesk, store: Store, clock: ManualClock, settling: str
+    desk: RowsDesk, store: Store, clock: ManualClock, settling: str, ways: tuple[Any, Any]
 ) -> None:
-    """Each transaction has several statements, and each locks the rows of the others in the opposite order."""
+    """Each transaction has several statements, and the others lock the same rows in another order."""
     await fill(desk, 20)
     rows = [await desk.rows("open", **PLAIN) for _ in range(3)]  # each with a connection of its own
     first, second = uuid4(), uuid4()
@@ -317,14 +326,15 @@ async def test_a_holder_that_has_lost_its_rows_and_their_new_holder_cannot_deadl
     clock.advance(days=1)
     taken = await again(rows[0], second, 20)
     assert len(lost) == len(taken) == 20
-    ways = [Change(Stay(), timedelta()), REST]
     before = await deadlocks(desk)
 
-    async def settle(side: Rows, held: list[ClaimedRow], holder: UUID, turn: int) -> None:
+    async def settle(side: Rows, held: list[ClaimedRow], holder: UUID) -> None:
+        verdicts = [ways[n % 2] for n in range(len(held))]
         for _ in range(100):
-            await getattr(side, settling)(holder, held, [ways[(n + turn) % 2] for n in range(20)])
+            await getattr(side, settling)(holder, held, verdicts)
 
+    # Without the first row, each of the others has the other verdict.
     await asyncio.gather(
-        settle(rows[0], lost, first, 0), settle(rows[1], lost, first, 1), settle(rows[2], taken, second, 1)
+        settle(rows[0], lost, first), settle(rows[1], lost[1:], first), settle(rows[2], taken[1:], second)
     )
     assert await deadlocks(desk) == before
