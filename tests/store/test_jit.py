@@ -7,10 +7,8 @@ takes 200 ms instead of one.
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +19,6 @@ from psycopg import sql
 from tests.store.desk import Desk
 from tests.support import round_trips
 from tests.support.debian_server import DebianServer
-from tests.support.memory import in_memory
 from tests.support.watching import until
 from trueup import App
 from trueup.store.db.load import source
@@ -46,15 +43,6 @@ HOT = (
     "rows/delete",
     "rows/forget",
 )
-
-
-@pytest.fixture(scope="module")
-def debian() -> Iterator[DebianServer]:
-    with (
-        tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory()) as directory,
-        DebianServer(Path(directory) / "pg") as server,
-    ):
-        yield server
 
 
 def said_first(name: str) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,44 +13,12 @@ from psycopg import sql
 
 from tests.support import round_trips
 from tests.support.database import TEMPLATE, TestServer
-from tests.support.debian_server import DebianServer
-from tests.support.majors import WHEELS, MajorServer
-from tests.support.memory import in_memory
+from tests.support.majors import WHEELS
+from tests.support.servers import DEBIAN, NEWEST, Servers
 from trueup import App
 from trueup.store.db.migrate import Migrator
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
-
-NEWEST, DEBIAN = "newest", "debian 15"
-
-
-class Servers:
-    """Each is started when it is first asked for, and runs until the session ends."""
-
-    def __init__(self, newest: TestServer) -> None:
-        self._started: dict[str, TestServer] = {NEWEST: newest}
-        self._stack = ExitStack()
-
-    def __getitem__(self, name: str) -> TestServer:
-        if name not in self._started:
-            directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="trueup-pg-", dir=in_memory()))
-            self._started[name] = self._stack.enter_context(self._server(name, Path(directory) / "pg"))
-        return self._started[name]
-
-    def _server(self, name: str, directory: Path) -> TestServer:
-        if name == DEBIAN:
-            return DebianServer(directory, wal_level="logical")
-        return MajorServer(directory, int(name))
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-@pytest.fixture(scope="session")
-def servers(server: TestServer) -> Iterator[Servers]:
-    servers = Servers(server)
-    yield servers
-    servers.close()
 
 
 @dataclass(frozen=True)
@@ -89,7 +55,7 @@ SWITCHES = [
 ]
 CASES = [
     *(Case(str(major), server=str(major)) for major in sorted({*WHEELS, 16})),
-    Case("debian with jit", server=DEBIAN),
+    Case("debian in german", server=DEBIAN, settings=(("lc_messages", "C.UTF-8"),)),
     Case(
         "icu collation",
         server=DEBIAN,

@@ -1,4 +1,5 @@
-"""Debian's own PostgreSQL 15, as people run it: with LLVM, which compiles plans that look expensive, with ICU and with contrib.
+"""Debian's own PostgreSQL 15, as people run it: with LLVM, which compiles plans that look expensive, with ICU, with contrib
+and with translations.
 
 The servers of `majors` and of the embedded package have none of these.
 """
@@ -19,6 +20,8 @@ from psycopg import sql
 from tests.support.database import TEMPLATE
 from tests.support.debian import library_path, unpack
 from tests.support.majors import MajorServer
+from tests.support.waiting import wait_until
+from trueup.embedded import datadir
 
 MAJOR = 15
 PACKAGES = (
@@ -72,6 +75,28 @@ class DebianServer(MajorServer):
 
     def _prepare(self, patch: pytest.MonkeyPatch) -> None:
         patch.setenv("LD_LIBRARY_PATH", library_path(self._tree))
+        environment = datadir.environment
+        patch.setattr(datadir, "environment", lambda: {**environment(), "LANGUAGE": "de"})  # not in the locale C
+
+    @contextmanager
+    def german(self) -> Iterator[None]:
+        """Its messages are in German meanwhile. Sessions that are open may take a moment to change."""
+        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+            connection.execute("alter system set lc_messages to 'C.UTF-8'")
+            connection.execute("select pg_reload_conf()")
+        wait_until(lambda: "existiert nicht" in self._refusal(), "the server speaks German")
+        try:
+            yield
+        finally:
+            with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+                connection.execute("alter system reset lc_messages")
+                connection.execute("select pg_reload_conf()")
+            wait_until(lambda: "does not exist" in self._refusal(), "the server speaks English again")
+
+    def _refusal(self) -> str:
+        with pytest.raises(psycopg.OperationalError) as raised:
+            psycopg.connect(self.cluster.url("unheard_of"))
+        return str(raised.value)
 
     @contextmanager
     def explained(self, template: str = TEMPLATE) -> Iterator[tuple[str, Plans]]:

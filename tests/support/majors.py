@@ -10,6 +10,8 @@ import fcntl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -77,13 +79,23 @@ class MajorServer(TestServer):
         self._major = major
 
     def __enter__(self) -> Self:
-        found = self._programs()
-        with pytest.MonkeyPatch.context() as during_start:
-            self._prepare(during_start)
-            self._initialise(found / "initdb")
-            during_start.setattr(binaries, "installed", lambda: {self._major: found})
-            self.cluster.start()
+        with self._surroundings() as programs:
+            self._initialise(programs / "initdb")
+        self.start()
         return super().__enter__()
+
+    def start(self) -> None:
+        """Start it, also after it was stopped."""
+        with self._surroundings():
+            self.cluster.start()
+
+    @contextmanager
+    def _surroundings(self) -> Iterator[Path]:
+        found = self._programs()
+        with pytest.MonkeyPatch.context() as patch:
+            self._prepare(patch)
+            patch.setattr(binaries, "installed", lambda: {self._major: found})
+            yield found
 
     def _programs(self) -> Path:
         return programs(self._major)

@@ -62,11 +62,21 @@ async def test_it_waits_while_no_server_of_the_url_takes_writes(database_url: st
     await app.close()
 
 
-@pytest.mark.parametrize("wrong", [{"user": "unheard_of"}, {"dbname": "unheard_of"}], ids=str)
-async def test_what_does_not_pass_is_said_at_once(database_url: str, wrong: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"user": "unheard_of"}, "does not exist"),
+        ({"dbname": "unheard_of"}, "does not exist"),
+        ({"options": "-c unheard_of=1"}, "unrecognized configuration parameter"),
+        ({"options": "-c work_mem=much"}, "invalid value for parameter"),
+        ({"sslmode": "unheard_of"}, "invalid sslmode"),
+    ],
+    ids=str,
+)
+async def test_what_does_not_pass_is_said_at_once(database_url: str, wrong: dict[str, str], said: str) -> None:
     app = app_on(make_conninfo(database_url, **wrong), "60s")
     began = elapsed()
-    with pytest.raises(DatabaseUnavailable, match="does not exist"):
+    with pytest.raises(DatabaseUnavailable, match=said):
         await app.worker().start()
     assert elapsed() - began < 30
     await app.close()
@@ -104,12 +114,23 @@ async def test_a_request_to_stop_ends_the_wait() -> None:
         ('connection to server at "10.0.0.1", port 5432 failed: session is read-only', True),
         ('connection to server at "10.0.0.1", port 5432 failed: server is in hot standby mode', True),
         ("FATAL:  server login has been failing, cached error: connect failed (server_login_retry)", True),
+        ("connection failed: FATAL:  das Datenbanksystem startet", True),
+        ("connection failed: FATAL:  le système de bases de données se lance", True),
+        ("connection failed: FATAL:  tut mir leid, schon zu viele Verbindungen", True),
+        ("connection failed: Verbindungsaufbau abgelehnt", True),  # the process's own locale
+        ("failed to resolve host 'db': [Errno -3] Temporary failure in name resolution", True),
+        ("", True),  # a TimeoutError has no text
         ('FATAL:  server login has been failing, cached error: password authentication failed for user "x"', False),
         ('connection failed: FATAL:  password authentication failed for user "app"', False),
         ('connection failed: FATAL:  database "shop" does not exist', False),
         ('connection failed: FATAL:  no pg_hba.conf entry for host "10.0.0.1"', False),
         ("connection failed: root certificate file does not exist", False),
         ("connection failed: fe_sendauth: no password supplied", False),
+        ('connection failed: FATAL:  role "app" is not permitted to log in', False),
+        ('connection failed: FATAL:  permission denied for database "shop"', False),
+        ("connection failed: FATAL:  no such database: shop", False),
+        ("connection failed: SSL error: certificate verify failed", False),
+        ("connection failed: server does not support SSL, but SSL was required", False),
     ],
 )
 async def test_which_refusals_pass(said: str, passes: bool) -> None:

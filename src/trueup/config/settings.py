@@ -115,7 +115,7 @@ class Settings:
     )
     connect_timeout: timedelta = setting("5s", duration("1s", "5m"), "how long a connection may take to be made")
     start_within: timedelta = setting(
-        "15s", duration("0s", "1h"), "how long a worker that starts waits for a database that is restarting"
+        "15s", duration("0s", "1h"), "how long a worker that starts waits for a database that cannot be reached"
     )
     statement_timeout: timedelta = setting(
         "30s", duration("100ms", "1d"), "how long one of trueup's statements may take"

@@ -291,7 +291,10 @@ class Worker:
             needed = len(self._at_start) + 1 + self._listens  # and one each for renewing and listening
             parts = ", ".join(line.part for line in self._at_start)
             why = unavailable(self.store.url, error)
-            if why.may_pass:
+            silent = isinstance(
+                error, TimeoutError
+            )  # after others were opened: a pooler keeps this one waiting for a session
+            if why.may_pass and not (opened and silent):
                 raise why from None
             raise DatabaseUnavailable(
                 f"{why}; a worker needs {needed} connections of its own at the same time, "

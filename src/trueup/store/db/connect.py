@@ -89,34 +89,36 @@ def may_pass(error: BaseException) -> bool:
     return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
 
 
-# What libpq, PostgreSQL and PgBouncer say to one who connects while a server or a pooler restarts. These errors have no SQLSTATE.
-RESTARTING = (
-    "Connection refused",
-    "Connection reset",
-    "No such file or directory",  # the socket of a server that is down
-    "server closed the connection",
-    "the database system is",  # starting up, shutting down, in recovery mode
-    "shutting down",
-    "server login has been failing",
-    "server_login_retry",
-    "too many",
-    "remaining connection slots",
-    "timeout expired",
-    # None of the servers that the URL names takes writes at the moment: during a failover all of them are standbys.
-    "session is read-only",
-    "server is in hot standby mode",
+# What PostgreSQL, PgBouncer and libpq say in English about a connection that waiting does not cure. libpq keeps the SQLSTATE of a
+# failed connection to itself, and both the server and libpq may speak another language.
+PERMANENT = (
+    "authentication failed",
+    "does not exist",  # a role, a database, a file with certificates
+    "is not permitted to log in",
+    "permission denied",
+    "pg_hba.conf",
+    "no such database",  # PgBouncer
+    "no such user",
+    "no password supplied",
+    "unsupported ",  # startup parameter, frontend protocol
+    "unrecognized ",  # configuration parameter
+    "invalid ",  # sslmode value, port number, value for parameter
+    "certificate",
+    "SSL was required",
+    "does not support SSL",
 )
-REFUSING = ("authentication failed", "does not exist", "pg_hba.conf")  # PgBouncer repeats what its server has told it
 
 
 def restarts(error: BaseException) -> bool:
-    """Whether a connection failed for a transient reason. Unknown reasons count as permanent."""
+    """Whether a connection may have failed for a transient reason: always, unless the error says that the reason is permanent.
+
+    A text in another language is taken for transient. That costs a worker with a wrong password `start_within`; the contrary
+    would end every worker that starts while a server restarts whose messages are translated.
+    """
     text = str(error)
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return is_away(error) and STATEMENT_MODE not in text
-    if any(phrase in text for phrase in REFUSING):
-        return False
-    return isinstance(error, ConnectionError) or any(phrase in text for phrase in RESTARTING)
+    return not any(phrase in text for phrase in PERMANENT)
 
 
 TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)
