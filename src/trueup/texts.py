@@ -7,6 +7,7 @@ table, so only the message itself is kept, with the constraint's name and the SQ
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from trueup.masking import mask, mask_value
@@ -38,23 +39,50 @@ def _cut(text: str) -> str:
 
 # As psycopg, asyncpg, SQLAlchemy and Django write them: each from its word to the next one, or to the end of an exception's text.
 _CONTENTS = re.compile(
-    r"^(?:DETAIL|CONTEXT|STATEMENT|QUERY|\[parameters): .*?"
-    r"(?=^(?:HINT|DETAIL|CONTEXT|STATEMENT|QUERY|LOCATION|LINE \d+|\[SQL|\[parameters)\b|^\(Background|^$|^Traceback|\Z)",
+    r"^[ |]*(?:DETAIL|CONTEXT|STATEMENT|QUERY|\[parameters): .*?"
+    r"(?=^[ |]*(?:(?:HINT|DETAIL|CONTEXT|STATEMENT|QUERY|LOCATION|LINE \d+|\[SQL|\[parameters)\b|\(Background|$|Traceback|\+--)|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 
 
-def without_contents(text: str) -> str:
-    """The text of an error of PostgreSQL's without what it quotes of rows."""
-    if not any(word in text for word in ("DETAIL: ", "CONTEXT: ", "[parameters: ")):
-        return text
-    return _CONTENTS.sub("", text).rstrip()
+def without_contents(text: str, error: BaseException) -> str:
+    """The text of an error, or of its traceback, without what errors of PostgreSQL's in it quote of rows."""
+    if quoted := {line for each in _all_of(error) for line in _quoted(each)}:
+        # libpq may have put the words before them in another language.
+        lines = text.splitlines(keepends=True)
+        text = "".join(line for line in lines if not line.rstrip().endswith(tuple(quoted)))
+    if any(word in text for word in ("DETAIL: ", "CONTEXT: ", "[parameters: ")):
+        text = _CONTENTS.sub("", text)
+    return text
+
+
+def _all_of(error: BaseException) -> Iterator[BaseException]:
+    """An error, what caused it, and the errors of a group."""
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        left += [cause for cause in (each.__cause__, each.__context__) if cause is not None]
+        left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+def _quoted(error: BaseException) -> Iterator[str]:
+    """The lines in which an error of psycopg's quotes a row or a statement."""
+    diag = getattr(error, "diag", None)
+    for name in ("message_detail", "context", "internal_query"):
+        said = getattr(diag, name, None)
+        if isinstance(said, str):
+            yield from (line.rstrip() for line in said.splitlines() if line.strip())
 
 
 def describe(error: BaseException) -> str:
     """`str(error)`, clean; of an error of PostgreSQL's its message, constraint and SQLSTATE alone. Never raises."""
     try:
-        return clean(_refusal(error) or without_contents(_cut(str(error)).strip()), MAX_MESSAGE)
+        return clean(_refusal(error) or without_contents(_cut(str(error)).strip(), error).rstrip(), MAX_MESSAGE)
     except KeyboardInterrupt:
         raise
     except BaseException as broken:

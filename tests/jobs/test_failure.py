@@ -3,8 +3,10 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 
 import orjson
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,3 +168,46 @@ def test_an_attempt_is_read_with_what_is_known_of_its_worker(stored: dict[str, o
 
 def test_an_error_that_was_never_raised_has_no_trace() -> None:
     assert "traceback" not in orjson.loads(Failure.of(ValueError("boom"), 1).to_json())
+
+
+SECRET = "DE89 3704 0044"
+
+
+def refused(url: str) -> psycopg.Error:
+    """A real refusal, whose DETAIL quotes the row."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table if not exists accounts (iban text check (length(iban) < 3))")
+        try:
+            connection.execute("insert into accounts values (%s)", [SECRET])
+        except psycopg.Error as error:
+            return error
+    raise AssertionError
+
+
+def in_another_language(error: psycopg.Error) -> psycopg.Error:
+    """As libpq writes it for a process whose locale is French."""
+    error.args = (str(error).replace("DETAIL:  ", "DÉTAIL : "),)
+    return error
+
+
+def as_cause(error: psycopg.Error) -> BaseException:
+    wrapped = RuntimeError(f"cannot save: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+@pytest.mark.parametrize("said", [lambda error: error, in_another_language], ids=["english", "french"])
+@pytest.mark.parametrize(
+    "raises",
+    [lambda error: error, as_cause, lambda error: ExceptionGroup("in a task", [error])],
+    ids=["alone", "as a cause", "in a group"],
+)
+def test_what_postgresql_quotes_of_a_row_is_in_no_text_of_a_failure(
+    database_url: str, said: Callable[[psycopg.Error], psycopg.Error], raises: Callable[[psycopg.Error], BaseException]
+) -> None:
+    error = said(refused(database_url))
+    assert SECRET in str(error)
+    failure = raised(raises(error))
+    assert "accounts_iban_check" in failure.traceback
+    assert "test_failure.py" in failure.traceback
+    assert SECRET not in failure.message + failure.traceback

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from trueup.jobs.definition import Job
 from trueup.jobs.failure import describe, type_name
+from trueup.texts import without_contents
 
 
 class HandlerError(Exception):
@@ -75,7 +76,7 @@ def call_by_name(module: str, name: str, given: bytes) -> Sealed:
 
 
 def _failed(error: BaseException) -> Sealed:
-    trace = "".join(traceback.format_exception(error))
+    trace = without_contents("".join(traceback.format_exception(error)), error)
     said = f"{type_name(error)}: {describe(error)}\n{trace}"
     try:
         error.add_note(f"In the other process:\n{trace}")
