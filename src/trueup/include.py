@@ -11,6 +11,8 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterable
+from itertools import takewhile
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Literal
@@ -20,6 +22,7 @@ from trueup.events import ModuleDeclared
 
 What = Literal["jobs", "schedules", "reconcilers", "scans"]
 WHAT: tuple[What, ...] = ("jobs", "schedules", "reconcilers", "scans")
+_OURS = Path(__file__).parent
 _PROGRAMS = "trueup.demo"  # not the library, but a program that uses it
 
 
@@ -55,7 +58,9 @@ def _failed(name: str, error: Exception) -> ConfigError:
         place = f" at {error.filename}:{error.lineno}"
     else:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
+        # A wrong declaration is refused in our code, and is to be mended in the line that called it.
+        theirs = list(takewhile(lambda frame: not Path(frame.filename).is_relative_to(_OURS), frames[1:])) or frames[1:]
+        place = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
     said = error.msg if isinstance(error, SyntaxError) else error
     return ConfigError(f"importing {name} failed{place}: {type(error).__name__}: {said}")
 

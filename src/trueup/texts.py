@@ -7,7 +7,8 @@ table, so only the message itself is kept, with the constraint's name and the SQ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from trueup.masking import mask, mask_value
@@ -16,6 +17,7 @@ MAX_MESSAGE = 2_000  # characters; enough for a SQL error with its context
 MAX_TRACEBACK = 8_000
 MAX_FACT = 16_000  # a field of a log line
 MAX_TYPE = 200
+MAX_NAMED = 12  # names in a message
 MAX_READ = 64_000  # of a text, before anything else is done with it
 
 
@@ -125,3 +127,16 @@ def fault_in_text(text: str, path: str) -> str | None:
     except UnicodeEncodeError as error:
         return f"{path}: text with a lone surrogate at position {error.start}, which is not valid Unicode"
     return None
+
+
+def known_names(name: str, names: Iterable[str]) -> str:
+    """What to say after "there is no …": the names it is close to, or else those that there are."""
+    by_folded = {each.casefold(): each for each in sorted(names)}
+    if not by_folded:
+        return "none is known yet: give the --app that declares it, or start a worker with it"
+    near = get_close_matches(name.casefold(), by_folded, n=3)
+    if near:
+        return f"did you mean {' or '.join(repr(by_folded[each]) for each in near)}?"
+    listed = list(by_folded.values())
+    more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
+    return f"known: {', '.join(listed[:MAX_NAMED])}{more}"

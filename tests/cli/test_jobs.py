@@ -109,7 +109,8 @@ def test_retry_of_what_cannot_be_retried_is_said_and_exits_with_1(cli: Cli, run_
     run_due()
     result = cli("jobs", "retry", done, 4711)
     assert result.code == 1
-    assert f"unchanged jobs {done}, 4711" in result.err
+    assert f"unchanged job {done}: done" in result.err
+    assert "unchanged job 4711: no such job" in result.err
 
 
 def test_retry_all_leaves_alone_what_was_never_tried(cli: Cli, run_due: RunDue) -> None:
@@ -160,4 +161,4 @@ def test_cancel_of_a_job_that_has_ended_exits_with_1(cli: Cli, run_due: RunDue) 
     run_due()
     result = cli("jobs", "cancel", job_id)
     assert result.code == 1
-    assert result.err == f"unchanged job {job_id}: neither queued nor running\n"
+    assert result.err == f"unchanged job {job_id}: already done\n"

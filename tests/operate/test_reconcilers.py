@@ -234,7 +234,7 @@ async def test_what_this_app_does_not_declare_is_not_run(shop: App, database_url
         await other.close()
     with pytest.raises(NotFound, match="did you mean 'recover'"):
         await shop.reconcilers.run("Recovre")
-    with pytest.raises(NotFound, match="there is move-papers-trial, pair, recover, too-much"):
+    with pytest.raises(NotFound, match="known: move-papers-trial, pair, recover, too-much"):
         await shop.reconcilers.run("zzz")
 
 

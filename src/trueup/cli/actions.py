@@ -9,7 +9,7 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.ages import ago
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
@@ -47,7 +47,7 @@ def actions(
     job: Annotated[
         int | None, typer.Option("--job", metavar="ID", min=1, max=2**63 - 1, help="Only what was done to this job.")
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="DURATION", help="Only the last 24h, 7d, …")] = None,
+    since: Annotated[str | None, duration_option("--since", help="Only the last 24h, 7d, …")] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, max=1_000, help="Maximum number to show.")
     ] = 50,

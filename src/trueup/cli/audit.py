@@ -11,7 +11,7 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.errors import WRONG
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
@@ -25,7 +25,7 @@ MAX_LISTED = 20  # of each kind and schedule, for people
 @with_session
 def audit(
     session: Session,
-    since: Annotated[str, typer.Option("--since", metavar="DURATION", help="How far back, such as 7d or 12h.")] = "7d",
+    since: Annotated[str, duration_option("--since", help="How far back, such as 7d or 12h.")] = "7d",
 ) -> None:
     """Compare the ticks that were expected with the ledger.
 

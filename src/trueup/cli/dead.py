@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Look at dead jobs, revive or discard them.", no_args_is_help=True)
 
+NOT_DEAD = {state: f"{state}, not dead" for state in ("queued", "running", "done", "cancelled")}
+
 All = Annotated[bool, typer.Option("--all", help="All dead jobs, or those of --kind.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="A reason, stored with the job.")]
 
@@ -54,7 +56,7 @@ def revive(
     wanted = many.chosen(ids, everything, kind)
     if wanted:
         revived = session.run(lambda app: _or_none(app.jobs.revive(wanted)))
-        many.report(session, {"revived": revived}, wanted, "not dead, or a live job has their unique key")
+        many.report(session, {"revived": revived}, wanted, {**NOT_DEAD, "dead": "a live job has its unique key"})
         return
     _all(session, "revive", "revived", kind, yes, lambda app, note: app.jobs.revive_all(kind, note))
 
@@ -73,7 +75,7 @@ def discard(
     wanted = many.chosen(ids, everything, kind)
     if wanted:
         discarded = session.run(lambda app: _or_none(app.jobs.discard(wanted, reason)))
-        many.report(session, {"discarded": discarded}, wanted, "not dead")
+        many.report(session, {"discarded": discarded}, wanted, NOT_DEAD)
         return
     _all(session, "discard", "discarded", kind, yes, lambda app, note: app.jobs.discard_all(kind, reason, note))
 

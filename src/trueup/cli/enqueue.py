@@ -9,7 +9,7 @@ import typer
 
 from trueup.cli import completing, output
 from trueup.cli.errors import WrongUsage
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.session import Session
 from trueup.errors import InvalidArguments
 
@@ -34,9 +34,7 @@ def enqueue(
     ],
     arguments: Document = None,
     arg: Items = None,
-    delay: Annotated[
-        str | None, typer.Option("--delay", metavar="DURATION", help="Delay before the job may run, such as 10m.")
-    ] = None,
+    delay: Annotated[str | None, duration_option("--delay", help="Delay before the job may run, such as 10m.")] = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="Higher priorities run sooner.")
     ] = None,
@@ -54,9 +52,7 @@ def enqueue(
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job and print its result.")] = False,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="With --wait: maximum time to wait.")
-    ] = None,
+    timeout: Annotated[str | None, duration_option("--timeout", help="With --wait: maximum time to wait.")] = None,
 ) -> None:
     """Enqueue a job of your App."""
     positional, named = read_arguments(arguments, arg or [])

@@ -10,7 +10,7 @@ import typer
 from trueup.cli import completing, many
 from trueup.cli.enqueue import enqueue
 from trueup.cli.listing import Limit, list_jobs
-from trueup.cli.options import JobId, JobIds, KindOption, YesOption, with_session
+from trueup.cli.options import JobId, JobIds, KindOption, YesOption, duration_option, with_session
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
 from trueup.errors import ConfigError, NotFound
@@ -19,6 +19,9 @@ from trueup.jobs.states import JobState
 if TYPE_CHECKING:
     from trueup.app import App
     from trueup.operate.jobs import Cancelled, Retried
+
+DONE = "done; only dead and waiting jobs can be retried, so enqueue a new one"
+CANCELLED = "cancelled; only dead and waiting jobs can be retried, so enqueue a new one"
 
 group = typer.Typer(help="Look at jobs, enqueue, retry or cancel them.", no_args_is_help=True)
 group.command("enqueue")(enqueue)
@@ -47,7 +50,7 @@ def list_all(
         typer.Option("--argument", metavar="NAME=VALUE", help="Only jobs with this argument. May be repeated."),
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="DURATION", help="Only jobs enqueued longer ago than this.")
+        str | None, duration_option("--older-than", help="Only jobs enqueued longer ago than this.")
     ] = None,
     min_attempts: Annotated[
         int, typer.Option("--min-attempts", min=0, help="Only jobs with at least this many attempts.")
@@ -116,7 +119,8 @@ def retry(
         return
     did = session.run(lambda app: _retry(app, wanted))
     moved = {"revived": did.revived, "hurried": did.hurried}
-    many.report(session, moved, wanted, "neither dead nor waiting for their time")
+    why_not = {"queued": "due already; it waits for a free worker", "done": DONE, "cancelled": CANCELLED}
+    many.report(session, moved, wanted, why_not)
 
 
 async def _retry(app: App, ids: list[int]) -> Retried:
@@ -158,7 +162,7 @@ def cancel(
     """
     wanted = many.chosen(ids, False, None)
     did = session.run(lambda app: _cancel(app, wanted, reason))
-    many.report(session, {"cancelled": did.cancelled, "asked_to_stop": did.asked}, wanted, "neither queued nor running")
+    many.report(session, {"cancelled": did.cancelled, "asked_to_stop": did.asked}, wanted)
 
 
 async def _cancel(app: App, ids: list[int], reason: str) -> Cancelled:

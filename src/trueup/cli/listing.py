@@ -10,12 +10,14 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.ages import ago
+from trueup.cli.names import note_unknown, unknown
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 from trueup.jobs.records import JobError
 
 if TYPE_CHECKING:
-    from trueup.jobs.records import JobProgress, JobSummary
+    from trueup.app import App
+    from trueup.jobs.records import JobPage, JobProgress, JobSummary
     from trueup.operate.jobs import Matching
 
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=10_000, help="Maximum number to show.")]
@@ -40,9 +42,13 @@ def list_jobs(
     after: int | None = None,
     **matching: Unpack[Matching],
 ) -> None:
-    page = session.run(
-        lambda app: app.jobs.list(state=state, kind=kind, limit=limit, after=after, **matching),
-    )
+
+    async def look(app: App) -> tuple[JobPage, list[str]]:
+        page = await app.jobs.list(state=state, kind=kind, limit=limit, after=after, **matching)
+        return page, [] if page else await unknown(app, kind=kind, queue=matching.get("queue"))
+
+    page, doubts = session.run(look)
+    note_unknown(doubts)
     if session.json:
         output.write_json([asdict(job) for job in page])
         return

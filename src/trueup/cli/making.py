@@ -9,7 +9,7 @@ import typer
 from trueup.cli import completing, output, specs
 from trueup.cli.enqueue import Document, Items, read_arguments
 from trueup.cli.errors import WrongUsage
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -21,12 +21,8 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 MissedOption = Annotated[
     str | None, typer.Option("--missed", metavar="POLICY", help="What to do with missed ticks: latest, all or skip.")
 ]
-CatchUpOption = Annotated[
-    str | None, typer.Option("--catch-up", metavar="DURATION", help="With --missed all: how far back.")
-]
-GraceOption = Annotated[
-    str | None, typer.Option("--grace", metavar="DURATION", help="A tick that is later than this counts as missed.")
-]
+CatchUpOption = Annotated[str | None, duration_option("--catch-up", help="With --missed all: how far back.")]
+GraceOption = Annotated[str | None, duration_option("--grace", help="A tick that is later than this counts as missed.")]
 OverlapOption = Annotated[
     str | None,
     typer.Option(
@@ -35,9 +31,7 @@ OverlapOption = Annotated[
         help="While a run is not finished: skip, queue_one, queue_all, cancel_running or allow.",
     ),
 ]
-JitterOption = Annotated[
-    str | None, typer.Option("--jitter", metavar="DURATION", help="Spread the runs over this duration (jitter).")
-]
+JitterOption = Annotated[str | None, duration_option("--jitter", help="Spread the runs over this duration (jitter).")]
 PauseAfterOption = Annotated[
     int | None,
     typer.Option("--pause-after", metavar="N", min=1, help="Pause the schedule after this many dead runs in a row."),

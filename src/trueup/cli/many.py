@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import typer
 
 from trueup.cli import output
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.session import Session
+
+if TYPE_CHECKING:
+    from trueup.app import App
+
+MAX_EXPLAINED = 50  # jobs that are looked up to say why they were left unchanged
+GONE = "no such job; its history may have passed its retention"
 
 
 def chosen(ids: list[int] | None, everything: bool, kind: str | None) -> list[int]:
@@ -46,8 +54,16 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-def report(session: Session, did: Mapping[str, Iterable[int]], asked: Sequence[int], why_not: str) -> None:
-    """Say what was done to which of the ids; exit with 1 when some were left unchanged."""
+def report(
+    session: Session,
+    did: Mapping[str, Iterable[int]],
+    asked: Sequence[int],
+    why_not: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Say what was done to which of the ids; exit with 1 when some were left unchanged.
+
+    Why one was: `why_not` by its state, or else that it is in that state, which the command does not change.
+    """
     done = {verb: sorted(ids) for verb, ids in did.items()}
     left = sorted(set(asked).difference(*done.values()))
     if session.json:
@@ -57,8 +73,23 @@ def report(session: Session, did: Mapping[str, Iterable[int]], asked: Sequence[i
             if ids:
                 output.say(f"{verb.replace('_', ' ')} {_jobs(ids)}")
     if left:
-        output.note(f"unchanged {_jobs(left)}: {why_not}")
+        _explain(session, left, why_not)
         raise typer.Exit(WRONG)
+
+
+def _explain(session: Session, left: Sequence[int], why_not: Mapping[str, str]) -> None:
+    async def look(app: App) -> dict[int, str | None]:
+        found = {job_id: await app.jobs.get(job_id) for job_id in left[:MAX_EXPLAINED]}
+        return {job_id: None if job is None else job.state for job_id, job in found.items()}
+
+    by_reason: dict[str, list[int]] = {}
+    for job_id, state in session.run(look).items():
+        reason = GONE if state is None else why_not.get(state, f"already {state}")
+        by_reason.setdefault(reason, []).append(job_id)
+    for reason, ids in by_reason.items():
+        output.note(f"unchanged {_jobs(ids)}: {reason}")
+    if len(left) > MAX_EXPLAINED:
+        output.note(f"unchanged: {len(left) - MAX_EXPLAINED:,} more")
 
 
 def report_all(session: Session, counts: dict[str, int]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.errors import WRONG, WrongUsage
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def migrate(
     ] = False,
     wait: Annotated[
         str,
-        typer.Option("--wait", metavar="DURATION", help="How long to keep trying while other sessions block it."),
+        duration_option("--wait", help="How long to keep trying while other sessions block it."),
     ] = "5m",
 ) -> None:
     """Bring the database's schema up to date.

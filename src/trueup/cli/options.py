@@ -12,6 +12,7 @@ import typer
 from trueup.cli import completing
 from trueup.cli.session import Session
 from trueup.dsn import mask
+from trueup.errors import ConfigError
 
 P = ParamSpec("P")
 
@@ -44,6 +45,23 @@ KindOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
+
+def duration_option(name: str, *, help: str) -> Any:
+    """An option that takes a duration. A text that is none is refused by the parser, so the error names the option."""
+    return typer.Option(name, metavar="DURATION", help=help, callback=_check_duration)
+
+
+def _check_duration(given: str | None) -> str | None:
+    from trueup.durations import parse_duration
+
+    if given is not None:
+        try:
+            parse_duration(given)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from None
+    return given
+
+
 _MAX_ID = 2**63 - 1
 JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_MAX_ID, show_default=False)]
 JobIds = Annotated[list[int] | None, typer.Argument(metavar="ID…", min=1, max=_MAX_ID, show_default=False)]
@@ -64,9 +82,9 @@ def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[.
     def run(**given: Any) -> None:
         before: Session = given.pop("context").obj or Session()
         session = Session(
-            given.pop("app") or before.app_place,
-            given.pop("database_url") or before.database_url,
-            given.pop("schema") or before.schema,
+            _last(given.pop("app"), before.app_place),
+            _last(given.pop("database_url"), before.database_url),
+            _last(given.pop("schema"), before.schema),
             given.pop("json"),
         )
         if session.database_url is not None and mask(session.database_url) != session.database_url:
@@ -79,6 +97,12 @@ def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _last(after: str | None, before: str | None) -> str | None:
+    """What was given after the command, or else before it. An empty text counts: an unset variable of a shell must not lead
+    to another database."""
+    return before if after is None else after
 
 
 def _common(

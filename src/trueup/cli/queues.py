@@ -9,6 +9,7 @@ import typer
 
 from trueup.cli import completing, output
 from trueup.cli.ages import ago, span
+from trueup.cli.names import note_unknown, unknown
 from trueup.cli.options import with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
@@ -63,8 +64,14 @@ def list_queues(session: Session) -> None:
 def pause(session: Session, queue: Queue = None, kind: Kind = None, reason: Reason = None) -> None:
     """Stop claiming jobs of a queue or a kind. Running jobs continue."""
     what, name = _thing(queue, kind)
-    did = session.run(lambda app: app.jobs.pause(queue=queue, kind=kind, reason=reason))
+
+    async def work(app: App) -> tuple[bool, list[str]]:
+        did = await app.jobs.pause(queue=queue, kind=kind, reason=reason)
+        return did, await unknown(app, queue=queue, kind=kind)
+
+    did, doubts = session.run(work)
     _report(session, what, name, paused=True, changed=did)
+    note_unknown(doubts)
 
 
 @group.command("resume")

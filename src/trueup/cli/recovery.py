@@ -12,7 +12,7 @@ import typer
 from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.errors import WRONG
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 
@@ -27,7 +27,7 @@ OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined"
 @with_session
 def recovery(
     session: Session,
-    since: Annotated[str, typer.Option("--since", metavar="DURATION", help="How far back, such as 24h or 7d.")] = "24h",
+    since: Annotated[str, duration_option("--since", help="How far back, such as 24h or 7d.")] = "24h",
 ) -> None:
     """Show what was missed while no worker was alive, and what has been caught up.
 

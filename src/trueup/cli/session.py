@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from trueup.cli import output
 from trueup.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
     from trueup.config import Settings
 
 T = TypeVar("T")
+
+
+def note_new_server(settings: Settings) -> None:
+    """Say on standard error that a command is about to create an embedded PostgreSQL: it may be the wrong directory."""
+    if settings.database_url is None and not Path(settings.data_dir).exists():
+        output.note(
+            f"note: no database is configured; creating an embedded PostgreSQL in {settings.data_dir} "
+            "(set TRUEUP_DATABASE_URL to use your own)"
+        )
 
 
 @dataclass(frozen=True)
@@ -35,9 +46,8 @@ class Session:
         from trueup.cli.loading import load_app
         from trueup.config import load_settings
 
-        settings = load_settings(
-            overrides={"app": self.app_place, "database_url": self.database_url, "schema": self.schema}
-        )
+        given = {"app": self.app_place, "database_url": self.database_url, "schema": self.schema}
+        settings = load_settings(overrides=given, options=True)
         if settings.app is None:
             return App(self.database_url, schema=self.schema)
         app = load_app(settings.app)
@@ -66,6 +76,7 @@ class Session:
 
         async def connected() -> T:
             try:
+                note_new_server(app.settings)
                 await app.open()
                 return await work(app)
             finally:

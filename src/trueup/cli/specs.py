@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trueup.cli.errors import WrongUsage
+from trueup.cli.options import duration_option
 
 if TYPE_CHECKING:
     from trueup.schedules.spec import Spec
@@ -26,9 +27,7 @@ DstOption = Annotated[
         help="With --cron: the daylight-saving rule. debian runs skipped times late; literal does not.",
     ),
 ]
-EveryOption = Annotated[
-    str | None, typer.Option("--every", metavar="DURATION", help="Run at a fixed interval, such as 5m.")
-]
+EveryOption = Annotated[str | None, duration_option("--every", help="Run at a fixed interval, such as 5m.")]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="MOMENT", help="Run once, at a time such as 2031-01-01T09:00Z.")
 ]

@@ -13,7 +13,7 @@ from trueup.cli import output
 from trueup.cli.ages import ago, span
 from trueup.cli.checks import show_checks
 from trueup.cli.errors import WRONG, WrongUsage, say_error
-from trueup.cli.options import with_session
+from trueup.cli.options import duration_option, with_session
 from trueup.cli.output import Column, Table
 from trueup.cli.session import Session
 from trueup.errors import DatabaseUnavailable
@@ -32,7 +32,7 @@ SCHEDULE_STATES = ("active", "paused", "retired", "finished")
 def status(
     session: Session,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="Refresh interval.")] = "2s",
+    every: Annotated[str, duration_option("--every", help="Refresh interval.")] = "2s",
     check: Annotated[
         bool, typer.Option("--check", help="Only say what is wrong and what to do; exit with 1 if anything is.")
     ] = False,

@@ -111,7 +111,7 @@ def _supervise(
     from trueup.observe.logs import attach_logs
 
     given = {"app": session.app_place, "database_url": session.database_url, "schema": session.schema}
-    settings = load_settings(overrides=given)
+    settings = load_settings(overrides=given, options=True)
     configure_logging(dataclasses.replace(settings, log_format="json") if session.json else settings)
     events = Events()
     attach_logs(events)

@@ -17,8 +17,16 @@ from trueup.dsn import mask
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
 
-# The first three are read by tests of trueup itself, the last by the fixtures for pytest.
-NOT_SETTINGS = frozenset({"TRUEUP_CLOCK", "TRUEUP_FAULT", "TRUEUP_HISTORY", "TRUEUP_TEST_DATABASE_URL"})
+NOT_SETTINGS = frozenset(
+    {
+        *("TRUEUP_CLOCK", "TRUEUP_FAULT", "TRUEUP_HISTORY"),  # read by tests of trueup itself
+        "TRUEUP_TEST_DATABASE_URL",  # by the fixtures for pytest
+        *(
+            "TRUEUP_DASHBOARD_TOKEN",
+            "TRUEUP_DASHBOARD_VIEWER_TOKEN",
+        ),  # by the dashboard: secrets that `config` never shows
+    }
+)
 
 
 class _Given(NamedTuple):
@@ -33,12 +41,14 @@ def load_settings(
     overrides: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    options: bool = False,
 ) -> Settings:
     """The settings in force: `overrides` that are not None, then `environ`, then the file, then the defaults.
 
     The file is `trueup.toml`, or else `pyproject.toml`, in the nearest of `directory` (default: the working directory) and
     its parents that has either. `DATABASE_URL` counts as a variable for `database_url`, after `TRUEUP_DATABASE_URL`.
-    A relative `data_dir` is taken from where it was written: the file's directory, or else `directory`.
+    A relative `data_dir` is taken from where it was written: the file's directory, or else `directory`. With `options` the
+    overrides were given on the command line, and are named as they are there.
 
     Raises one ConfigError with a line for every unknown name and every bad value, each naming its source.
     """
@@ -50,7 +60,7 @@ def load_settings(
         _from_defaults(directory),
         _from_file(directory, problems),
         _from_environment(os.environ if environ is None else environ, directory),
-        _from_arguments(overrides or {}, directory),
+        _from_arguments(overrides or {}, directory, options),
     ):
         if found.name in SETTINGS:
             given[found.name] = found
@@ -70,10 +80,11 @@ def _from_defaults(directory: Path) -> Iterator[_Given]:
             yield _Given(setting.name, setting.default, DEFAULT, directory)
 
 
-def _from_arguments(overrides: Mapping[str, object], directory: Path) -> Iterator[_Given]:
+def _from_arguments(overrides: Mapping[str, object], directory: Path, options: bool) -> Iterator[_Given]:
     for name, value in overrides.items():
         if value is not None or name not in SETTINGS:
-            yield _Given(name, value, f"argument {name}", directory)
+            source = f"--{name.replace('_', '-')}" if options else f"argument {name}"
+            yield _Given(name, value, source, directory)
 
 
 def _from_environment(environ: Mapping[str, str], directory: Path) -> Iterator[_Given]:

@@ -7,10 +7,9 @@ these.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -33,12 +32,12 @@ from trueup.store.rows.reconcilers import Reconcilers
 from trueup.store.rows.views import OUTCOMES, ReconcilerViews
 from trueup.store.store import Store
 from trueup.store.views import Record
+from trueup.texts import known_names
 from trueup.work.leases.hold import Lease
 from trueup.work.rows.options import SweepOptions, in_shadow
 
 LATELY = timedelta(hours=24)  # how far back the outcomes of sweeps are counted
 PAGE = 500  # rows per statement in commands over many
-MAX_NAMED = 12  # reconcilers in a message
 FREED = {"release": "released", "discard": "discarded"}  # actions, and what events call them
 FEW = 5  # examples of whatever there may be many of
 
@@ -509,19 +508,7 @@ class ReconcileOperations:
 
     async def _no_such(self, name: str) -> NotFound:
         names = await self._names()
-        return NotFound(f"no reconciler is called {name!r}; {_hint(name, names)}")
-
-
-def _hint(name: str, names: Iterable[str]) -> str:
-    by_folded = {each.casefold(): each for each in sorted(names)}
-    if not by_folded:
-        return "none is known yet: give the --app that declares it, or start a worker with it"
-    near = get_close_matches(name.casefold(), by_folded, n=3)
-    if near:
-        return f"did you mean {' or '.join(repr(by_folded[each]) for each in near)}?"
-    listed = list(by_folded.values())
-    more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
-    return f"there is {', '.join(listed[:MAX_NAMED])}{more}"
+        return NotFound(f"no reconciler is called {name!r}; {known_names(name, names)}")
 
 
 def _next_sweep(record: Record) -> datetime | None:

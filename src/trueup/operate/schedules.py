@@ -188,7 +188,7 @@ class ScheduleOperations:
         """Forget a schedule that people made, or one that is retired. Its ledger stays."""
         if not await self._recorded("delete", name, by, None, lambda noting: self._schedules.delete(name, noting)):
             await self._made_by_people(name, "deleted")
-            raise NotFound(f"no schedule is called {name!r}")  # it was there a moment ago, perhaps
+            raise await self._schedules.no_such(name)  # it was there a moment ago, perhaps
         self._changed(name, "deleted")
 
     # -- firing -------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class ScheduleOperations:
         """Everything about one, and its latest ticks, newest first. Raises NotFound."""
         found = await self._store.views.schedule(name)
         if found is None:
-            raise NotFound(f"no schedule is called {name!r}")
+            raise await self._schedules.no_such(name)
         return {**found, "ticks": await self._store.views.ticks(name, ticks)}
 
     async def preview(self, what: str | Spec, year: int) -> Year:

@@ -36,7 +36,7 @@ from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
 from trueup.store.jobs import Database
 from trueup.store.refusals import PlanRefused, Refusals, Refused
-from trueup.texts import describe, type_name
+from trueup.texts import describe, known_names, type_name
 
 MAX_AT_ONCE = 1_000  # schedules planned in one transaction
 MAX_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
@@ -485,7 +485,7 @@ class Schedules:
         async with self._database.transaction() as connection:
             now = await self._hold(connection, name)
             if await self._get(connection, name) is None:
-                raise NotFound(f"no schedule is called {name!r}")
+                raise await self.no_such(name)
             rows = await self._fire(connection, arrays(name, [now], run_at=now, reason="triggered"), now)
             if rows and noting is not None:
                 await noting(connection, 1, [rows[0][2]])
@@ -513,8 +513,13 @@ class Schedules:
     async def get(self, name: str) -> StoredSchedule:
         rows = await self._database.fetch(self._statements["schedules/get"], {"name": name})
         if not rows:
-            raise NotFound(f"no schedule is called {name!r}")
+            raise await self.no_such(name)
         return StoredSchedule(*rows[0])
+
+    async def no_such(self, name: str) -> NotFound:
+        """The error for a name that no schedule has, with the names that there are."""
+        names = [row[0] for row in await self._database.fetch(self._statements["schedules/names"], {})]
+        return NotFound(f"no schedule is called {name!r}; {known_names(name, names)}")
 
     async def _get(self, connection: AsyncConnection[Any], name: str) -> StoredSchedule | None:
         rows = await fetch(connection, self._statements["schedules/get"], {"name": name})

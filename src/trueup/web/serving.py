@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -73,9 +74,12 @@ class Server(uvicorn.Server):
         """The exit status of the process: 0 when it was asked to stop, 1 when it could not start."""
         try:
             await self.serve()
-        except SystemExit:  # uvicorn's way to say that it cannot listen
+        except SystemExit as ended:  # uvicorn's way to say that it cannot listen
             where = f"{self.config.host}:{self.config.port}"
-            print(f"{self._name}: cannot listen on {where}; is something else listening there?", file=sys.stderr)
+            cause = ended.__context__
+            why = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "unknown reason"
+            advice = "choose another port, or stop what listens there"
+            print(f"{self._name}: cannot listen on {where}: {why}; {advice}", file=sys.stderr)
             return 1
         return 0 if self.started else 1
 

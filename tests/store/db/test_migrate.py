@@ -21,7 +21,7 @@ from trueup import App
 from trueup.embedded.cluster import Cluster
 from trueup.errors import SchemaMismatch
 from trueup.events import Event, Events, MigrationApplied
-from trueup.store.db.migrate import Migrator, Step, all_steps
+from trueup.store.db.migrate import Migrator, Step, all_steps, refusal
 from trueup.testing.worker import ManualWorker
 
 MIGRATE = """
@@ -165,9 +165,16 @@ def test_what_old_workers_can_live_with_is_applied_also_after_a_post_step_that_w
 
 def test_a_database_without_the_schema_is_a_mismatch_that_says_what_to_run(connection: psycopg.Connection) -> None:
     with pytest.raises(
-        SchemaMismatch, match=r"'elsewhere' lacks 0001_initial.*; run `TRUEUP_SCHEMA=elsewhere trueup migrate`"
+        SchemaMismatch, match=r"no trueup schema 'elsewhere' yet; run `TRUEUP_SCHEMA=elsewhere trueup migrate`"
     ):
         Migrator(connection, "elsewhere").check()
+
+
+def test_what_a_schema_lacks_is_counted_and_not_listed() -> None:
+    steps = all_steps()
+    old = {step.key for step in steps if step.number <= 20}
+    lacking = [step.name for step in steps if step.number > 20 and step.step != "post"]
+    assert f"lacks {len(lacking)} migrations, {lacking[0]} to {lacking[-1]}; run" in str(refusal("trueup", steps, old))
 
 
 def test_a_step_without_a_transaction_can_make_an_index_concurrently(connection: psycopg.Connection) -> None:

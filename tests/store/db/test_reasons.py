@@ -140,3 +140,25 @@ async def test_a_connection_that_breaks_is_not_one_that_could_not_be_made(databa
             ):
                 await send.enqueue()
             loss.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ('connection failed: FATAL:  role "ap" does not exist', "createuser"),
+        ('connection failed: FATAL:  database "shpo" does not exist', "createdb"),
+        ('FATAL:  password authentication failed for user "app"', "check user and password"),
+        ("fe_sendauth: no password supplied", "PGPASSWORD"),
+        (
+            'FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "app", database "shop", no encryption',
+            "pg_hba.conf on",
+        ),
+        ("failed to resolve host 'dbb': [Errno -2] Name or service not known", "check the host"),
+        ("connection to server at 127.0.0.1, port 1 failed: Connection refused", "start the server"),
+        ("etwas ist schiefgegangen", "trueup config shows where it comes from"),
+    ],
+)
+def test_a_connection_that_cannot_be_made_comes_with_what_to_check(said: str, advice: str) -> None:
+    text = str(unavailable(URL, psycopg.OperationalError(said)))
+    assert text.startswith(f"cannot connect to postgresql://app:***@db/shop: {said}; ")
+    assert advice in text

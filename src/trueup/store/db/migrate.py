@@ -217,10 +217,11 @@ def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, s
     """Why a release with these steps cannot work with a schema that has those applied, and what to do; None when it can."""
     missing = [step.name for step in steps if step.step != "post" and step.key not in applied]
     if missing:
-        return (
-            f"the database's schema {schema!r} lacks {', '.join(missing)}; "
-            f"run `{_migrate(schema)}` (or `trueup worker --migrate`)"
-        )
+        advice = f"run `{_migrate(schema)}` (or `trueup worker --migrate`)"
+        if not applied:
+            return f"the database has no trueup schema {schema!r} yet; {advice}"
+        what = missing[0] if len(missing) == 1 else f"{len(missing)} migrations, {missing[0]} to {missing[-1]}"
+        return f"the database's schema {schema!r} lacks {what}; {advice}"
     newest = max((step.number for step in steps), default=0)
     reached = max((number for number, step in applied if step != "pre"), default=0)
     if reached > newest:

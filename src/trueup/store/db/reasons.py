@@ -51,6 +51,20 @@ ANSWERS = {
 # How psycopg says that an open connection broke. libpq's words may be translated, these are not.
 BROKEN = ("consuming input failed", "sending ", "flushing failed", "the connection is lost", "the connection is closed")
 
+# libpq passes no SQLSTATE on when a connection fails, only the words. A server may translate them; then the last one is given.
+CANNOT_CONNECT = {
+    "password authentication failed": "check user and password in database_url",
+    "no password supplied": "give one in database_url, PGPASSWORD or ~/.pgpass",
+    "no pg_hba.conf entry": "pg_hba.conf on the server must allow this user, database and address",
+    'database "': "create it (createdb), or name another one in database_url",
+    'role "': "create it (createuser), or name another one in database_url",
+    "resolve host": "check the host in database_url",
+    "Name or service not known": "check the host in database_url",
+    "Connection refused": "start the server, or check host and port in database_url",
+    "No such file or directory": "start the server, or check host and port in database_url",
+}
+CHECK_URL = "check that the server runs, and database_url (trueup config shows where it comes from)"
+
 NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's words; some of its releases name the parameter
 WITHOUT_OPTIONS = "set TRUEUP_SEARCH_PATH=role, and the path for the role (alter role … set search_path = …): this pooler takes none from clients"
 STATEMENT_MODE = "statement pooling mode"  # PgBouncer's words
@@ -71,4 +85,5 @@ def reason(error: BaseException, where: str = "") -> str:
     if said.startswith(BROKEN):
         what, advice = ANSWERS["08"]
         return f"the connection to {where or 'the database'} broke: {said}; {advice}"
-    return f"cannot connect to {where or 'the database'}: {said}"
+    advice = next((advice for words, advice in CANNOT_CONNECT.items() if words in said), CHECK_URL)
+    return f"cannot connect to {where or 'the database'}: {said}; {advice}"

@@ -270,7 +270,7 @@ def _check_key(found: Found, who: str) -> None:
     shown = _shown_key(key)
     good = [unique for unique in found.uniques if unique.flaw is None]
     if not any(set(unique.columns) <= set(key) for unique in good):
-        said = [f"key={shown} is not unique, so that one claim could be for two rows"]
+        said = [f"key={shown} is not unique, so one claim could take two rows"]
         said += [
             f"the unique index {unique.name!r} {unique.flaw}, so it does not count"
             for unique in found.uniques
@@ -282,7 +282,9 @@ def _check_key(found: Found, who: str) -> None:
                 "a unique index of a partitioned table has to have the columns it is partitioned by, and so must the key"
             )
         else:
-            said.append(f"or make it so: CREATE UNIQUE INDEX CONCURRENTLY ON {found.quoted} ({found.listed(key)})")
+            said.append(
+                f"to make key={shown} unique: CREATE UNIQUE INDEX CONCURRENTLY ON {found.quoted} ({found.listed(key)})"
+            )
         raise _wrong(found, who, "; ".join(said))
     for name in key:
         if not found.columns[name].not_null:
@@ -365,7 +367,8 @@ def _no_table(
         there = " or ".join(repr(f"{schema}.{spec.name}") for schema in real)
         return f"{said}; did you mean {there}?"
     near = [name for schema, name in tables if spec.schema in (None, schema)]
-    return f"{said}{_meant(spec.name, near)}"
+    advice = "create it before the worker starts, or check which database TRUEUP_DATABASE_URL leads to"
+    return f"{said}{_meant(spec.name, near) or f'; {advice}'}"
 
 
 def _no_column(found: Found, said: str, name: str) -> str:
