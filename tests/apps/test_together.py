@@ -104,6 +104,7 @@ def towns(empty_database_url: str, tmp_path: Path) -> Iterator[dict[str, Town]]:
         yield made
 
 
+@pytest.mark.proof(beside="test_five_applications_share_a_database_and_no_table")
 @pytest.mark.slow
 def test_two_applications_work_at_once_and_neither_retires_the_others_schedules(
     towns: dict[str, Town], empty_database_url: str

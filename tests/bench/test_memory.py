@@ -25,7 +25,7 @@ def test_growth_is_counted_over_the_second_half_only() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", memory.CASES)
+@pytest.mark.parametrize("case", list(memory.CASES)[: count(2, proof=len(memory.CASES))])
 def test_each_case_does_all_of_its_units(case: str, database_url: str) -> None:
     samples = run(lambda: memory.perform(case, database_url, count(200, proof=1_000)))
 

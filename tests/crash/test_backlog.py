@@ -17,8 +17,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-DUE = count(100_000, proof=1_000_000)
-DRAINED = count(24_000, proof=60_000)  # of them, so that the test ends in seconds
+DUE = count(40_000, proof=1_000_000)
+DRAINED = count(12_000, proof=60_000)  # of them, so that the test ends in seconds
 BATCH = 1_000
 WARM = 10  # batches until everything is loaded and compiled
 BOUND = 24 * 1024  # KiB that the process may grow by after that

@@ -55,6 +55,7 @@ def losers(run: InHand) -> set[int]:
     return {line["process"] for line in run.said("worker.lease_lost")}
 
 
+@pytest.mark.proof(beside="test_a_lease_that_ended_early_is_fenced_by_whoever_has_it_next")
 @pytest.mark.parametrize("seconds", JUMPS)
 def test_a_clock_that_jumps_forward_ends_leases_early_and_nothing_is_done_twice(
     server: JumpingServer, run: InHand, seconds: int

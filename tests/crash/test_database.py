@@ -47,7 +47,7 @@ def test_a_database_restarted_at_once_in_a_loop_loses_and_repeats_nothing(
         for _ in range(2):
             crash.workers.start()
         restarts = 0
-        while (live := crash.count("select count(*) from trueup.jobs")) and restarts < count(4, proof=8):
+        while (live := crash.count("select count(*) from trueup.jobs")) and restarts < count(3, proof=8):
             cluster.restart("immediate")
             restarts += 1
             wait_until(partial(fewer_live, crash, live - STEP), f"work goes on after restart {restarts}", timeout=30)

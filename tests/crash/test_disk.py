@@ -96,6 +96,7 @@ def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_ever
             run.prove()
 
 
+@pytest.mark.proof(beside="test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_everything_goes_on")
 def test_a_server_that_dies_of_a_full_disk_and_has_room_again_loses_and_repeats_nothing(
     disk: SmallDisk, directory: Path, tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_process_killed_halfway_through_a_batch_has_enqueued_none_of_it(crash:
     assert crash.states() == {}
 
 
+@pytest.mark.proof(beside="test_workers_killed_at_random_moments_lose_and_repeat_nothing")
 def test_five_workers_started_at_once_share_the_work(crash: Run) -> None:
     crash.enqueue(transfer=300, deliver=300, limited=50)
     for _ in range(5):

@@ -75,6 +75,7 @@ def test_a_noisy_tenant_does_not_starve_the_others(crash: Run) -> None:
     assert crash.count(PEAK, "fair") <= fleet.LIMITS["fair"]
 
 
+@pytest.mark.proof(beside="test_no_more_run_at_once_in_the_whole_fleet_than_the_limit")
 @pytest.mark.parametrize("offset", ["+1h", "-1h"][: count(1, proof=2)])
 def test_workers_whose_clocks_are_wrong_behave_the_same(crash: Run, offset: str) -> None:
     crash.workers.start(base=faketime_env(offset))

@@ -152,6 +152,7 @@ def test_five_planners_one_of_them_killed_every_few_seconds_fire_each_second_onc
     assert planners.scalar("select count(*) from trueup.schedule_versions") == 1, "they all declared the same"
 
 
+@pytest.mark.proof(beside="test_five_planners_one_of_them_killed_every_few_seconds_fire_each_second_once")
 def test_wrong_clocks_and_a_restarted_database_do_not_change_what_is_fired(tmp_path: Path) -> None:
     clocks = [faketime_env(offset) for offset in ("+2", "-2", "+1h", "-1h")]
     with (

@@ -96,6 +96,7 @@ def test_after_a_kill_another_goes_on_from_the_cursor_and_repeats_little(scannin
     assert scanning.prove() <= TAIL
 
 
+@pytest.mark.proof(beside="test_after_a_kill_another_goes_on_from_the_cursor_and_repeats_little")
 def test_killed_again_and_again_every_item_is_handled(scanning: Scanning) -> None:
     kills = 0
     while (saved := scanning.saved()) < ITEMS - 400:
@@ -159,6 +160,7 @@ def test_one_that_is_asked_to_stop_hands_over_at_once(scanning: Scanning) -> Non
     assert scanning.prove() <= PAGE + 2 * CONCURRENCY
 
 
+@pytest.mark.proof(beside="test_of_three_processes_one_at_a_time_scans_and_never_more_items_at_once_than_allowed")
 def test_clocks_of_the_processes_decide_nothing(scanning: Scanning) -> None:
     try:
         for offset, rate in (("+1d", 1.0), ("-1d", 1.0), ("+0", 4.0)):

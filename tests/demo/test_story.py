@@ -82,19 +82,10 @@ def test_the_demo_proves_its_claims_stays_when_asked_to_and_leaves_nothing_behin
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["starting a PostgreSQL", "messages due"])
-def test_an_interrupted_demo_cleans_up(place: Path, start_demo: Callable[..., Demo], moment: str) -> None:
-    interrupt(start_demo(), moment, place)
-
-
-@pytest.mark.proof(beside="test_an_interrupted_demo_cleans_up")
-@pytest.mark.parametrize("moment", ["is up", "is killed", "goes down: nobody"])
+@pytest.mark.proof(beside="test_a_killed_demo_leaves_no_process_not_even_a_frozen_one")
+@pytest.mark.parametrize("moment", ["starting a PostgreSQL", "messages due", "is up", "is killed", "goes down: nobody"])
 def test_a_demo_interrupted_in_any_act_cleans_up(place: Path, start_demo: Callable[..., Demo], moment: str) -> None:
-    interrupt(start_demo(), moment, place)
-
-
-def interrupt(demo: Demo, moment: str, place: Path) -> None:
-    """Once it has said this; nothing of it may be left."""
+    demo = start_demo()
     demo.read_until(moment)
     demo.send(signal.SIGINT)
     assert demo.wait() == 130, demo.output

@@ -64,6 +64,9 @@ def hours_off(log: str) -> list[float]:
     return [(time - datetime.now(UTC)) / timedelta(hours=1) for time in times]
 
 
+@pytest.mark.proof(
+    beside="tests/apps/addresses/test_processes.py::test_instances_two_with_wrong_clocks_make_one_set_of_jobs_per_tick"
+)
 def test_workers_whose_clocks_are_wrong_by_an_hour_share_the_work_as_if_they_were_right(
     fleet: Terminal, database_url: str
 ) -> None:

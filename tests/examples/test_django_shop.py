@@ -33,6 +33,7 @@ def test_the_shops_own_tests_pass_and_no_migration_is_missing(variables: dict[st
     assert "no changes" in run(SHOP, variables, MANAGE, "makemigrations", "--check", "--dry-run").lower()
 
 
+@pytest.mark.proof(beside="test_the_shops_own_tests_pass_and_no_migration_is_missing")
 @pytest.mark.slow
 def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconciler(
     variables: dict[str, str], tmp_path: Path

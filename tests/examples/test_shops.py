@@ -71,6 +71,7 @@ def order_by_http(example: str, variables: dict[str, str], tmp_path: Path) -> No
         wait_until(lambda: ask(f"{orders}/{order}") == shipped, "the order is shipped", timeout=WITHIN, pause=0.1)
 
 
+@pytest.mark.proof(beside="test_its_own_tests_pass")
 @pytest.mark.slow
 def test_an_order_placed_by_a_script_is_charged_by_a_worker_and_shipped_by_a_reconciler(
     variables: dict[str, str], tmp_path: Path

@@ -28,7 +28,7 @@ from trueup.testing.clock import ManualClock
 pytestmark = pytest.mark.asyncio
 
 HOUR = timedelta(hours=1)
-MANY = count(600, proof=2_000)  # rows
+MANY = count(300, proof=2_000)  # rows
 DONE = Change(To("done"), None)
 REST = Rest(HOUR, succeeded=True)
 TABLE = """

@@ -16,6 +16,7 @@ from multiprocessing import get_context
 
 import pytest
 
+from tests.support.matrix import count
 from tests.support.watching import Watched, until
 from trueup import App, Context, JobCancelled, JobFailed, Retry, injected
 from trueup.events import (
@@ -379,6 +380,8 @@ async def test_retries_of_a_running_worker_come_when_they_are_due(app: App, even
 
 
 async def test_workers_started_and_stopped_many_times_at_once_leave_nothing_behind(app: App) -> None:
+    times, at_once = count(3, proof=5), count(5, proof=10)
+
     @app.job
     async def noop() -> None: ...
 
@@ -389,15 +392,15 @@ async def test_workers_started_and_stopped_many_times_at_once_leave_nothing_behi
     await app.open()
 
     async def again_and_again() -> None:
-        for _ in range(5):
+        for _ in range(times):
             async with app.worker(concurrency=2):
                 await noop.enqueue()
                 await in_thread.enqueue()
 
-    await asyncio.gather(*(again_and_again() for _ in range(10)))
+    await asyncio.gather(*(again_and_again() for _ in range(at_once)))
     async with app.worker():
-        await until(lambda: len(events.of(JobCompleted)) == 100)
-    assert len(events.of(WorkerStarted)) == len(events.of(WorkerStopped)) == 51
+        await until(lambda: len(events.of(JobCompleted)) == 2 * times * at_once)
+    assert len(events.of(WorkerStarted)) == len(events.of(WorkerStopped)) == times * at_once + 1
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("trueup ")] == []
     await until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("trueup ")])
     open_still = (

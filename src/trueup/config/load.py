@@ -7,6 +7,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -143,9 +144,14 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+@lru_cache(maxsize=1)  # a process with many Apps reads the same file each time
+def _parse(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
 def _read_file(path: Path) -> dict[str, object]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = _parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except RecursionError:

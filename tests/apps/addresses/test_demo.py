@@ -26,6 +26,9 @@ def place() -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.mark.proof(
+    beside="tests/apps/addresses/test_processes.py::test_a_day_from_the_tick_to_the_checkpoint_with_a_reorganisation_in_between"
+)
 @pytest.mark.slow
 def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(place: Path) -> None:
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}

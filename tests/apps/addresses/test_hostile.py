@@ -103,7 +103,7 @@ async def test_a_day_of_many_addresses_costs_as_many_requests_as_one_of_few(
     open_desk: OPEN, node: Node, hostile: Hostile
 ) -> None:
     """Each block is read once for all of them, and so is the tip: requests grow with blocks, not with blocks times addresses."""
-    few, many = 20, count(220, proof=2020)
+    few, many = 20, count(120, proof=2020)
     desk = await open_desk(
         RECONCILIATION_PROVIDERS=f"ethereum={hostile.url}",
         RECONCILIATION_TIP_FRESH_FOR="10s",

@@ -290,6 +290,7 @@ def test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_
     assert count(database, "select last_reconciled_block from addresses") == 12
 
 
+@pytest.mark.proof(beside="test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_exact")
 def test_a_worker_killed_right_before_its_last_commit_is_taken_over_and_nothing_is_done_twice(
     place: Town, database: Database, node: Node
 ) -> None:
@@ -309,6 +310,7 @@ def test_a_worker_killed_right_before_its_last_commit_is_taken_over_and_nothing_
     assert count(database, "select last_reconciled_block from addresses") == 3
 
 
+@pytest.mark.proof(beside="test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_exact")
 def test_a_worker_frozen_past_its_lease_writes_nothing_when_it_wakes(
     place: Town, database: Database, node: Node
 ) -> None:

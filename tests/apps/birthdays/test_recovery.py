@@ -49,7 +49,7 @@ async def test_a_backlog_of_thousands_drains_steadily_under_the_rate_and_oldest_
     app: App, receiver: Receiver
 ) -> None:
     """A part of it: so many that a burst would show. The claims are those of any sweep, so the rest is more of the same."""
-    rate, parts, backlog = count(50, proof=400), 4, count(2_000, proof=10_000)
+    rate, parts, backlog = count(25, proof=400), 4, count(1_000, proof=10_000)
     desk = Desk(app, ManualClock(), receiver, BIRTHDAYS_RATE=f"{rate}/s")  # real time: the App's own clock counts
     await desk.begin()
     await desk.do(

@@ -12,6 +12,9 @@ from tests.support import warm
 from tests.support.processes import ROOT
 
 
+@pytest.mark.proof(
+    beside="tests/apps/payments/test_processes.py::test_a_payment_is_seen_through_by_real_replicas_and_all_of_it_is_told"
+)
 @pytest.mark.slow
 def test_the_demo_ends_with_the_proof_and_leaves_nothing_behind(database_url: str, tmp_path: Path) -> None:
     environment = {

@@ -16,6 +16,7 @@ from tests.support.processes import ROOT
 from trueup.testing.clock import ManualClock
 
 
+@pytest.mark.proof(beside="test_books_that_do_not_balance_are_found_out")
 @pytest.mark.slow
 def test_the_demo_proves_that_the_books_balance(database_url: str) -> None:
     demo = ("apps.pulse", "demo", "--seconds", "3", "--workers", "2")

@@ -263,6 +263,7 @@ def test_when_redis_forgets_the_lock_in_the_middle_of_a_run_the_tick_is_resumed(
     assert books.overlaps() == []
 
 
+@pytest.mark.proof(beside="test_when_redis_forgets_the_lock_in_the_middle_of_a_run_the_tick_is_resumed")
 def test_when_redis_goes_away_in_the_middle_of_a_run_nothing_runs_until_it_is_back(
     place: Town, books: Books, redis: Valkey
 ) -> None:
@@ -285,6 +286,7 @@ def test_when_redis_goes_away_in_the_middle_of_a_run_nothing_runs_until_it_is_ba
     assert books.one("select count(distinct tick)::int from runs") == 1
 
 
+@pytest.mark.proof(beside="tests/work/jobs/test_exclusive.py::test_a_run_takes_the_lease_of_its_schedule")
 def test_a_run_that_lasts_longer_than_the_interval_is_never_beside_the_next_one(place: Town, books: Books) -> None:
     """Ticks every four seconds; what is read is not to be had for as long as two of them."""
     with books.held_up():

@@ -97,6 +97,9 @@ def rests(fleet: list[Process]) -> int:
     return sum(len(worker.lines("reconciler paused")) for worker in fleet)
 
 
+@pytest.mark.proof(
+    beside="tests/apps/wallpapers/test_sweeps.py::test_storage_that_is_down_for_cycles_moves_no_row_and_counts_no_attempt"
+)
 def test_storage_stopped_for_whole_cycles_moves_no_row_to_failed(place: Town, world: World) -> None:
     ids = world.uploading(12, upload_attempts=3)
     every = {"RECONCILIATION_INTERVAL_MS": "200", "WALLPAPERS_PAUSE_FOR": "1s", "S3_TIMEOUT": "1s"}
@@ -165,6 +168,9 @@ def test_a_process_killed_in_the_middle_of_a_sweep_loses_and_doubles_nothing(
     world.until_published(stored)
 
 
+@pytest.mark.proof(
+    beside="tests/apps/wallpapers/test_api.py::test_wherever_an_upload_breaks_off_the_sweeps_see_it_through"
+)
 def test_an_api_killed_while_it_writes_the_object_leaves_a_row_that_the_sweeps_see_through(
     place: Town, world: World
 ) -> None:
