@@ -1,4 +1,4 @@
-"""Commands show what is stored, whatever it looks like: errors of other shapes, long integers, moments that Python cannot hold."""
+"""Commands show what is stored, whatever it looks like: errors of other shapes and long integers. Moments are in test_json.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.rows import PAPERS, TABLES
-from tests.web.dashboard.test_pages import MOMENTS, ODD, ODD_ERRORS
+from tests.web.dashboard.test_pages import ODD, ODD_ERRORS
 
 JOB = """
 
@@ -19,7 +19,6 @@ JOB = """
 async def send(to: str) -> None:
     raise ValueError("no mailbox")
 """
-MOMENTS_THAT_PYTHON_CANNOT_HOLD = ("infinity", "-infinity", "20000-01-01", "4000-01-01 BC")
 
 
 @pytest.mark.slow
@@ -50,8 +49,3 @@ def test_lists_are_readable_and_their_json_is_json(
         for errors in ODD_ERRORS:
             connection.execute("update trueup.rows set errors = %s", [errors])
             reads("reconcilers show recover", "reconcilers quarantine list", "reconcilers quarantine show recover 7")
-
-        assert cli("queues", "pause", "mail").code == 0
-        for moment in MOMENTS_THAT_PYTHON_CANNOT_HOLD:
-            connection.execute(MOMENTS.format(moment).encode())
-            reads("actions --json", "reconcilers quarantine list --json", "reconcilers show recover", "status")

@@ -72,7 +72,8 @@ class Flow:
             "swept", since=begins[0], step=step.total_seconds(), name=name
         ):
             spans = found.setdefault(reconciler, {begin: SweptSpan(begin) for begin in begins})
-            spans[at.astimezone(UTC)] = SweptSpan(at.astimezone(UTC), *counts)
+            if at in spans:  # not after now: the clock was ahead then
+                spans[at.astimezone(UTC)] = SweptSpan(at.astimezone(UTC), *counts)
         return {reconciler: [spans[at] for at in sorted(spans)] for reconciler, spans in found.items()}
 
     async def _fetch(self, verb: str, **params: Any) -> Sequence[Sequence[Any]]:

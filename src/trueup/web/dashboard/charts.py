@@ -124,7 +124,11 @@ def axis(since: datetime, until: datetime, count: int = 5) -> list[str]:
     """Readings of the clock at even distances, for below a chart."""
     style = "%H:%M" if until - since <= timedelta(hours=36) else "%b %d"
     step = (until - since) / max(1, count - 1)
-    return [f"{(since + step * place).astimezone(UTC):{style}}" for place in range(count)]
+    shown = [
+        *(since + step * place for place in range(count - 1)),
+        until,
+    ]  # a sum could leave Python's calendar at the end
+    return [f"{moment.astimezone(UTC):{style}}" for moment in shown]
 
 
 def _framed(label: str, begins: Sequence[datetime], top: float, height: int, drawn: Markup, unit: str) -> Markup:
