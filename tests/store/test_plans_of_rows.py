@@ -158,14 +158,14 @@ async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
         return await explained(desk, rows.steer, query, params)
     order = await desk.scalar("select changed_at::text from t where id = %s", after)
     place = {"after_order": order, "after_1": str(after)}
-    return await explained(desk, rows.steer, rows.made.claim_fresh("with"), {**params, **place})
+    return await explained(desk, rows.steer, rows.made.once("claim_fresh", "with"), {**params, **place})
 
 
 async def test_the_looks_of_an_idle_sweep_do_not_grow_with_what_rests(desk: RowsDesk) -> None:
     """A gate reads a few rows, and a probe one window of them, however many are known."""
     rows = await desk.rows("open", **STALE)
     probe = {"now": None, "cut_off": None, "reconciler": "look", "window": MIN_WINDOW}
-    plan = await explained(desk, rows.steer, rows.made.probe(), probe)
+    plan = await explained(desk, rows.steer, rows.made.once("probe", "start"), probe)
     assert plan.most_rows <= MIN_WINDOW
     assert plan.indexes >= {"rows_pkey"}
     asked = {"now": None, "name": "look", **signed(rows.found.spec)}
@@ -189,6 +189,8 @@ EXPLAINED = {
     "rows/put_back",
     "rows/renew_both",
     "rows/forget",
+    "rows/candidates",
+    "rows/evaluate",
     "rows/lock",
     "rows/locked_out",
     "rows/change_locked",
@@ -281,11 +283,34 @@ async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk
 
 async def test_forgetting_looks_at_a_part_at_a_time(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
-    params = {"now": None, "reconciler": "look", "window": 1_000, "after": None, "after_key": ""}
+    params = {"now": None, "reconciler": "look", "window": 1_000, "after": None, "after_key": "", "unread": []}
     plan = await explained(desk, rows.steer, rows.made.once("forget"), params)
     assert plan.indexes <= {"rows_due", "rows_set_aside", "rows_pkey", "t_pkey"}
     assert plan.most_rows <= 3_100  # all were set aside at one moment, so their index gives them in no order
     assert plan.buffers < 12_000
+
+
+async def test_walking_past_rows_that_raise_looks_up_a_window_of_rows_by_their_keys(desk: RowsDesk) -> None:
+    spec = {**STALE["spec"], "where": "1 / (id - 700) >= 0"}
+    rows = await desk.rows("open", stale_for="10m", spec=spec)
+    params = {**rows.claim_statement()[1], "window": 1_000}
+    listed = await explained(desk, rows.steer, rows.made.once("candidates", "start"), params)
+    assert listed.indexes == {"t_state_changed_at_id_idx", "t_pkey", "rows_pkey"}
+    assert listed.most_rows <= 1_000
+    await desk.run(
+        "insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at)"
+        " values ('look', '700', 'quarantined', 'infinity', 1, 1, now(), now()) on conflict (reconciler, key) do update"
+        " set state = 'quarantined', due_at = 'infinity'"
+    )
+    claim = await explained(desk, rows.steer, rows.made.once("claim_fresh", "start", guarded=True), params)
+    assert claim.indexes == {"t_state_changed_at_id_idx", "t_pkey", "rows_pkey"}
+    assert claim.most_rows <= 1_000
+    keys = [str(n) for n in range(1, 33)]
+    evaluated = await explained(
+        desk, rows.steer, rows.made.once("evaluate"), {**params, "key": keys, "whole_key": keys}
+    )
+    assert evaluated.indexes == {"t_pkey"}
+    assert evaluated.most_rows <= 32
 
 
 async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
@@ -308,7 +333,7 @@ async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
 async def test_purging_walks_the_index_and_touches_only_what_goes(desk: RowsDesk, verb: str) -> None:
     more: dict[str, Any] = {"to": "old"} if verb == "move" else {}
     purges: Purges = await desk.purges(verb, "open", batch=500, **STALE, **more)
-    plan = await explained(desk, purges._steer, *purges.statement())
+    plan = await explained(desk, purges.steer, *purges.statement())
     assert "t_state_changed_at_id_idx" in plan.indexes
     assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
     assert plan.most_rows <= 9 * 500  # between which bounds each falls
@@ -325,11 +350,11 @@ async def test_purging_after_a_refusal_looks_up_what_is_known_and_the_rows_it_ta
     passing, keyed = purges.made.take("open", "passing"), purges.made.take("open", "keyed")
     picking = [(purges.made.pick("open", after=True), last), (purges.made.pick("open", after=False), {})]
     for query, given in [(passing, {}), *picking]:
-        plan = await explained(desk, purges._steer, query, {**params, **given})
+        plan = await explained(desk, purges.steer, query, {**params, **given})
         assert {"t_state_changed_at_id_idx", "rows_pkey"} <= plan.indexes
         assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
         assert plan.most_rows <= 9 * 500
-    plan = await explained(desk, purges._steer, keyed, {**params, **keys})
+    plan = await explained(desk, purges.steer, keyed, {**params, **keys})
     assert plan.indexes == {"t_pkey"}
     assert not [node for node in plan.scans if node["Node Type"] == "Seq Scan"]
     assert plan.most_rows <= 9 * 500
@@ -344,7 +369,7 @@ async def test_purging_partitions_walks_their_indexes_and_finds_rows_by_their_ke
     await desk.run("insert into parts select * from t")
     more: dict[str, Any] = {"to": "old"} if verb == "move" else {}
     purges: Purges = await desk.purges(verb, "open", table="parts", batch=500, **STALE, **more)
-    plan = await explained(desk, purges._steer, *purges.statement())
+    plan = await explained(desk, purges.steer, *purges.statement())
     assert {"parts_1_pkey", "parts_1_state_changed_at_id_idx"} <= plan.indexes
     assert not [node for node in nodes(plan.plan) if node["Node Type"] == "Seq Scan"]
     assert plan.most_rows <= 9 * 500

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,10 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
             composer.forget(),
             composer.probe(),
             composer.probe("with"),
+            composer.evaluate(),
         ]
+        guarded = replace(composer, guarded=True)
+        found += [guarded.claim_fresh("start"), guarded.probe(), guarded.candidates("with"), guarded.waiting()]
         free = next(name for name in rows.found.columns if name not in (*rows.found.spec.key, rows.found.spec.state))
         found += [composer.change((free,)), composer.checkpoint((free,))]
         if claim == "row_lock":
@@ -164,6 +168,7 @@ async def every_statement(desk: RowsDesk, claim: str) -> list[bytes]:
         found += [deleting.delete(state, choice) for choice in choices]
         found += [moving.purgeable(), moving.purge_list(), moving.share()]
         found += [moving.picked(state, after=after) for after in (False, True)]
+        found += [moving.evaluate(state), replace(moving, guarded=True).share()]
     return found
 
 

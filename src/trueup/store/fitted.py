@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache
-from typing import Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from trueup.errors import ConfigError
 from trueup.reconcile.purge import Purge
@@ -67,26 +67,31 @@ class RowStatements:
             selection = replace(selection, claimed_as=None)
         by = reconciler.pause_by if isinstance(reconciler.pause_by, str) else None
         self.composer = Composer(statements, found, selection, self.columns, marks=live, pause_by=by)
-        self.unmarked = Composer(statements, found, selection, self.columns, marks=False, pause_by=by)
+        unmarked = replace(self.composer, marks=False)
+        # By whether a claim marks rows, and whether it is guarded against rows for which `where=` raises.
+        self._composers = {
+            (True, False): self.composer,
+            (False, False): unmarked,
+            (True, True): replace(self.composer, guarded=True),
+            (False, True): replace(unmarked, guarded=True),
+        }
         if by is not None and by not in found.columns:
             raise ConfigError(f"reconciler {reconciler.name!r}: pause_by={by!r}: {found.spec} has no such column")
         self.change = cache(self.composer.change)
         self.change_locked = cache(self.composer.change_locked)
         self.change_alone = cache(self.composer.change_alone)
         self.checkpoint = cache(self.composer.checkpoint)
-        self.probe = cache(self.composer.probe)
-        self.claim_fresh = cache(self.composer.claim_fresh)
-        self.claim_fresh_unmarked = cache(self.unmarked.claim_fresh)
-        self._composed: dict[tuple[str, bool], bytes] = {}
+        self._composed: dict[tuple[Any, ...], bytes] = {}
 
     def every(self) -> dict[str, bytes]:
         """All statements over the user's table that this reconciler may ever send, by what they do."""
         made = {
-            "claim rows": self.claim_fresh("start"),
-            "claim further rows": self.claim_fresh("with"),
+            "claim rows": self.once("claim_fresh", "start"),
+            "claim further rows": self.once("claim_fresh", "with"),
             "claim rows again": self.once("claim_again"),
-            "look for rows": self.probe(),
+            "look for rows": self.once("probe", "start"),
             "forget rows": self.once("forget"),
+            "claim rows, past those for which where= raises": self.once("claim_fresh", "start", guarded=True),
         }
         if self._reconciler.mode != "live":
             return made
@@ -107,11 +112,11 @@ class RowStatements:
                 made["renew leases"] = self.once("renew_both")
         return made
 
-    def once(self, name: str, *, unmarked: bool = False) -> bytes:
-        composed = self._composed.get((name, unmarked))
+    def once(self, name: str, *args: Any, mark: bool = True, guarded: bool = False) -> bytes:
+        wanted = (name, args, mark, guarded)
+        composed = self._composed.get(wanted)
         if composed is None:
-            composer = self.unmarked if unmarked else self.composer
-            composed = self._composed[name, unmarked] = getattr(composer, name)()
+            composed = self._composed[wanted] = getattr(self._composers[mark, guarded], name)(*args)
         return composed
 
 
@@ -124,9 +129,11 @@ class PurgeStatements:
         self._columns = tuple(sorted(purge.columns))
         # A row of unknown age is not stale: no handler checks these rows before they are deleted.
         self.composer = Purging(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
+        self.guarded = replace(self.composer, guarded=True)
         self.forgetting = Composer(statements, found, purge.selection, found.spec.key, nulls_are_stale=False)
         self.take = cache(self._take)
         self.pick = cache(self.composer.picked)
+        self.evaluate = cache(self.composer.evaluate)
 
     def _take(self, state: str | None, choice: Choice = "all") -> bytes:
         to, composer = self._purge.to, self.composer

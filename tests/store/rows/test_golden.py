@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ WITH_EVERYTHING: Mapping[str, Any] = {
 STATEMENTS: Mapping[str, Callable[[Rows], bytes]] = {
     "claim_fresh_start": lambda rows: rows.composer.claim_fresh("start"),
     "claim_fresh_with": lambda rows: rows.composer.claim_fresh("with"),
+    "claim_fresh_guarded": lambda rows: replace(rows.composer, guarded=True).claim_fresh("start"),
+    "candidates": lambda rows: replace(rows.composer, guarded=True).candidates("with"),
+    "evaluate": lambda rows: rows.composer.evaluate(),
     "claim_again": lambda rows: rows.composer.claim_again(),
     "mark": lambda rows: rows.composer.mark(),
     "change": lambda rows: rows.composer.change(()),

@@ -357,7 +357,7 @@ async def test_an_empty_table_has_nothing_to_refuse(desk: RowsDesk) -> None:
 async def test_a_table_that_cannot_be_counted_is_not_touched(desk: RowsDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     await put(desk, (1, "open", NOON - 2 * HOUR), (2, "done", NOON))
     purges = await desk.purges("delete", "open", max_fraction=1, **STALE)
-    monkeypatch.setattr(purges, "_steer", steering(desk.store.statements, timedelta(milliseconds=50)))
+    monkeypatch.setattr(purges, "steer", steering(desk.store.statements, timedelta(milliseconds=50)))
     async with desk.elsewhere() as user:
         await user.execute("lock table t in access exclusive mode")
         assert "could not be counted for max_fraction=1: canceling statement" in (await purges.too_much() or "")

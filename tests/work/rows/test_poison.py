@@ -129,7 +129,7 @@ class Ward:
         if rows:
             await self.field.do(rows)
 
-    def fix(self, outcome: Any = None, **options: Any) -> None:
+    def fix(self, outcome: Any = None, where: str | None = None, **options: Any) -> None:
         spec, more = mode_of(self.mode)
         outcome = outcome or (lambda row: To("done", n=row.n + 1))
 
@@ -146,11 +146,14 @@ class Ward:
             async with ctx.transaction(made):
                 pass
 
-        table: Table = self.field.app.table("things", key="id", state="state", changed_at="changed_at", **spec)
+        table: Table = self.field.app.table(
+            "things", key="id", state="state", changed_at="changed_at", where=where, **spec
+        )
         handlers = {"ctx.transaction": in_transaction, "row_lock, tx": with_tx}
         handler = handlers.get(self.mode, returns)
         retry = Retry(max_attempts=ATTEMPTS, first="1s", factor=1, jitter=False)
-        self.field.fix(handler, table=table, retry=retry, stale_for="10m", concurrency=8, **{**more, **options})
+        given = {"concurrency": 8, **more, **options}
+        self.field.fix(handler, table=table, retry=retry, stale_for="10m", **given)
 
     async def suffer(self) -> RowQuarantined:
         """Sweeps until the poisoned row is quarantined; how that was said."""

@@ -185,7 +185,7 @@ async def test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_ha
     await worker.row_services.gather()
     member = worker.row_services.members["age"]
     assert isinstance(member, Purger)
-    monkeypatch.setattr(member.purges, "_steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
+    monkeypatch.setattr(member.purges, "steer", b"select set_config('statement_timeout', '1', true), pg_sleep(0.01)")
     async with worker:
         (event, *_) = await live.events.seen(SweepFailed)
         assert event.error_type == "psycopg.errors.QueryCanceled"

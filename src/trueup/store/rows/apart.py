@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from trueup.store.rows.rows import Done, Rows
 
 IMMEDIATE = b"set constraints all immediate"
+MAX_SEARCH = 1.0  # seconds; rows that are not reached by then come with the next statement
 _ARRAY = re.compile(rb"%\(\w+\)s::\w+\[\]")
+
+
+def search_time(timeout: timedelta) -> float:
+    """Seconds for a search for refused rows: less than a statement may take, so that one that took longer waited for something."""
+    return min(MAX_SEARCH, timeout.total_seconds() / 4)
 
 
 @dataclass(slots=True)
@@ -80,7 +87,7 @@ def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequ
             made.parts.append(talk.filled(Call(query, params)))
             made.keys.append(None)
             continue
-        text = talk.filled(Call(_of_a_part(query), params)).decode(talk.encoding)
+        text = talk.filled(Call(of_a_part(query), params)).decode(talk.encoding)
         values = {"statement": text, "count": len(params["key"]), "seconds": rows.search_for}
         made.parts.append(talk.filled(Call(rows.statements["rows/one_by_one"], values)))
         made.keys.append(params["key"])
@@ -88,7 +95,7 @@ def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequ
 
 
 @cache
-def _of_a_part(query: bytes) -> bytes:
+def of_a_part(query: bytes) -> bytes:
     """The same statement for the rows from $1 to $2 of those given."""
     return _ARRAY.sub(rb"(\g<0>)[$1:$2]", query).rstrip().removesuffix(b";")
 
@@ -121,11 +128,11 @@ def _read(apart: Apart, keys: Sequence[str] | None, answers: Sequence[tuple[Any,
         if nth is None:
             apart.done[key] = verdict
         else:
-            apart.refused[keys[nth - 1]] = _refusal(code, said, violated)
+            apart.refused[keys[nth - 1]] = refusal(code, said, violated)
     apart.untried.update(keys[reached - 1 :])
 
 
-def _refusal(code: str, said: str, violated: str) -> psycopg.Error:
+def refusal(code: str, said: str, violated: str) -> psycopg.Error:
     """The error that psycopg would have raised."""
     try:
         kind = errors.lookup(code)

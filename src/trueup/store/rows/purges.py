@@ -12,20 +12,21 @@ import orjson
 import psycopg
 
 from trueup.clock import Clock
-from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.jobs.limits import grant
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S
 from trueup.reconcile.purge import Purge
 from trueup.store.db import message
-from trueup.store.db.connect import may_pass
+from trueup.store.db.connect import TIMED_OUT, may_pass, unanswered
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Answers, Call, Part, Rows
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import Fit, Look, PurgeStatements
 from trueup.store.jobs import Database
+from trueup.store.rows.apart import search_time
 from trueup.store.rows.compose import Purging, steering
+from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
 from trueup.store.rows.tables import Found
 
 ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
@@ -42,6 +43,7 @@ class Picked:
     order: str | None
     attempt: int  # failed ones that are known
     term: int | None  # of what is known
+    last_error: str | None  # the type of its last failure
     key_texts: tuple[str, ...]
 
 
@@ -78,13 +80,14 @@ class Purges:
         look: Look | None = None,
     ) -> None:
         """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        self._database = database
-        self._statements = statements
-        self._clock = clock
+        self.claiming = database
+        self.statements = statements
+        self.clock = clock
         self.purge = purge
         self._fit = Fit(found, partial(PurgeStatements, statements, purge), look)
-        self._steer = steering(statements, timeout)
-        self._set_aside_until: tuple[Any, str] = (None, "")
+        self.steer = steering(statements, timeout)
+        self.search_for = search_time(timeout)
+        self.set_aside_until: tuple[Any, str] = (None, "")
         self.passing = False  # whether something is known about rows of it, which are passed over
 
     @property
@@ -102,7 +105,7 @@ class Purges:
 
     async def changed_since(self, made: PurgeStatements) -> bool:
         """As that of `Rows`."""
-        return await self._fit.anew(made, self._database, self._statements)
+        return await self._fit.anew(made, self.claiming, self.statements)
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
         """What a sweep begins with, for looking at its plan."""
@@ -132,7 +135,7 @@ class Purges:
         batch, before = most if rows is None else min(most, len(rows)), counts.changed
         if self.purge.lane is not None:
             return await self._take_in_turn(self.purge.lane, state, counts, batch, rows)
-        parts = [b"BEGIN", Call(self._steer, {}), *self._parts(state, batch, rows), b"COMMIT"]
+        parts = [b"BEGIN", Call(self.steer, {}), *self._parts(state, batch, rows), b"COMMIT"]
         picked = 0
 
         def answered(answers: Answers) -> None:
@@ -140,15 +143,15 @@ class Purges:
             for begin in range(0, len(answers) - len(parts) + 1, len(parts)):
                 picked += self._count(answers, begin + BEFORE, counts)
 
-        await self._database.repeat(batches, parts, answered)
+        await self.claiming.repeat(batches, parts, answered)
         return Taken(batch * batches, counts.changed - before, picked)
 
     async def _take_in_turn(
         self, lane: str, state: str | None, counts: Counts, batch: int, rows: Sequence[Picked] | None
     ) -> Taken:
         """As much as the fleet's rate allows."""
-        async with self._database.transaction() as connection:
-            locked = await fetch(connection, self._statements["lanes/lock"], {"now": self._clock.now(), "lane": lane})
+        async with self.claiming.transaction() as connection:
+            locked = await fetch(connection, self.statements["lanes/lock"], {"now": self.clock.now(), "lane": lane})
             if not locked:
                 return Taken(ask_again_after=timedelta(milliseconds=50))
             now, next_start_at, last_key = locked[0]
@@ -158,13 +161,13 @@ class Purges:
                 return Taken(ask_again_after=granted.wait)
             parts = self._parts(state, asked, rows)
             texts = [message.filled(connection, part) if isinstance(part, Call) else part for part in parts]
-            answers = await message.send(connection, self._steer, *texts)
+            answers = await message.send(connection, self.steer, *texts)
             taken = Counts()
             picked = self._count(answers.check(), 1, taken)
             if taken.changed:
                 next_start = granted.next_start_at(taken.changed, self.purge.rate)
                 advanced = {"lane": lane, "next_start_at": next_start, "last_key": last_key}
-                await fetch(connection, self._statements["lanes/advance"], advanced)
+                await fetch(connection, self.statements["lanes/advance"], advanced)
         counts.include(taken)
         return Taken(asked, taken.changed, picked)
 
@@ -177,7 +180,7 @@ class Purges:
             keys = zip(*(row.key_texts for row in rows[:most]), strict=True)
             params |= {f"k{n}": list(column) for n, column in enumerate(keys, 1)}
             call = Call(self.made.take(state, "keyed"), params)
-        return [call] if self.found.partitioned else [call, Call(self._statements["rows/told"], {})]
+        return [call] if self.found.partitioned else [call, Call(self.statements["rows/told"], {})]
 
     def _count(self, answers: Answers, n: int, counts: Counts) -> int:
         """What the batch did that began with this statement. Returns how many rows it had picked."""
@@ -201,65 +204,54 @@ class Purges:
     async def look(self) -> None:
         """Find out whether there are rows to be passed over."""
         params = {"reconciler": self.purge.name}
-        ((self.passing,),) = await self._database.fetch(self._statements["rows/any_known"], params)
+        ((self.passing,),) = await self.claiming.fetch(self.statements["rows/any_known"], params)
 
     async def probe(self, state: str | None) -> None:
         """Take nothing. Raises when the database refuses even that, so that no row is to blame."""
         params = {**self._params(), "most": 0, "reconciler": self.purge.name}
-        async with self._database.transaction() as connection:
-            await connection.execute(self._steer)
+        async with self.claiming.transaction() as connection:
+            await connection.execute(self.steer)
             await connection.execute(self.made.take(state, "passing"), params)
 
-    async def pick(self, state: str | None, after: Picked | None) -> list[Picked]:
-        """The next batch of rows behind this one."""
-        params: dict[str, Any] = {"now": self._clock.now(), "most": self.purge.batch, "reconciler": self.purge.name}
+    async def pick(self, state: str | None, after: Picked | None, *, where: bool = True) -> list[Picked]:
+        """The next batch of rows behind this one; without `where` a window of them, also those that it does not choose."""
+        params: dict[str, Any] = self.about_window()
+        params["most"] = self.purge.batch if where else params["window"]
         if after is not None:
             params |= {"after_order": after.order}
             params |= {f"after_{n}": text for n, text in enumerate(after.key_texts, 1)}
-        query = self.made.pick(state, after=after is not None)
-        rows = await self._database.fetch_steered(self._steer, query, params)
+        query = self.made.pick(state, after=after is not None, where=where)
+        rows = await self.claiming.fetch_steered(self.steer, query, params)
         return [
-            Picked(key, whole, of, order, attempt, term, tuple(texts))
-            for key, whole, of, order, attempt, term, *texts in rows
+            Picked(key, whole, of, order, attempt, term, last_error, tuple(texts))
+            for key, whole, of, order, attempt, term, last_error, *texts in rows
         ]
 
-    async def refused(
-        self, row: Picked, failure: Failure, delay: timedelta | None, reason: str, attempt: int | None = None
-    ) -> bool:
-        """Skip it for that long; None: until a person releases it. False when another worker was first.
+    def about_window(self) -> dict[str, Any]:
+        return {"now": self.clock.now(), "reconciler": self.purge.name, "window": max(1_000, self.purge.batch)}
 
-        `attempt`: how many have failed by now; that of the failure, unless given.
-        """
+    async def evaluate_in(self, state: str | None, rows: Sequence[Known]) -> Evaluated:
+        """Which of these rows in one state are to be taken, and which raise."""
+        return await evaluate(self, self.made.evaluate(state), rows)
+
+    async def evaluate(self, rows: Sequence[Known]) -> Evaluated:
+        """The same, of rows in any state."""
+        return await evaluate(self, self.made.forgetting.evaluate(), rows)
+
+    async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
+        """Pass over these rows for a while, or until a person releases them: the keys of those recorded so."""
         self.passing = True
-        params = {
-            "now": self._clock.now(),
-            "reconciler": self.purge.name,
-            "key": row.key,
-            "whole_key": row.whole_key,
-            "state": "quarantined" if delay is None else "resting",
-            "delay": 0.0 if delay is None else delay.total_seconds(),
-            "attempt": failure.attempt if attempt is None else attempt,
-            "known": row.attempt,
-            "term": row.term,
-            "was_state": row.state,
-            "reason": reason,
-            "error": failure.to_json(),
-            "most_errors": MAX_ERRORS,
-        }
-        return bool(await self._database.fetch(self._statements["rows/refused"], params))
+        return await record(self, refusals)
 
-    async def forget(self) -> None:
-        """Drop what is known about rows that are gone, or that it would not touch any more, a part at a time."""
-        after, after_key = self._set_aside_until
-        params = {
-            "now": self._clock.now(),
-            "reconciler": self.purge.name,
-            "window": max(1_000, self.purge.batch),
-            "after": after,
-            "after_key": after_key,
-        }
-        ((_, until, key),) = await self._database.fetch_steered(self._steer, self.made.forgetting.forget(), params)
-        self._set_aside_until = (until, key or "")
+    async def forget(self, unread: Sequence[str] = ()) -> None:
+        """Drop what is known about rows that are gone, or that it would not touch any more, a part at a time.
+
+        `unread`: keys of rows whose evaluation raises, which are left alone.
+        """
+        after, after_key = self.set_aside_until
+        params = {**self.about_window(), "after": after, "after_key": after_key, "unread": list(unread)}
+        ((_, until, key),) = await self.claiming.fetch_steered(self.steer, self.made.forgetting.forget(), params)
+        self.set_aside_until = (until, key or "")
 
     # -- how much -----------------------------------------------------------------------------------------------------
 
@@ -272,9 +264,9 @@ class Purges:
         fraction = self.purge.max_fraction
         if fraction is None:
             return Clearance()
-        params = {"now": self._clock.now(), "fraction": repr(fraction)}
+        params = {**self.about_window(), "fraction": repr(fraction)}
         try:
-            ((due, needed, there),) = await self._database.fetch_steered(self._steer, self.composer.share(), params)
+            ((due, needed, there),) = await self._counted("share", params)
         except psycopg.Error as error:
             if not may_pass(error):
                 raise
@@ -287,14 +279,22 @@ class Purges:
     async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
         """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
         seconds = None if late_by is None else late_by.total_seconds()
-        params = {"now": self._clock.now(), "most": most, "late_by": seconds}
-        ((count,),) = await self._database.fetch_steered(self._steer, self.composer.purgeable(), params)
+        params = {**self.about_window(), "most": most, "late_by": seconds}
+        ((count,),) = await self._counted("purgeable", params)
         return int(count)
 
     async def listed(self, most: int) -> Rows:
         """(key, state, due since) of rows there are for it now, oldest first."""
-        params = {"now": self._clock.now(), "most": most}
-        return await self._database.fetch_steered(self._steer, self.composer.purge_list(), params)
+        return await self._counted("purge_list", {**self.about_window(), "most": most})
+
+    async def _counted(self, name: str, params: dict[str, Any]) -> Rows:
+        """The answer of a statement that takes nothing; past rows that are known to raise, where `where=` raises for some."""
+        try:
+            return await self.claiming.fetch_steered(self.steer, getattr(self.composer, name)(), params)
+        except psycopg.Error as error:
+            if unanswered(error) or isinstance(error, TIMED_OUT) or self.found.spec.where is None:
+                raise
+        return await self.claiming.fetch_steered(self.steer, getattr(self.made.guarded, name)(), params)
 
     def _params(self) -> dict[str, Any]:
         values = {
@@ -302,7 +302,7 @@ class Purges:
             for n, name in enumerate(sorted(self.purge.columns), 1)
         }
         return {
-            "now": self._clock.now(),
+            "now": self.clock.now(),
             "alike": ALIKE,
             "bounds": [-bound for bound in reversed(BOUNDS_S)],
             **values,

@@ -14,9 +14,10 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 import orjson
+import psycopg
 from psycopg import AsyncConnection
 
-from trueup.clock import Clock
+from trueup.clock import Clock, elapsed
 from trueup.errors import ConfigError
 from trueup.jobs.failure import MAX_ERRORS
 from trueup.jobs.job import Draft
@@ -27,6 +28,7 @@ from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, Set
 from trueup.reconcile.outcome import Outcome, Stay, To
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db import message
+from trueup.store.db.connect import TIMED_OUT, unanswered
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Call, Conversation, Unreadable
 from trueup.store.db.own_connection import Rows as Fetched
@@ -35,13 +37,14 @@ from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
 from trueup.store.fitted import Fit, Look, RowStatements
 from trueup.store.jobs import Database
-from trueup.store.rows.apart import Apart, settle_apart
+from trueup.store.rows.apart import Apart, search_time, settle_apart
 from trueup.store.rows.compose import Composer, Place, steering
+from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
 from trueup.store.rows.tables import Found
 
 # Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
 MIN_WINDOW = 1_000
-MAX_SEARCH = 1.0  # seconds; rows that are not reached by then come with the next statement
+GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
 PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
 
 # The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
@@ -96,7 +99,7 @@ class Rows:
         look: Look | None = None,
     ) -> None:
         """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        self._claiming = claiming
+        self.claiming = claiming
         self.settling = settling
         self.statements = statements
         self.clock = clock
@@ -106,10 +109,10 @@ class Rows:
         self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
         self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
         self.steer = steering(statements, timeout)
-        # Seconds for a search for refused rows: less than a statement may take, so that one that took longer waited for something.
-        self.search_for = min(MAX_SEARCH, timeout.total_seconds() / 4)
+        self.search_for = search_time(timeout)
         # How far rows in quarantine have been looked at, to see whether they still belong there.
-        self._set_aside_until: tuple[datetime | None, str] = (None, "")
+        self.set_aside_until: tuple[datetime | None, str] = (None, "")
+        self._guarded_until = float("-inf")
 
     # -- the table ----------------------------------------------------------------------------------------------------
 
@@ -136,7 +139,29 @@ class Rows:
         Raises ConfigError when it cannot be worked on any more. `settling`: ask on the connection of settlements, where no claim
         has to be waited for.
         """
-        return await self._fit.anew(made, self.settling if settling else self._claiming, self.statements)
+        return await self._fit.anew(made, self.settling if settling else self.claiming, self.statements)
+
+    # -- rows that raise ----------------------------------------------------------------------------------------------
+
+    @property
+    def guarded(self) -> bool:
+        """Whether `where=` has raised lately, so that statements pass over rows that are known to raise."""
+        return elapsed() < self._guarded_until
+
+    def guard(self) -> bool:
+        """Be guarded from here on, for a while. False when that changes nothing."""
+        if self.found.spec.where is None:
+            return False
+        before, self._guarded_until = self.guarded, elapsed() + GUARDED_FOR
+        return not before
+
+    async def evaluate(self, rows: Sequence[Known]) -> Evaluated:
+        """Find those of these rows whose evaluation raises."""
+        return await evaluate(self, self.made.once("evaluate"), rows)
+
+    async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
+        """Pass over these rows, which are not claimed, for a while, or until a person releases them: those recorded so."""
+        return await record(self, refusals)
 
     # -- claiming -----------------------------------------------------------------------------------------------------
 
@@ -152,9 +177,9 @@ class Rows:
         params = {
             **self._about_claim(holder),
             "cut_off": cut_off,
-            **self._behind(after),
+            **self.behind(after),
         }
-        query = (made.claim_fresh if mark else made.claim_fresh_unmarked)(place)
+        query = made.once("claim_fresh", place, mark=mark, guarded=self.guarded)
         return await self._claim(query, params, most, partial(self._read_fresh, made))
 
     async def claim_again(
@@ -181,7 +206,7 @@ class Rows:
             "place": str(self.reconciler.selection.table),
         }
         made = self.made
-        query = made.once("claim_again", unmarked=not mark)
+        query = made.once("claim_again", mark=mark)
         return await self._claim(query, params, most, partial(self._read_again, made, alone=suspects))
 
     async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
@@ -191,18 +216,23 @@ class Rows:
         """
         window = MIN_WINDOW if behind is None else PROBE_WINDOW
         params = {
-            "now": self.clock.now(),
+            **self.about_window(window),
             "cut_off": cut_off,
-            "reconciler": self.reconciler.name,
-            "window": window,
-            "paused": list(self.paused),
-            **self._behind(behind),
+            **self.behind(behind),
         }
-        query = self.made.probe("start" if behind is None else behind.place)
-        ((fresh, count),) = await self._claiming.fetch_steered(self.steer, query, params)
+        query = self.made.once("probe", "start" if behind is None else behind.place, guarded=self.guarded)
+        ((fresh, count),) = await self.claiming.fetch_steered(self.steer, query, params)
         return fresh, None if count >= window else count
 
-    def _behind(self, place: Position | None) -> dict[str, Any]:
+    def about_window(self, window: int | None = None) -> dict[str, Any]:
+        return {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "window": window or self._window(self.reconciler.batch),
+            "paused": list(self.paused),
+        }
+
+    def behind(self, place: Position | None) -> dict[str, Any]:
         return {} if place is None else {"after_order": place.order, **numbered("after_", place.keys)}
 
     @property
@@ -217,7 +247,7 @@ class Rows:
         """
         params = {**self.about(holder), **self._keys(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
         made = self.made
-        answers = await self._claiming.fetch_steered(self.steer, made.once("mark"), params)
+        answers = await self.claiming.fetch_steered(self.steer, made.once("mark"), params)
         marked = {key: (done, seen, values) for key, done, seen, *values in answers}
         for row in rows:
             done, seen, values = marked.get(row.key, (None, None, []))
@@ -233,7 +263,7 @@ class Rows:
             "most": self.reconciler.batch,
             "window": self._window(self.reconciler.batch),
         }
-        return self.made.claim_fresh("start"), params
+        return self.made.once("claim_fresh", "start"), params
 
     def _about_claim(self, holder: UUID) -> dict[str, Any]:
         reconciler = self.reconciler
@@ -255,9 +285,9 @@ class Rows:
         params["window"] = self._window(most)
         if reconciler.lane is None:
             sent = self.clock.elapsed()
-            rows = await self._claiming.fetch_steered(self.steer, query, {**params, "most": most})
+            rows = await self.claiming.fetch_steered(self.steer, query, {**params, "most": most})
             return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
-        async with self._claiming.transaction() as connection:
+        async with self.claiming.transaction() as connection:
             locked = await fetch(
                 connection, self.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
             )
@@ -517,18 +547,15 @@ class Rows:
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
         return self.statements["rows/renew"], {**params, **keys}
 
-    async def forget(self) -> int:
-        """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many."""
-        after, after_key = self._set_aside_until
-        params = {
-            "now": self.clock.now(),
-            "reconciler": self.reconciler.name,
-            "window": self._window(self.reconciler.batch),
-            "after": after,
-            "after_key": after_key,
-        }
-        ((gone, until, key),) = await self._claiming.fetch_steered(self.steer, self.made.once("forget"), params)
-        self._set_aside_until = (until, key or "")
+    async def forget(self, unread: Sequence[str] = ()) -> int:
+        """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many.
+
+        `unread`: keys of rows whose evaluation raises, which are left alone.
+        """
+        after, after_key = self.set_aside_until
+        params = {**self.about_window(), "after": after, "after_key": after_key, "unread": list(unread)}
+        ((gone, until, key),) = await self.claiming.fetch_steered(self.steer, self.made.once("forget"), params)
+        self.set_aside_until = (until, key or "")
         return int(gone)
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
@@ -539,7 +566,7 @@ class Rows:
     async def next_due_in(self) -> float | None:
         """Seconds until the next row that rests is due; None without one."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name}
-        ((seconds,),) = await self._claiming.fetch(self.statements["rows/next_due"], params)
+        ((seconds,),) = await self.claiming.fetch(self.statements["rows/next_due"], params)
         return None if seconds is None else float(seconds)
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -548,15 +575,24 @@ class Rows:
         """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""
         seconds = None if late_by is None else late_by.total_seconds()
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most, "late_by": seconds}
-        ((count,),) = await self._claiming.fetch_steered(self.steer, self.made.once("waiting"), params)
+        ((count,),) = await self._counted("waiting", params)
         return int(count)
 
     async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
         """(key, state, due since, attempts, the row) of those there are for it now, in its order. Claims nothing."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
         made = self.made
-        rows = await self._claiming.fetch_steered(self.steer, made.once("listed"), params)
+        rows = await self._counted("listed", params)
         return [(*row[:4], dict(zip(made.columns, row[4:], strict=True))) for row in rows]
+
+    async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
+        """The answer of a statement that claims nothing; guarded, after `where=` has raised."""
+        try:
+            return await self.claiming.fetch_steered(self.steer, self.made.once(name, guarded=self.guarded), params)
+        except psycopg.Error as error:
+            if unanswered(error) or isinstance(error, TIMED_OUT) or not self.guard():
+                raise
+        return await self.claiming.fetch_steered(self.steer, self.made.once(name, guarded=True), params)
 
 
 @dataclass(frozen=True, slots=True)

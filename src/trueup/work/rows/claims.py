@@ -2,7 +2,8 @@
 
 Where a claim writes to the user's rows (`claimed_as=`, `lease_columns=`), one row that refuses it makes the whole claim fail. Then
 the same rows are claimed without writing to them, and marked in halves, down to the row that is refused: that is a failed attempt
-of that row, and the others are handled as if nothing had happened.
+of that row, and the others are handled as if nothing had happened. A row that cannot even be read, or for which `where=` raises, is
+passed over (`evaluation`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from trueup.clock import elapsed
+from trueup.events import Events
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import unanswered
 from trueup.store.rows.rows import Batch, Rows
+from trueup.work.rows.evaluation import Evaluation, took_too_long
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
+from trueup.work.rows.sweep import Walk
 from trueup.work.writing import REPEAT_PAUSE, parts, to_repeat
 
+MAX_ROUNDS = 20  # searches for rows that raise, for one claim: each takes a second at most
 Claim = Callable[[bool], Awaitable[Batch]]  # with marks, or without
 
 
@@ -38,23 +45,32 @@ class Claimed:
 
 
 class Claims:
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, events: Events) -> None:
         self._rows = rows
+        self.evaluation = Evaluation(rows, events)
         self._repeats = 0  # how often in a row the server has asked for a claim to be repeated
 
-    async def claim(self, claim: Claim) -> Claimed:
-        """Raises what is not about a single row, and ConfigError when the table has changed and cannot be worked on any more."""
-        made = self._rows.made
+    async def claim(self, claim: Claim, walk: Walk, counts: Counts, rounds: int = MAX_ROUNDS) -> Claimed:
+        """Raises what is not about a single row, and ConfigError when the table has changed and cannot be worked on any more.
+
+        `walk`: how far the sweep has come. Rows that cannot even be claimed are counted here.
+        """
+        made, begun = self._rows.made, elapsed()
         try:
             batch = await claim(True)
         except Exception as error:
             if unanswered(error):
                 raise
             if not to_repeat(error) and await self._rows.changed_since(made):
-                return await self.claim(claim)
-            if not self._rows.marks_rows or (to_repeat(error) and self._again()):
+                return await self.claim(claim, walk, counts)
+            if (to_repeat(error) and self._again()) or took_too_long(error, begun):
                 raise
-            return await self._one_is_refused(claim)
+            claimed = await self._one_is_refused(claim) if self._rows.marks_rows else None
+            if claimed is not None:
+                return claimed
+            if not rounds or not await self.evaluation.past(walk, counts):
+                raise
+            return await self.claim(claim, walk, counts, rounds - 1)
         if batch.rows:
             self._repeats = 0
         return Claimed(batch)
@@ -63,8 +79,14 @@ class Claims:
         self._repeats += 1
         return self._repeats < MAX_REPEATS
 
-    async def _one_is_refused(self, claim: Claim) -> Claimed:
-        batch = await claim(False)
+    async def _one_is_refused(self, claim: Claim) -> Claimed | None:
+        """None: claims are refused without marks as well."""
+        try:
+            batch = await claim(False)
+        except Exception as error:
+            if unanswered(error):
+                raise
+            return None
         self._repeats = 0
         claimed = Claimed(batch)
         marked = await self._mark(batch.rows, claimed)

@@ -25,6 +25,7 @@ from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import RETRYABLE, unanswered
 from trueup.store.rows.purges import Clearance, Purges
 from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.work.rows.evaluation import forget, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import (
     LOOK_AT_GATE,
@@ -36,7 +37,7 @@ from trueup.work.rows.pace import (
     wait_for_rate,
 )
 from trueup.work.rows.refusals import MAX_REPEATS
-from trueup.work.rows.refused_purges import RefusedPurges, take
+from trueup.work.rows.refused_purges import RefusedPurges, Search, take
 from trueup.work.service import Service, jittered
 from trueup.work.writing import to_repeat
 
@@ -51,7 +52,8 @@ class _Walk:
     counts: Counts
     looked: float  # when the gate was looked at
     until: float
-    cleared_to: int | None  # after so many rows `max_fraction` is compared anew; None: never
+    search: Search
+    cleared_to: int | None = None  # after so many rows `max_fraction` is compared anew; None: never
     over: bool = False
 
 
@@ -129,17 +131,20 @@ class Purger(Service):
         if gate.sign != self.purges.found.sign:  # the table is not what it was
             await self.purges.changed_since(self.purges.made)
         begun_at, started = gate.now, elapsed()
-        clearance = await self._cleared()
-        if clearance is None or clearance.rows == 0:
-            await self._swept()
-            return counts
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
-        walk = _Walk(gate, counts, started, until, clearance.rows)
+        walk = _Walk(gate, counts, started, until, Search(self.purges, counts, self.events))
         try:
+            clearance = await self._cleared_past_raising(walk)
+            if clearance is None or clearance.rows == 0:
+                await self._swept()
+                await self._tell(begun_at, counts, elapsed() - started)
+                return counts
+            walk.cleared_to = clearance.rows
             await self.purges.look()
             await self._take_all(walk, progress)
+            await walk.search.end()
             if self.purges.passing:
-                await self.purges.forget()
+                await forget(self.purges)
         except (psycopg.Error, ConfigError):  # what was taken before it is gone all the same
             with suppress(*RETRYABLE):
                 await self._tell(begun_at, counts, elapsed() - started)
@@ -148,6 +153,20 @@ class Purger(Service):
         await self._swept()
         await self._tell(begun_at, counts, elapsed() - started)
         return counts
+
+    async def _cleared_past_raising(self, walk: _Walk) -> Clearance | None:
+        """As `_cleared`. Rows for which `where=` raises cannot be counted: they are found first, and passed over."""
+        made, begun = self.purges.made, elapsed()
+        try:
+            return await self._cleared()
+        except psycopg.Error as error:
+            if unanswered(error) or took_too_long(error, begun) or (to_repeat(error) and self._again()):
+                raise
+            if not await self.purges.changed_since(made):
+                for state in self.purge.selection.states or (None,):
+                    await self._refused(state, walk).find_all(lambda: self._go_on(walk))
+                await walk.search.end()
+        return await self._cleared()
 
     async def _cleared(self) -> Clearance | None:
         """None: `max_fraction` does not allow it, which is told."""
@@ -194,8 +213,12 @@ class Purger(Service):
 
     async def _by_keys(self, state: str | None, walk: _Walk, told: Callable[[], None]) -> None:
         """The rest of this state, past rows that are refused or kept."""
-        rest = RefusedPurges(self.purges, self._options, state, walk.counts, self.events, self._stop, self._clock)
-        await rest.take_all(lambda: self._go_on(walk), told)
+        await self._refused(state, walk).take_all(lambda: self._go_on(walk), told)
+
+    def _refused(self, state: str | None, walk: _Walk) -> RefusedPurges:
+        return RefusedPurges(
+            self.purges, self._options, state, walk.counts, self.events, self._stop, self._clock, walk.search
+        )
 
     def _again(self) -> bool:
         """Whether to believe the server that the same statement may go through the next time."""

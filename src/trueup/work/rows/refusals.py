@@ -6,6 +6,10 @@ from __future__ import annotations
 MAX_REPEATS = 3
 
 
+class NotEvaluated(Exception):
+    """PostgreSQL cannot evaluate `where=` for the row, or cannot read it."""
+
+
 class OutcomeUndone(Exception):
     """A trigger of the table kept the row as it was."""
 

@@ -1,25 +1,25 @@
 """Takes rows of a purge by their keys, after the database has refused a batch or a trigger has kept rows of one.
 
 It walks on from row to row in the purge's order, so neither kind can end or starve a sweep. What is refused is sent again in halves,
-down to the row: that is a failed attempt of that row, with PostgreSQL's words and none of the row's contents. A refusal that may pass (a
-lock, a timeout, a full disk) is noted, and spends no attempt. The row is passed over
-until it is worth another attempt, and is quarantined after the last. When the database refuses to note that as well (its disk is full,
-say), the sweep ends with that error, and no row is blamed.
+down to the row: that is a failed attempt of that row, with PostgreSQL's words and none of the row's contents. The row is passed over
+until it is worth another attempt, and is quarantined after the last. So is a row for which `where=` raises: then the rows are picked
+without it, and evaluated by their keys.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import psycopg
 
 from trueup.clock import Clock, elapsed
-from trueup.events import Events, RowQuarantined, RowRetried
-from trueup.jobs.failure import Failure, describe, type_name
+from trueup.events import Events
 from trueup.reconcile.counts import Counts
-from trueup.store.db.connect import may_pass, unanswered
+from trueup.store.db.connect import unanswered
 from trueup.store.rows.purges import Picked, Purges, Taken
+from trueup.work.rows.blaming import blame
+from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, not_evaluated, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS
@@ -46,6 +46,50 @@ async def take(
     return taken
 
 
+class Search:
+    """Finds rows for which `where=` raises, in one sweep. As long as no row can be evaluated, none is blamed."""
+
+    def __init__(self, purges: Purges, counts: Counts, events: Events) -> None:
+        self._purges = purges
+        self._counts = counts
+        self._events = events
+        self.error: psycopg.Error | None = None  # what a statement over many rows was refused with
+        self.works = False  # whether any row can be evaluated
+        self._windows = 0
+        self._raising: list[tuple[Picked, Exception]] = []
+
+    @property
+    def hopeless(self) -> bool:
+        return self._windows >= MAX_WINDOWS and not self.works
+
+    async def among(self, state: str | None, rows: Sequence[Picked]) -> list[Picked]:
+        """Those of these rows that are to be taken."""
+        evaluated = await self._purges.evaluate_in(state, rows)
+        self._windows += 1
+        self.works = self.works or evaluated.any_works
+        self._raising += [(row, evaluated.refused[row.key]) for row in rows if row.key in evaluated.refused]
+        if self.works:
+            await self._blame()
+        return [row for row in rows if row.key in evaluated.free]
+
+    async def end(self) -> None:
+        """Raises the error of the statement if no row could be evaluated: then the expression itself is broken."""
+        works = self.works or self._counts.changed > 0
+        raising = self._raising
+        self._raising = [(row, error) for row, error in raising if works or row.last_error == NOT_EVALUATED]
+        innocent = len(raising) - len(self._raising)
+        await self._blame()
+        if innocent and self.error is not None:
+            raise self.error
+
+    async def _blame(self) -> None:
+        purge, where = self._purges.purge, self._purges.found.spec.where
+        refused = [(row, not_evaluated(where, error)) for row, error in self._raising]
+        self._raising = []
+        if refused:
+            await blame(purge.name, purge.retry, refused, self._purges.refuse, self._counts, self._events)
+
+
 class RefusedPurges:
     """For the rest of one state, in one sweep."""
 
@@ -58,6 +102,7 @@ class RefusedPurges:
         events: Events,
         stop: asyncio.Event,
         clock: Clock,
+        search: Search,
     ) -> None:
         self._purges = purges
         self._options = options
@@ -66,6 +111,7 @@ class RefusedPurges:
         self._events = events
         self._stop = stop
         self._clock = clock
+        self._search = search
         self._in_a_row = 0
         self._went_at = elapsed()
         self._over = False
@@ -73,14 +119,35 @@ class RefusedPurges:
     async def take_all(self, go_on: Callable[[], Awaitable[bool]], told: Callable[[], None]) -> None:
         """Raises what is not about a single row."""
         await self._purges.probe(self._state)
+        async for rows in self._picked(go_on):
+            await self._take(rows)
+            told()
+
+    async def find_all(self, go_on: Callable[[], Awaitable[bool]]) -> None:
+        """Only blame the rows that raise."""
+        async for _ in self._picked(go_on):
+            pass
+
+    async def _picked(self, go_on: Callable[[], Awaitable[bool]]) -> AsyncIterator[list[Picked]]:
+        """The rows that are left, a batch at a time. Where `where=` raises for some, they are evaluated apart."""
         last: Picked | None = None
-        while not self._over and await go_on():
-            rows = await self._purges.pick(self._state, last)
+        apart = False
+        while not self._over and not self._search.hopeless and await go_on():
+            begun = elapsed()
+            try:
+                rows = await self._purges.pick(self._state, last, where=not apart)
+            except psycopg.Error as error:
+                if apart or unanswered(error) or took_too_long(error, begun):
+                    raise
+                self._search.error, apart = error, True
+                continue
             if not rows:
                 return
             last = rows[-1]
-            await self._take(rows)
-            told()
+            self._search.works = self._search.works or not apart
+            picked = await self._search.among(self._state, rows) if apart else rows
+            if picked:
+                yield picked
 
     async def _take(self, rows: Sequence[Picked]) -> None:
         repeats = 0
@@ -112,24 +179,9 @@ class RefusedPurges:
             rows = rows[taken.asked :]
 
     async def _refused(self, row: Picked, error: psycopg.Error) -> None:
-        name, retry, spent = self._purges.purge.name, self._purges.purge.retry, not may_pass(error)
-        attempt = row.attempt + spent
-        failure = Failure(row.attempt + 1, type_name(error), describe(error), "")
         self._over = self._over or self._give_up_for_now()
-        delay = retry.delay(row.attempt + 1) if not spent or attempt < retry.max_attempts else None
-        reason = failure.message if delay is not None else "out of attempts"
-        if not await self._purges.refused(row, failure, delay, reason, attempt):
-            return  # another worker has met it, too
-        self._counts.claimed += 1
-        if delay is None:
-            self._counts.quarantined += 1
-            quarantined = RowQuarantined(name, row.key, attempt, reason, failure.type, failure.message)
-            self._events.emit(quarantined.because(error))
-        else:
-            self._counts.retry += 1
-            ms, most = delay.total_seconds() * 1000, retry.max_attempts
-            retried = RowRetried(name, row.key, failure.attempt, most, ms, failure.type, failure.message)
-            self._events.emit(retried.because(error))
+        purge = self._purges.purge
+        await blame(purge.name, purge.retry, [(row, error)], self._purges.refuse, self._counts, self._events)
 
     def _give_up_for_now(self) -> bool:
         """Whether so much has been refused without anything going that the whole table seems to be concerned."""

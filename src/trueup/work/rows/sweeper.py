@@ -21,7 +21,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg import errors
 
 from trueup import faults
@@ -46,6 +45,7 @@ from trueup.store.rows.reconcilers import Gate, Reconcilers
 from trueup.store.rows.rows import Batch, DuePosition, Position, Rows
 from trueup.work.calling import Caller
 from trueup.work.rows.claims import Claim, Claimed, Claims
+from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import Count, RowFinisher, Settling
 from trueup.work.rows.hand import RowHand
 from trueup.work.rows.handled import Handled
@@ -101,7 +101,7 @@ class Sweeper(Service):
         self.hand = RowHand(rows, handling, self.finisher, events, judge=self._judge, held_up=self._held_up)
         self._judging = Judge(rows, self._random, self._keyed)
         self._breaker = self._judging.breaker
-        self._claims = Claims(rows)
+        self._claims = Claims(rows, events)
         self._sweeps: set[Sweep] = set()  # whose rows are not all settled
         self._suspects: asyncio.Task[Counts] | None = None
         self._aside: set[asyncio.Task[Any]] = set()
@@ -250,7 +250,7 @@ class Sweeper(Service):
             self._conclude_if_over(sweep)
         if sweep.whole and not self._cut_short:
             if gate.is_due or gate.set_aside:
-                await self._forget()
+                await forget(self.rows)
             walked = walk.complete and not walk.fresh
             if self._options.counts and not self._options.cut_short:
                 await self._log.swept(self.reconciler.name, walk.passed if walked else None, gate.writes)
@@ -267,22 +267,12 @@ class Sweeper(Service):
             and not is_walk_due(self.reconciler.every, gate, anywhere=self.reconciler.selection.due_anywhere)
         ):
             walk.skip_to, walk.complete = end, False
-            fresh, _ = await self.rows.probe(gate.now, end)
-            return fresh
-        fresh, count = await self.rows.probe(gate.now)
+            return (await self._claims.evaluation.probe(gate.now, end))[0]
+        fresh, count = await self._claims.evaluation.probe(gate.now)
         if fresh or count is None:
             return True
         walk.passed = count
         return False
-
-    async def _forget(self) -> None:
-        made = self.rows.made
-        try:
-            await self.rows.forget()
-        except psycopg.Error as error:
-            if is_away(error) or not await self.rows.changed_since(made):
-                raise
-            await self.rows.forget()
 
     async def _see_through(self, sweep: Sweep) -> None:
         """Until nothing is in hand, suspects included, and all that is to be said about it is written."""
@@ -339,6 +329,7 @@ class Sweeper(Service):
             while not self._enough() and self._options.at_most(1):
                 claimed = await self._claim(
                     sweep,
+                    Walk(now, now, fresh=False, due_position=after),
                     lambda mark, after=after: self.rows.claim_again(  # type: ignore[misc]
                         self._holder(), 1, now, after, suspects=True, mark=mark
                     ),
@@ -407,17 +398,17 @@ class Sweeper(Service):
             return Claimed(Batch(exhausted=True))
         if walk.again and (self._turn_of_again or not walk.fresh):
             claimed = await self._claim(
-                sweep, lambda mark: rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
+                sweep, walk, lambda mark: rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
             )
             if claimed.batch.ask_again_after is None:
                 self._turn_of_again = False
                 walk.due_position = claimed.batch.due_position
                 walk.again = not claimed.batch.exhausted
                 if not walk.again and not sweep.whole:
-                    await self._forget()  # what is not for it any more must not wake it again and again
+                    await forget(self.rows)  # what is not for it any more must not wake it again and again
         else:
             claimed = await self._claim(
-                sweep, lambda mark: rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
+                sweep, walk, lambda mark: rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
             )
             if claimed.batch.ask_again_after is None:
                 self._turn_of_again = True
@@ -438,10 +429,10 @@ class Sweeper(Service):
             return sweep.settled
         return self.hand.waiting + self.finisher.backlog <= self.reconciler.batch // 2
 
-    async def _claim(self, sweep: Sweep, claim: Claim) -> Claimed:
+    async def _claim(self, sweep: Sweep, walk: Walk, claim: Claim) -> Claimed:
         faults.hit("before_row_claim")
         begun, sent = elapsed(), self.rows.clock.elapsed()
-        claimed = await self._claims.claim(claim)
+        claimed = await self._claims.claim(claim, walk, sweep.counts)
         if not claimed.count:
             return claimed
         faults.hit("after_row_claim")

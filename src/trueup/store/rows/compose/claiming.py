@@ -58,12 +58,37 @@ class Claiming(Pieces):
         return [SQL(f"{cte}.trueup_seen, {cte}.trueup_due"), *texts, *(self.column(name, cte) for name in self.columns)]
 
     def claim_fresh(self, place: Place) -> bytes:
-        return self._claim("rows/claim_fresh", branches=self.branches(place), sorted=self.sorted, place=self.place)
+        return self._claim(
+            "rows/claim_fresh", branches=self.branches(place), sorted=self.sorted, place=self.place, passes=self._passes
+        )
+
+    @property
+    def _passes(self) -> Composable:
+        """What the walk along the table has not checked yet of a row that it has seen."""
+        if not self.guarded or not self.where:
+            return SQL("")
+        where, is_seen = self.where[0], self.same_key("s")
+        return SQL("\n     and (select {} from {} as t where {} limit 1)").format(where, self.table, is_seen)
+
+    def candidates(self, place: Place) -> bytes:
+        """Rows that a guarded claim walks past."""
+        return self._compose(
+            "rows/candidates",
+            branches=self.branches(place),
+            sorted=self.sorted,
+            place=self.place,
+            long_key=self.long_key,
+            state=self._state_text,
+            t_is_place=self.same_key("place"),
+        )
+
+    def evaluate(self) -> bytes:
+        return self.evaluates(self.free, COMMA.join([self.about, self.asked_for]))
 
     def probe(self, place: Place = "start") -> bytes:
         """Looks at the first rows, and at the first behind a place."""
         branches = [self.branches("start"), *([] if place == "start" else [self.branches(place)])]
-        return self._compose("rows/probe", branches=UNION.join(branches))
+        return self._compose("rows/probe", branches=UNION.join(branches), passes=self._passes)
 
     def claim_again(self) -> bytes:
         working = self.selection.claimed_as
@@ -170,7 +195,8 @@ class Claiming(Pieces):
     def _branch(self, conditions: Iterable[Composable], place: Place, *, with_value: bool) -> Composable:
         order, keys = self.selection.order, [self.column(key) for key in self.keys]
         value = [self.column(order.column)] if order.column is not None and with_value else []
-        conditions = [*conditions, *self.where, *self.unleased, *self.unpaused]
+        where = [] if self.guarded else self.where  # see `_passes`
+        conditions = [*conditions, *where, *self.unleased, *self.unpaused]
         if place == ("with" if with_value else "without"):
             conditions.append(self._after(value, keys))
         typed = [SQL("{} as {}").format(key, SQL(f"trueup_t{n}")) for n, key in enumerate(keys, 1)]

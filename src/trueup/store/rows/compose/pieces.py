@@ -44,6 +44,9 @@ class Pieces:
     nulls_are_stale: bool = True
     marks: bool = True  # whether claims may write to the user's row
     pause_by: str | None = None  # a column: rows with certain values of it are not claimed
+    guarded: bool = (
+        False  # whether `where=` raises for some rows, so that it is evaluated only for those not known to do so
+    )
 
     @property
     def table(self) -> Composable:
@@ -207,8 +210,15 @@ class Pieces:
     @property
     def where(self) -> list[Composable]:
         where = self.found.spec.where
+        if where is None:
+            return []
         # It may end with a comment, which must not swallow the bracket.
-        return [] if where is None else [SQL("({}\n)").format(SQL(_escaped(where)))]
+        plain = SQL("({}\n)").format(SQL(_escaped(where)))
+        if not self.guarded:
+            return [plain]
+        # A `case`, because PostgreSQL promises no order for the parts of an `and`.
+        here = self.in_states(due=True, claimed=True)
+        return [self._fragment("rows/_guarded", here=here, t_key=self.key_text, where=plain)]
 
     @property
     def unleased(self) -> list[Composable]:
@@ -371,6 +381,10 @@ class Pieces:
     def _state_text(self) -> Composable:
         state = self.found.spec.state
         return SQL("null::text") if state is None else SQL("{}::text").format(self.column(state))
+
+    def evaluates(self, free: Composable, read: Composable) -> bytes:
+        """Whether rows of given keys are free, after reading all this of them."""
+        return self._compose("rows/evaluate", free=free, read=read, t_is_m=self.key_from_known("m.whole_key"))
 
     def _fragment(self, name: str, **names: Composable) -> Composable:
         place = sql.Identifier(self.statements.schema)

@@ -65,11 +65,14 @@ class Purging(Pieces):
         oldest = self._oldest(state, SQL("t.ctid"), lock, choice)
         return self._compose("rows/move", oldest=oldest, tell=self._tell(choice), assignments=set_to(assignments))
 
-    def picked(self, state: str | None, *, after: bool) -> bytes:
-        """The next rows of one state, those behind a place only if asked for."""
+    def evaluate(self, state: str | None) -> bytes:
+        return self.evaluates(AND.join([SQL("true"), *self._eligible(state)]), SQL("{} as due").format(self.became_due))
+
+    def picked(self, state: str | None, *, after: bool, where: bool = True) -> bytes:
+        """The next rows of one state, those behind a place only if asked for; without `where` also those that it does not choose."""
         order = self.selection.order.column
         value = [] if order is None else [self.column(order)]
-        eligible = [*self._eligible(state), self._not_passed_over]
+        eligible = [*self._eligible(state, where=where), self._not_passed_over]
         if after:
             eligible.append(self._after(value, [self.column(key) for key in self.keys]))
         return self._compose(
@@ -116,9 +119,10 @@ class Purging(Pieces):
             lock=lock,
         )
 
-    def _eligible(self, state: str | None) -> list[Composable]:
+    def _eligible(self, state: str | None, *, where: bool = True) -> list[Composable]:
         parts = [self.state_is(state)] if state is not None else []
-        return [*parts, *([self.due] if self.due is not None else []), *self.where, *self.unleased]
+        due = [self.due] if self.due is not None else []
+        return [*parts, *due, *(self.where if where else []), *self.unleased]
 
     @property
     def _not_passed_over(self) -> Composable:

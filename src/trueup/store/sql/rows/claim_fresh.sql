@@ -8,12 +8,13 @@
 -- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
 -- finds it. A row in the working state (`claimed_as`) without a record may be held by another program: it only gets a record, as
 -- resting for the length of a lease, and is claimed if it is still there then.
+-- `where=` is checked as the table is walked, or, where it raises for a row (_guarded.sql), for rows that have no record.
 with seen as materialized (
   select w.*, row_number() over (order by {sorted}) as trueup_n
     from (select * from ({branches}) as every_state order by {sorted} limit %(window)s) as w
 ), fresh as materialized (
   select s.* from seen as s
-   where not exists (select from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = s.trueup_key offset 0)
+   where not exists (select from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = s.trueup_key offset 0){passes}
    order by s.trueup_n limit %(most)s
 ), taken as materialized (
   select f.trueup_n, f.trueup_key, t.*, (select {schema}.term_floor()) + nextval('{schema}.row_terms') as trueup_term

@@ -1,7 +1,8 @@
 -- Deletes the records of rows that no longer match this reconciler: another transaction has moved, changed or deleted them.
 -- Of the due ones it looks at as many as a claim does, from the same end: records that a claim skips are removed here,
 -- so the next claim gets further. Records of quarantined rows are deleted when the rows have left its states; they are checked a batch
--- at a time, from where the last pass ended (`after`), which is returned. Locked rows are left alone.
+-- at a time, from where the last pass ended (`after`), which is returned. Locked rows are left alone, and so
+-- are `unread` ones, whose evaluation raises.
 -- Index: rows_due and rows_set_aside; then the user's key and rows_pkey, row by row as in claim_fresh.sql.
 with due as materialized (
   select r.key, coalesce(r.whole_key, r.key) as whole_key, r.term from {schema}.rows as r
@@ -13,9 +14,11 @@ with due as materialized (
      and (r.changed_at, r.key) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_key)s)
    order by r.changed_at, r.key limit %(window)s
 ), over as materialized (
-  select r.key, r.term from due as r where (select ({chosen}) from {table} as t where {t_is_r} limit 1) is not true
+  select r.key, r.term from due as r
+   where case when r.key = any(%(unread)s::text[]) then false else (select ({chosen}) from {table} as t where {t_is_r} limit 1) is not true end
   union all
-  select r.key, r.term from set_aside as r where (select ({in_state}) from {table} as t where {t_is_r} limit 1) is not true
+  select r.key, r.term from set_aside as r
+   where case when r.key = any(%(unread)s::text[]) then false else (select ({in_state}) from {table} as t where {t_is_r} limit 1) is not true end
 ), locked as materialized (
   select o.key, r.reconciler from over as o, lateral (
     select r.reconciler, r.state, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = o.key limit 1 for update skip locked

@@ -8,6 +8,7 @@
 -- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
 -- finds it. A row in the working state (`claimed_as`) without a record may be held by another program: it only gets a record, as
 -- resting for the length of a lease, and is claimed if it is still there then.
+-- `where=` is checked as the table is walked, or, where it raises for a row (_guarded.sql), for rows that have no record.
 with seen as materialized (
   select w.*, pg_catalog.row_number() over (order by trueup_null desc, trueup_order, trueup_t1, trueup_t2) as trueup_n
     from (select * from ((select false as trueup_null, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."due_at" as trueup_order from "public"."t" as t

@@ -8,6 +8,7 @@
 -- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
 -- finds it. A row in the working state (`claimed_as`) without a record may be held by another program: it only gets a record, as
 -- resting for the length of a lease, and is claimed if it is still there then.
+-- `where=` is checked as the table is walked, or, where it raises for a row (_guarded.sql), for rows that have no record.
 with seen as materialized (
   select w.*, pg_catalog.row_number() over (order by trueup_null desc, trueup_t1) as trueup_n
     from (select * from ((select false as trueup_null, t."id"::text as trueup_key, t."id" as trueup_t1 from "public"."t" as t

@@ -1,0 +1,180 @@
+"""Finds rows whose evaluation raises: `where=` divides by zero, a text is no number, a value cannot be read.
+
+A statement that walks over rows fails as a whole when one of them raises, and PostgreSQL does not say which it was. Here the rows that
+the statement would have looked at are listed without evaluating them. Then the server evaluates them in parts, down to the single row,
+with one round trip. What is recorded about a row that raises lets guarded statements pass over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trueup.clock import Clock
+from trueup.jobs.failure import MAX_ERRORS, Failure
+from trueup.store.db.load import Statements
+from trueup.store.db.message import Call
+from trueup.store.jobs import Database
+from trueup.store.rows.apart import of_a_part, refusal
+
+if TYPE_CHECKING:
+    from trueup.store.rows.rows import DuePosition, Position, Rows
+
+
+class Known(Protocol):
+    """A row, and what is known about it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def whole_key(self) -> str | None: ...
+    @property
+    def state(self) -> str | None: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def term(self) -> int | None: ...
+
+
+class Searched(Protocol):
+    """Rows of a reconciler, or of a purge."""
+
+    claiming: Database
+    statements: Statements
+    clock: Clock
+    steer: bytes
+    search_for: float
+
+    def about_window(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row that a claim may look at."""
+
+    key: str  # as trueup's `rows` has it
+    whole_key: str | None
+    state: str | None
+    attempt: int  # failed ones that are known
+    term: int | None  # of what is known
+    claimable: bool  # nothing is known about it, or its time has come again
+    last_error: str | None  # the type of its last failure
+    position: Position | None = None  # in the order of a sweep
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """By key. A key that is nowhere in here is gone, or was not reached in time."""
+
+    free: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
+    refused: dict[str, Exception] = field(default_factory=dict)
+
+    @property
+    def any_works(self) -> bool:
+        return bool(self.free or self.others)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.refused or key in self.free or key in self.others
+
+    def include(self, more: Evaluated) -> None:
+        self.free |= more.free
+        self.others |= more.others
+        self.refused |= more.refused
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A failed attempt of a row that was not claimed. `delay`: it rests for that long; None: it is quarantined."""
+
+    row: Known
+    failure: Failure
+    attempt: int  # how many have failed by now
+    delay: timedelta | None
+    reason: str
+
+
+async def candidates(rows: Rows, after: Position | None, cut_off: datetime | None) -> list[Candidate]:
+    """The rows that a guarded claim walks past from this position on, a window of them."""
+    from trueup.store.rows.rows import Position
+
+    place = "start" if after is None else after.place
+    params = {**rows.about_window(), "cut_off": cut_off, **rows.behind(after)}
+    query = rows.made.once("candidates", place, guarded=True)
+    found = []
+    for row in await rows.claiming.fetch_steered(rows.steer, query, params):
+        known, (without_value, order, *keys) = row[:8], row[8:]
+        position = Position("without" if without_value else "with", order, tuple(keys))
+        found.append(_candidate(known, position))
+    return found
+
+
+async def candidates_again(
+    rows: Searched,
+    after: DuePosition | None,
+    cut_off: datetime | None,
+    set_aside: tuple[datetime | None, str] | None = None,
+) -> list[Candidate]:
+    """Rows whose time has come again, from this position on; with `set_aside` also those in quarantine, from that one on."""
+    params = {
+        **rows.about_window(),
+        "cut_off": cut_off,
+        "after_due": (after and after.due_at) or "-infinity",
+        "after_key": after.key if after else "",
+        "set_aside": set_aside is not None,
+        "after": set_aside and set_aside[0],
+        "after_set_aside": set_aside[1] if set_aside else "",
+    }
+    found = await rows.claiming.fetch_steered(rows.steer, rows.statements["rows/candidates_again"], params)
+    return [_candidate(known) for known in found]
+
+
+def _candidate(known: Sequence[Any], position: Position | None = None) -> Candidate:
+    key, whole_key, row_state, attempt, term, state, due, last_error = known
+    held = state == "held"  # its attempt has not failed yet
+    claimable = state is None or (state in ("held", "resting") and bool(due))
+    return Candidate(key, whole_key, row_state, (attempt or 0) - held, term, claimable, last_error, position)
+
+
+async def evaluate(searched: Searched, query: bytes, rows: Sequence[Known]) -> Evaluated:
+    """Evaluate these rows with a statement that returns whether each is free."""
+    made = Evaluated()
+    if not rows:
+        return made
+    keys = [row.key for row in rows]
+    params = {**searched.about_window(), "key": keys, "whole_key": [row.whole_key or row.key for row in rows]}
+    async with searched.claiming.conversation() as talk:
+        text = talk.filled(Call(of_a_part(query), params)).decode(talk.encoding)
+        values = {"statement": text, "count": len(rows), "seconds": searched.search_for}
+        search = talk.filled(Call(searched.statements["rows/one_by_one"], values))
+        answers = await talk.send(searched.steer, search, talk.commit)
+    *found, _ = answers.rows(1)
+    for key, verdict, nth, code, said, violated in found:
+        if nth is not None:
+            made.refused[keys[nth - 1]] = refusal(code, said, violated)
+        else:
+            (made.free if verdict == "true" else made.others).add(key)
+    return made
+
+
+async def record(searched: Searched, refusals: Sequence[Refusal]) -> set[str]:
+    """The keys that were recorded. For the others, another worker was first."""
+    refusals = sorted(
+        refusals, key=lambda each: each.row.key
+    )  # two statements over the same rows lock them in the same order
+    params = {
+        **searched.about_window(),
+        "most_errors": MAX_ERRORS,
+        "key": [each.row.key for each in refusals],
+        "whole_key": [each.row.whole_key for each in refusals],
+        "state": ["quarantined" if each.delay is None else "resting" for each in refusals],
+        "delay": [0.0 if each.delay is None else each.delay.total_seconds() for each in refusals],
+        "attempt": [each.attempt for each in refusals],
+        "term": [each.row.term for each in refusals],
+        "was_state": [each.row.state for each in refusals],
+        "reason": [each.reason for each in refusals],
+        "error": [each.failure.to_json() for each in refusals],
+    }
+    return {key for (key,) in await searched.claiming.fetch(searched.statements["rows/refused"], params)}

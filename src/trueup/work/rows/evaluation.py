@@ -1,0 +1,113 @@
+"""Keeps a row whose evaluation raises from ending every sweep.
+
+`where=` may raise for a single row (a division by zero, a text that is no number), and PostgreSQL then refuses the whole statement. After
+such a refusal, statements are guarded: `where=` is evaluated only for rows that are not known to raise. If that is refused, too, the
+rows that the statement looks at are evaluated in parts, down to the single row. Each that raises gets a failed attempt with PostgreSQL's
+words, rests, and is quarantined after its attempts; sweeps pass over it meanwhile.
+
+An expression that raises for every row is broken itself. So a row is blamed only if another one can be evaluated, or if the row has
+been blamed before; otherwise the sweep ends with the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import psycopg
+from psycopg import errors
+
+from trueup.clock import elapsed
+from trueup.events import Events
+from trueup.jobs.failure import describe, type_name
+from trueup.reconcile.counts import Counts
+from trueup.store.db.connect import unanswered
+from trueup.store.rows.evaluating import Candidate, Evaluated, candidates, candidates_again
+from trueup.store.rows.purges import Purges
+from trueup.store.rows.rows import Position, Rows
+from trueup.work.rows.blaming import blame
+from trueup.work.rows.refusals import NotEvaluated
+from trueup.work.rows.sweep import Walk
+from trueup.work.writing import SLOW
+
+MAX_WINDOWS = 5  # of rows that all raise: if there are more, the expression is taken for broken
+
+
+def took_too_long(error: BaseException, begun: float) -> bool:
+    """Whether a statement was given up after a long time: then too many rows are the reason, or a lock, and not what one row says."""
+    return isinstance(error, errors.QueryCanceled | errors.LockNotAvailable) and elapsed() - begun >= SLOW
+
+
+class Evaluation:
+    def __init__(self, rows: Rows, events: Events) -> None:
+        self._rows = rows
+        self._events = events
+
+    async def past(self, walk: Walk, counts: Counts) -> bool:
+        """After a claim that was refused: whether it is worth another try, because it will pass over a row that raises."""
+        if self._rows.guard():
+            return True
+        again = await candidates_again(self._rows, walk.due_position, walk.cut_off)
+        found, evaluated = await self._until_one_works(walk, again)
+        refused = [row for row in found if row.claimable and row.key in evaluated.refused]
+        if not evaluated.any_works:
+            refused = [row for row in refused if row.last_error == NOT_EVALUATED]
+        if not refused:
+            return False
+        reconciler = self._rows.reconciler
+        blamed = [(row, not_evaluated(self._rows.found.spec.where, evaluated.refused[row.key])) for row in refused]
+        await blame(reconciler.name, reconciler.retry, blamed, self._rows.refuse, counts, self._events)
+        return True
+
+    async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
+        """As `Rows.probe`. Where that is refused, there may be rows that nothing is known about: a claim then finds those that raise."""
+        begun = elapsed()
+        try:
+            return await self._rows.probe(cut_off, behind)
+        except psycopg.Error as error:
+            if unanswered(error) or took_too_long(error, begun):
+                raise
+            return True, None
+
+    async def _until_one_works(self, walk: Walk, found: Sequence[Candidate]) -> tuple[Sequence[Candidate], Evaluated]:
+        """Rows of a claim, and further ones until one can be evaluated; with what came of it."""
+        rows, position = self._rows, walk.position
+        evaluated = Evaluated()
+        for _ in range(MAX_WINDOWS):
+            window = await candidates(rows, position, walk.begun_at)
+            known = {row.key for row in found}
+            fresh = [row for row in window if row.key not in known]
+            found = [*found, *fresh]
+            unknown = [row for row in found if row.key not in evaluated]
+            evaluated.include(await rows.evaluate(unknown))
+            if evaluated.any_works or not window:
+                break
+            position = window[-1].position
+        return found, evaluated
+
+
+def not_evaluated(where: str | None, error: Exception) -> NotEvaluated:
+    what = "read a column" if where is None else "evaluate where=, or read a column,"
+    made = NotEvaluated(f"PostgreSQL cannot {what} for this row: {describe(error)}")
+    made.__cause__ = error
+    return made
+
+
+async def forget(of: Rows | Purges) -> None:
+    """Drop what is known about rows that have left the reconciler's states, except those whose evaluation raises."""
+    made, begun = of.made, elapsed()
+    try:
+        if not (isinstance(of, Rows) and of.guarded):
+            await of.forget()
+            return
+    except psycopg.Error as error:
+        if unanswered(error) or took_too_long(error, begun):
+            raise
+        if await of.changed_since(made):  # type: ignore[arg-type]
+            await of.forget()
+            return
+    known = await candidates_again(of, None, None, of.set_aside_until)
+    await of.forget(list((await of.evaluate(known)).refused))
+
+
+NOT_EVALUATED = type_name(NotEvaluated(""))

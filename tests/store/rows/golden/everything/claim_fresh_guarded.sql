@@ -1,0 +1,68 @@
+-- claim: rows without a record -> held, in the declared order, up to a number.
+-- Fence made: (reconciler, key, holder, term). State, staleness and due time are checked again on the row that was locked.
+-- Walks the user's table from the position of the sweep, a window at a time, so that a claim costs the same however many rows
+-- were visited before. Index: rows_pkey, and one of the user's own (IndexMissing names a suitable one).
+-- Single rows are looked up by their keys alone (`limit 1`, `offset 0`: nothing else can be pushed in there), and what must be
+-- compared with all of a batch is hashed (`in (...) is true`): with statistics from before the backlog the planner would not.
+-- Locks the user's row before its record, as every statement over both does: so they cannot wait for one another.
+-- A row that a trigger keeps from being marked makes the whole claim fail (division by zero), as one that raises does: rows/mark.sql then
+-- finds it. A row in the working state (`claimed_as`) without a record may be held by another program: it only gets a record, as
+-- resting for the length of a lease, and is claimed if it is still there then.
+-- `where=` is checked as the table is walked, or, where it raises for a row (_guarded.sql), for rows that have no record.
+with seen as materialized (
+  select w.*, pg_catalog.row_number() over (order by trueup_null desc, trueup_order, trueup_t1, trueup_t2) as trueup_n
+    from (select * from ((select false as trueup_null, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."due_at" as trueup_order from "public"."t" as t
+        where t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" is not null and t."due_at" operator(pg_catalog.<=) coalesce(%(cut_off)s::timestamptz, coalesce(%(now)s::timestamptz, pg_catalog.now())) and (t."until" is null or t."until" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now())) order by t."due_at", t."tenant", t."id" limit %(window)s)
+     union all (select true as trueup_null, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."due_at" as trueup_order from "public"."t" as t
+        where t."state" operator(pg_catalog.=) 'working'::stage and t."due_at" is null and (t."until" is null or t."until" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now())) order by t."tenant", t."id" limit %(window)s)
+     union all (select false as trueup_null, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."due_at" as trueup_order from "public"."t" as t
+        where t."state" operator(pg_catalog.=) 'working'::stage and t."due_at" is not null and (t."until" is null or t."until" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now())) order by t."due_at", t."tenant", t."id" limit %(window)s)) as every_state order by trueup_null desc, trueup_order, trueup_t1, trueup_t2 limit %(window)s) as w
+), fresh as materialized (
+  select s.* from seen as s
+   where not exists (select from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = s.trueup_key offset 0)
+     and (select case when ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage)) is not true then false
+     when (select r.state in ('quarantined', 'discarded') or r.state = 'resting' and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
+             from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end limit 1) then false
+     else (amount > 0
+) end from "public"."t" as t where t."tenant" operator(pg_catalog.=) s.trueup_t1 and t."id" operator(pg_catalog.=) s.trueup_t2 limit 1)
+   order by s.trueup_n limit %(most)s
+), taken as materialized (
+  select f.trueup_n, f.trueup_key, t.*, (select "trueup".term_floor()) + pg_catalog.nextval('"trueup".row_terms') as trueup_term
+    from fresh as f, lateral (
+    select t."state"::text as trueup_state, t."changed_at"::text as trueup_changed_at, t."version"::text as trueup_seen, t."due_at"::timestamptz as trueup_due, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_long_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."tenant"::text as trueup_k1, t."id"::text as trueup_k2, t."tenant" as "tenant", t."id" as "id", t."state" as "state", t."changed_at" as "changed_at", t."due_at" as "due_at", t."version" as "version", t."owner" as "owner", t."until" as "until", t."amount" as "amount", ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage) and case when ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage)) is not true then false
+     when (select r.state in ('quarantined', 'discarded') or r.state = 'resting' and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now())
+             from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.left(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 100) || '…sha256:'::text || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text, 'UTF8'::name)), 'hex'::text) else pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end limit 1) then false
+     else (amount > 0
+) end and (t."until" is null or t."until" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()))) as trueup_free from "public"."t" as t where t."tenant" operator(pg_catalog.=) f.trueup_t1 and t."id" operator(pg_catalog.=) f.trueup_t2 limit 1 for no key update of t skip locked
+  ) as t
+   where t.trueup_free
+), claimed as (
+  insert into "trueup".rows as r (reconciler, key, whole_key, state, due_at, holder, term, occasion, attempt, was_state, was_changed_at, claimed_at, changed_at)
+  select %(reconciler)s, k.trueup_key, k.trueup_long_key, case when (k.trueup_state = 'working') then 'resting' else 'held' end,
+         coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => %(lease_for)s::float8), case when not (k.trueup_state = 'working') then %(holder)s::uuid end,
+         k.trueup_term, k.trueup_term, (not (k.trueup_state = 'working'))::int, case when k.trueup_state = 'working' then 'new' else k.trueup_state end, k.trueup_changed_at, coalesce(%(now)s::timestamptz, pg_catalog.now()), coalesce(%(now)s::timestamptz, pg_catalog.now())
+    from taken as k
+  on conflict (reconciler, key) do nothing
+  returning r.key, r.state
+), mine as materialized (
+  select k.*, k.trueup_term as trueup_occasion, 1 as trueup_attempt, false as trueup_spent, false as trueup_outlived, coalesce(%(now)s::timestamptz, pg_catalog.now()) as trueup_claimed_at, case when k.trueup_state = 'working' then 'new' else k.trueup_state end as trueup_was_state,
+         k.trueup_changed_at as trueup_was_changed_at
+    from taken as k
+   where (k.trueup_key in (select key from claimed where state = 'held')) is true
+), moved as (
+  update "public"."t" as t set "state" = 'working'::stage, "changed_at" = (coalesce(%(now)s::timestamptz, pg_catalog.now()) at time zone 'utc'), "version" = coalesce(t."version", 0) + 1, "owner" = (%(owner)s::text || '/' || c.trueup_term::text), "until" = coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => %(lease_for)s::float8)
+    from mine as c
+   where t."tenant" operator(pg_catalog.=) c.trueup_t1 and t."id" operator(pg_catalog.=) c.trueup_t2
+  returning c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_n, c.trueup_due, t."version"::text as trueup_seen, t."tenant"::text as trueup_k1, t."id"::text as trueup_k2, t."tenant" as "tenant", t."id" as "id", t."state" as "state", t."changed_at" as "changed_at", t."due_at" as "due_at", t."version" as "version", t."owner" as "owner", t."until" as "until", t."amount" as "amount"
+), place as (
+  select * from seen
+   where trueup_n = case when (select pg_catalog.count(*) from fresh) >= %(most)s then (select pg_catalog.max(trueup_n) from fresh)
+                         else (select pg_catalog.max(trueup_n) from seen) end
+)
+select (select pg_catalog.count(*) from seen) < %(window)s and (select pg_catalog.count(*) from fresh) < %(most)s,
+       coalesce(place.trueup_n - (select pg_catalog.count(*) from fresh), 0), place.trueup_null, place.trueup_order::text, place.trueup_t1::text, place.trueup_t2::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen, c.trueup_due, c.trueup_k1, c.trueup_k2, c."tenant", c."id", c."state", c."changed_at", c."due_at", c."version", c."owner", c."until", c."amount"
+  from (select 1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int as ok) as one
+  left join place on true
+  left join moved as c on true
+ where one.ok = 1
+ order by c.trueup_n;
