@@ -149,7 +149,7 @@ class Books:
         self._connection.execute(FINISHED_ALL_THE_SAME)
 
     def still_lost(self) -> int:
-        """How many messages nobody has taken over yet from the workers that were lost."""
+        """How many messages of the lost workers no other worker has taken over yet."""
         (row,) = self._connection.execute(STILL_LOST)
         return int(row[0])
 

@@ -8,7 +8,7 @@ import threading
 
 
 def end_with_parent() -> None:
-    """End this process, at once, when its standard input does: whoever holds the other end has gone, however that happened."""
+    """End this process, at once, when its standard input does: the process at the other end has gone, however that happened."""
 
     def wait() -> None:
         os.read(sys.stdin.fileno(), 1)

@@ -1,4 +1,4 @@
-"""Who is told about: users as they come, some with names that have broken other programs, one nobody can deliver to."""
+"""The demo's users: ordinary ones, some with names that have broken other programs, and one that no message can reach."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Person(NamedTuple):
 
 
 def everybody(seed: Any, users: int, yesterday: datetime) -> Iterator[Person]:
-    """So many whose birthday began within the day after that moment, the special ones among them; and some whose birthday is
+    """Users whose birthday began within the day after that moment, the special ones among them; and some whose birthday is
     after it. `seed` is the application's own module that makes up users."""
     # The first one lives where clocks are never changed: that message is due for sure.
     special = [(*UNWANTED.split(), "dead"), *((*name, "delivered") for name in AWKWARD)]

@@ -185,7 +185,7 @@ def late_finishes_refused(database: Connection[Any], refused: int) -> Check:
 
 
 def oldest_first(database: Connection[Any], journal: Journal, workers: int) -> Check:
-    """A message may come before one that was due earlier only where that one was in somebody's hand, or had been."""
+    """A message may come before one that was due earlier only where a worker held that one, or had held it."""
     due = dict(database.execute("select event_id::text, due_at from demo.expected").fetchall())
     overtaken, most = journal.overtaken(due), workers * IN_HAND
     holds = bool(journal.keys) and overtaken <= most

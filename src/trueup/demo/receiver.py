@@ -1,4 +1,4 @@
-"""The receiver of the messages, somebody else's server: `python -m trueup.demo.receiver PORT JOURNAL`."""
+"""The receiver of the messages, a third party's server: `python -m trueup.demo.receiver PORT JOURNAL`."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Outside the range that systems give to outgoing connections: while the receiver is down, nobody gets it by chance."""
+    """Outside the range that systems give to outgoing connections: while the receiver is down, no other program gets it by chance."""
     while True:
         port = random.randrange(20_000, 32_000)  # noqa: S311 - nothing secret about it
         with socket.socket() as probe, suppress(OSError):

@@ -22,7 +22,7 @@ from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
 MIN_WORKERS, MAX_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
 MIN_SECONDS = 25  # of sending, or all are sent before anything can happen
-MIN_RATE, MAX_RATE = 20, 200  # a second: or nobody has several in hand; or two cores cannot keep up
+MIN_RATE, MAX_RATE = 20, 200  # a second: below it no worker has several in hand; above it two cores cannot keep up
 POLL = 0.05  # seconds
 STEP_WITHIN = 60.0  # seconds
 ENOUGH_IN_HAND = 3  # messages a worker should hold when something happens to it
@@ -270,7 +270,7 @@ class Story:
             self._await_stop(worker)
 
     def _report(self) -> None:
-        """While the workers live: a fleet of which nobody is there is still down."""
+        """While the workers live: a fleet without workers is still down."""
         on_terminal = self._screen.hand_over("$ trueup recovery")
         report = self._stage.recovery_report(to_terminal=on_terminal)
         if report:

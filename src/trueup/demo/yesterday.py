@@ -1,4 +1,4 @@
-"""Yesterday, when everything was still fine: `python -m trueup.demo.yesterday HOURS USERS`, by a clock that is so many hours slow.
+"""Yesterday, when everything was still fine: `python -m trueup.demo.yesterday HOURS USERS`, by a clock that is HOURS slow.
 
 The users are made as the API makes them, a worker sends what is due, which is nothing yet, and stops. That is the last sign of
 life of anybody.

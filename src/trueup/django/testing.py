@@ -1,6 +1,6 @@
 """Jobs in Django's tests: what was enqueued, and running it, on the connection of the test and inside its transaction.
 
-A TestCase holds a transaction open that nobody else can see into, a worker included. So `run_jobs` claims, calls and finishes
+A TestCase holds a transaction open that no other session can see into, a worker's included. So `run_jobs` claims, calls and finishes
 with the statements of a worker, but on Django's connection and in the test's own thread. It is not a worker in full: timeouts,
 limits, rates and `exhausted=` do not take part. A TransactionTestCase commits, and may run a real worker or ManualWorker instead.
 """
@@ -63,7 +63,7 @@ def enqueued(job: Any = None, /, **arguments: Any) -> list[LiveJob]:
 
 
 def assert_enqueued(job: Any, /, *, times: int | None = None, **arguments: Any) -> list[LiveJob]:
-    """Raise AssertionError unless a run of this job or task, with these among its arguments, is there; `times`: exactly so many."""
+    """Raise AssertionError unless a run of this job or task, with these among its arguments, is there; `times`: exactly that many."""
     found = enqueued(job, **arguments)
     if len(found) == times if times is not None else found:
         return found
@@ -241,7 +241,7 @@ class Runner:
     # -- RunPort ----------------------------------------------------------------------------------------------------------
 
     def check(self, job: ClaimedJob) -> None:
-        """Nobody else can claim it."""
+        """No worker can claim it."""
 
     async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None:
         await sync_to_async(self.progress_sync)(job, percent, note)

@@ -34,7 +34,7 @@ class ModelTable:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._meta = meta_of(model)
-        # `schema"."table` is how Django is told of a schema: it puts quotes around whatever it is given.
+        # `schema"."table` is how Django takes a schema: it puts quotes around whatever it is given.
         schema, dot, table = self._meta.db_table.strip('"').partition('"."')
         self.schema: str | None = schema if dot else None
         self.name: str = table if dot else schema

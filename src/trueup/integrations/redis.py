@@ -8,16 +8,16 @@ and not Redis, is what makes a write safe.
 Taking it is done in this order, and each step has its reason:
 
 1. A claim: the key becomes `holder`, if it is free. Before the term is made, because making one ends the fence of the holder
-   before us: asking in vain must not do that.
+   before us: a failed attempt must not do that.
 2. The term, from PostgreSQL.
 3. The value becomes `holder:term`, if the key is still ours: PostgreSQL may have been slow. From here on renewing and giving
    back compare the whole value, in one script each, so neither can touch what belongs to a later holder.
 
-So a key says whether somebody holds the lease (`holder:term`, or whatever other programs write) or is still trying (`holder`). Only
+So a key says whether the lease is held (`holder:term`, or whatever other programs write) or is still trying (`holder`). Only
 the first is "held elsewhere". Everything that is not known is unknown, with its reason: servers that do not answer or refuse,
 answers that come too late, claims that met on different servers. Claims that met are tried again after a random pause.
 
-When Redis cannot be reached the lease is given to nobody (`unavailable="closed"`), and its holder is told when its time is over.
+When Redis cannot be reached no process gets the lease (`unavailable="closed"`), and its holder is told when its time is over.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _independent: set[tuple[str, ...]] = set()  # quorums of this process that were 
 
 
 class Votes(NamedTuple):
-    """What the servers said. `claimed` by somebody who does not hold it yet."""
+    """What the servers said. `claimed`: by a process that does not hold it yet."""
 
     yes: int
     held: int
@@ -196,7 +196,7 @@ class RedisQuorum:
         return self._ask(lambda server: server.eval(EXTEND, 1, self._key(name), old, new, milliseconds(ttl)))
 
     def _give_back(self, name: str, mine: str, wait_for: int | None = None) -> Votes:
-        """On all servers, also those that did not answer before; waits for so many of them, or for all."""
+        """On all servers, also those that did not answer before; waits for `wait_for` of them, or for all."""
         enough = len(self._servers) if wait_for is None else wait_for
         return self._ask(lambda server: server.eval(RELEASE, 1, self._key(name), mine), wait_for=enough)
 
@@ -248,7 +248,7 @@ class RedisQuorum:
 class RedisLeases(RedisQuorum):
     """A lease on one server.
 
-    With `unavailable="open"` everybody who asks while Redis is away gets the lease all the same, and keeps it until Redis is back
+    With `unavailable="open"` every process that asks while Redis is away still gets the lease, and keeps it until Redis is back
     and knows of another holder; each time that is an event. A server that answers with a refusal (wrong password, no permission,
     read only, out of memory) is not away. Terms are made as ever, so of those who fence their transactions only the newest
     writes. It is for work that may run twice but must run.

@@ -1,7 +1,7 @@
 """Tables and rows described by SQLAlchemy: mapped classes and `Table`.
 
 trueup reads and writes with its own connections; no engine and no session is used. What SQLAlchemy does to values on their
-way is done all the same (Enums, TypeDecorators, JSON), as its dialect for psycopg does it: that is the driver here too.
+way is still done (Enums, TypeDecorators, JSON), as its dialect for psycopg does it: that is the driver here too.
 
 Nothing here configures mappers before the first row is made. Tables are declared while modules are imported, and SQLAlchemy
 remembers it for good when it was made to look for a class that had not been imported yet.
@@ -203,7 +203,7 @@ class Loads:
             set_committed_value(instance, key, self.read(column, values))
         make_transient_to_detached(instance)
         state = inspect(instance)
-        state.manager.dispatch.load(state, None)  # whoever waits for loaded instances: reconstructors, mutable columns
+        state.manager.dispatch.load(state, None)  # for listeners of loaded instances: reconstructors, mutable columns
         return instance
 
 

@@ -29,7 +29,7 @@ SEVERAL_BINDS = (
 ASYNC_SESSIONS: tuple[type[Any], ...] = ()
 ASYNC_CONNECTIONS: tuple[type[Any], ...] = ()
 
-with suppress(ImportError):  # it needs greenlet, which nobody has to have who does not use it
+with suppress(ImportError):  # it needs greenlet, which only users of asyncio install
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
     ASYNC_SESSIONS, ASYNC_CONNECTIONS = (AsyncSession, async_scoped_session), (AsyncConnection,)

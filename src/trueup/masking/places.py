@@ -58,7 +58,7 @@ def mask_url(url: str) -> str:
     scheme, found, body = url.partition("://")
     if not found:
         return url
-    # The last @: those before it belong to a password that somebody forgot to encode.
+    # The last @: those before it belong to a password that is not URL-encoded.
     credentials, at, hosts = body.rpartition("@")
     if not at:
         return f"{scheme}://{_mask_cut_off(body)}"

@@ -145,7 +145,7 @@ def _shown(value: object) -> str:
 class Logs:
     """The subscription of a logger; `attach_logs` makes it.
 
-    Only classes whose level is enabled are subscribed to, so that nobody builds an event per job for a log that drops it.
+    Only classes whose level is enabled are subscribed to, so that no event per job is built for a log that drops it.
     `logging` does not tell when a level is changed, so it is looked at again by `set_level`, by `refresh`, and whenever the
     App is opened or a worker is made or starts: an application may configure logging after its App was made.
     """

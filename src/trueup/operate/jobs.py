@@ -118,7 +118,7 @@ class Operations:
         kind: str | None = None,
         **matching: Unpack[Matching],
     ) -> JobCount:
-        """How many jobs match: exact up to 10,000, and otherwise at least so many."""
+        """How many jobs match: exact up to 10,000, a lower bound beyond that."""
         chosen = job_filter(state, kind, matching)
         down_to = await self._views.window(chosen.states, READ_AHEAD) if chosen.selective else 0
         found = await self._views.count(chosen, most=MAX_COUNT + 1, down_to=down_to)

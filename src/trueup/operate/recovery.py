@@ -45,7 +45,7 @@ class ScheduleRecovery:
     skipped: dict[str, int] = field(default_factory=dict)  # by reason
     worst_lateness_s: float = 0.0
     average_lateness_s: float = 0.0
-    undecided: int = 0  # due for more than a minute, and nobody has fired or skipped it yet
+    undecided: int = 0  # due for more than a minute, and neither fired nor skipped yet
     unaccounted: int = 0  # passed over: `trueup audit` lists them
     unreadable: str | None = None  # why its ticks could not be judged
     unfinished: int = 0  # runs, of whatever tick
@@ -118,7 +118,7 @@ class Recovery:
     down_since: datetime | None  # no worker is alive now: the last sign of life of any
     schedules: tuple[ScheduleRecovery, ...]
     reconcilers: tuple[ReconcilerRecovery, ...]
-    overdue: tuple[Waiting, ...]  # jobs that nobody has claimed in time
+    overdue: tuple[Waiting, ...]  # jobs that no worker has claimed in time
 
     @property
     def caught_up(self) -> bool:

@@ -40,7 +40,7 @@ class Rule:
 
 
 def rules(registered: Registered) -> list[Rule]:
-    """A rule per check that is not switched off, one for a fleet that nobody watches, and those for what is declared."""
+    """A rule per check that is not switched off, one for a fleet without a watcher, and those for what is declared."""
     return [*_of_checks(registered), *_of_processes(), *_of_work(registered)]
 
 

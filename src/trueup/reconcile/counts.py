@@ -14,7 +14,7 @@ class Counts:
     claimed: int = 0
     changed: int = 0  # To, Stay and Delete that were written
     unchanged: int = 0  # Unchanged, None and Again
-    conflict: int = 0  # somebody else moved, touched or deleted the row meanwhile: nothing was written
+    conflict: int = 0  # another transaction changed or deleted the row meanwhile: nothing was written
     undone: int = 0  # a trigger of the table kept the row as it was: nothing was written, and it will be tried again
     retry: int = 0  # failed, and will be tried again
     quarantined: int = 0  # failed for good

@@ -88,7 +88,7 @@ class Table:
     ) -> Callable[[F], F]:
         """Call a function for each row in one of these states that is stale, or due; what it returns becomes of the row.
 
-        `working_state` (or `claimed_as`, which is the same) is the state of a row while somebody works on it. The function stays
+        `working_state` (or `claimed_as`, which is the same) is the state of a row while a worker handles it. The function stays
         what it is, to be called in tests. ReconcileOptions lists what else can be said.
         """
         if working_state is not None and claimed_as is not None:

@@ -26,7 +26,7 @@ class Lateness:
         self.total_s += seconds
 
     def add_alike(self, count: int, latest: float, earliest: float) -> None:
-        """So many at once, all between the same two bounds, and so near to one another that they may be taken for evenly spread."""
+        """Add `count` rows between two bounds so near to one another that the rows count as evenly spread."""
         latest, earliest = max(0.0, latest), max(0.0, earliest)
         self.counts[bisect_left(BOUNDS_S, latest)] += count
         self.late += count if latest > GRACE.total_seconds() else 0

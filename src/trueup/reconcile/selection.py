@@ -15,7 +15,7 @@ from trueup.reconcile.table import TableSpec, checked_identifier
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By this column (None: by the key alone), the key last. Rows without a value come first: nobody has looked at them yet."""
+    """By this column (None: by the key alone), the key last. Rows without a value come first: they were never handled."""
 
     column: str | None = None
     descending: bool = False

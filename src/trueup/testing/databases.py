@@ -39,7 +39,7 @@ class Databases:
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """The URL of a migrated database that nobody else uses; it is dropped afterwards."""
+        """The URL of a migrated database of its own; it is dropped afterwards."""
         name = f"trueup_test_{uuid4().hex[:12]}"
         self._execute("create database {} template {}", name, self._template)
         try:

@@ -23,7 +23,7 @@ from trueup.testing.worker import ManualWorker
 
 T = TypeVar("T")
 
-MAX_TICKS = 10_000  # of one `advance` or `due_between`: beyond this somebody meant another unit
+MAX_TICKS = 10_000  # of one `advance` or `due_between`: beyond this another unit was probably meant
 LIVE = ("queued", "running")
 
 Observe = Callable[[], Any]

@@ -30,7 +30,7 @@ def aside(function: Callable[[], T], name: str) -> asyncio.Future[T]:
             error = raised
         try:
             loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: nothing waits for the result
             return
 
     threading.Thread(target=work, name=name, daemon=True).start()

@@ -169,7 +169,7 @@ async def outlasting(call: asyncio.Future[T], patient: Patient) -> T:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
         if call.cancelled() or not patient():
-            call.cancel()  # nobody looks at its result
+            call.cancel()  # its result is not used
             raise
     return await call
 

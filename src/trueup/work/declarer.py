@@ -144,7 +144,7 @@ class Declarer(Service):
             self.wake()
 
     def hurry(self) -> None:
-        """Look now: somebody has changed a schedule."""
+        """Look now: a schedule has changed."""
         self._look_at = 0.0
         self.wake()
 

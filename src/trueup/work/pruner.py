@@ -24,7 +24,7 @@ class Pruner(Service):
         return jittered(self._every)
 
     async def prune(self, ahead: int = AHEAD) -> Pruned:
-        """One pass; makes so many days in advance."""
+        """One pass; creates the partitions of the next `ahead` days."""
         return self._tell(await self._history.prune(self._kept, ahead))
 
     async def make_ready(self) -> Pruned:

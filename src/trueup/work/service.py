@@ -70,7 +70,7 @@ class Service:
                 failures += 1
                 if not (is_away(error) or isinstance(error, TIMED_OUT)):  # the connection says so of these
                     self._failed(error)
-                # Nobody who wakes us can bring the database back, so only a stop cuts this pause short.
+                # A wake-up does not bring the database back, so only a stop cuts this pause short.
                 await _wait(self._stop, min(MAX_PAUSE, 0.05 * 2**failures) * random.uniform(0.5, 1))  # noqa: S311
             except Exception as error:
                 self._failed(error)
@@ -92,7 +92,7 @@ class Service:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Until the event is set, or for so many seconds."""
+    """Until the event is set, or until the timeout."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Cancels the handlers of jobs that somebody asked to stop. Woken by a notification; looks by itself while anything runs."""
+"""Cancels the handlers of jobs whose cancellation was requested. Woken by a notification; looks by itself while anything runs."""
 
 from __future__ import annotations
 

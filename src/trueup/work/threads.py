@@ -62,7 +62,7 @@ class Threads:
                     inbox.put(None)
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: nothing waits for the result
                 return
             del call, function, future, result, error
 

@@ -25,7 +25,7 @@ from trueup.work.service import Service
 MAX_WAIT = 10.0  # seconds between looks when nothing is due sooner; changes are heard of, this is for when they are not
 LOOK_AHEAD_EVERY = 60.0  # seconds between looks for schedules that a clock which was ahead has moved too far
 SPREAD = 0.03  # seconds
-AGAIN = 0.1  # seconds until the next look while somebody is changing what is due; they say so when they are done
+AGAIN = 0.1  # seconds until the next look while another transaction changes what is due; its commit notifies us
 GROUPS = (
     8  # that a refused pass is divided into; more find a culprit in fewer steps, each of which may take until a timeout
 )

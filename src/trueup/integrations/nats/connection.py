@@ -136,7 +136,7 @@ class Connection:
                 await self.client.close()
                 if self._opened:  # it may be closing itself, and then says before its end that it has
                     await asyncio.shield(self._lost)
-                await asyncio.gather(*self._asking, return_exceptions=True)  # nobody waits for them any more
+                await asyncio.gather(*self._asking, return_exceptions=True)  # nothing waits for them any more
         await asyncio.sleep(0)  # what was cancelled ends
 
     async def _noticed(self, error: Exception) -> None:
@@ -233,12 +233,12 @@ class Connections:
 
 def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        # Of a key or credentials: somebody may have given what should be in the file.
+        # Of a key or credentials: the value may be what should be in the file.
         return f"{error.strerror}: a file that connect= names"
     return describe(error) or type(error).__name__
 
 
 def _look_at(ended: asyncio.Future[Any]) -> None:
-    """Whoever waited has gone: asyncio is not to complain about an error that nobody saw."""
+    """The waiting task has gone: keep asyncio from logging an error that was never retrieved."""
     if not ended.cancelled():
         ended.exception()

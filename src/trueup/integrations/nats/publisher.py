@@ -98,7 +98,7 @@ class Nats:
             return await self._publish(subject, data, message_id or message.id_of(ctx.job), headers or {})
 
         self.publish = publish
-        app.on_close(self.aclose)  # `trueup worker` leaves nobody else to do so
+        app.on_close(self.aclose)  # in `trueup worker` nothing else does
         app.on_examine(self.examine)
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class Nats:
                 self._config_in(answer)
                 log.info("NATS stream created", extra={"stream": self._stream.name})
                 return
-            found = await self._found() or {}  # somebody else was faster
+            found = await self._found() or {}  # another process was faster
         wanted = self._stream.adjusted(found, self._window, update=update)
         if wanted != found:
             self._config_in(await self._call("UPDATE", wanted))

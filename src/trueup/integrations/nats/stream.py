@@ -17,7 +17,7 @@ from trueup.errors import ConfigError
 from trueup.integrations.nats.subjects import checked_patterns, covers
 
 MIN_WINDOW = timedelta(minutes=2)  # what a server has for streams that say nothing
-MARGIN = timedelta(minutes=1)  # for what nobody counts: a queue, a slow commit, a second crash
+MARGIN = timedelta(minutes=1)  # for what is not counted: a queue, a slow commit, a second crash
 
 _NAME = re.compile(r"[^\s.*>/\\]{1,200}")
 _OURS = ("name", "subjects", "duplicate_window", "no_ack")
@@ -80,7 +80,7 @@ class Stream:
         """What a stream that is there must become, as the server writes it; equal to `found` when it may stay.
 
         Ids are remembered longer if need be, never shorter. Subjects that it does not take are added with `update`; those
-        it takes beyond ours are somebody else's. Raises ConfigError when it cannot serve.
+        it takes beyond ours belong to others. Raises ConfigError when it cannot serve.
         """
         if found.get("no_ack"):
             raise ConfigError(
@@ -103,7 +103,7 @@ class Stream:
 def longest_gap(retry: Retry, settings: Settings, timeout: timedelta) -> timedelta:
     """How long after a message was sent, without the ack, it may be sent again while there are workers.
 
-    An attempt fails, the next one waits for its longest delay, dies with its worker, and is taken over. Whoever enqueues may
+    An attempt fails, the next one waits for its longest delay, dies with its worker, and is taken over. The caller of `enqueue` may
     ask for more attempts than `retry` has, so that the delay is the longest of any number.
     """
     return retry.delay(MAX_ATTEMPTS) + 2 * timeout + settings.lease_for + settings.rescue_every

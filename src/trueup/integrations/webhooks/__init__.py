@@ -1,4 +1,4 @@
-"""Webhooks: a signed POST to somebody else's server, from jobs and reconcilers.
+"""Webhooks: a signed POST to another party's server, from jobs and reconcilers.
 
 `Webhook.deliver` says what became of it by what it raises, so that a handler needs three lines to be retried, postponed or
 given up. Where it may connect to is decided after the name was resolved; see `guard`.

@@ -45,7 +45,7 @@ class Delivered:
 
 
 class Webhook:
-    """Somebody's URL, and how to deliver to it. Raises ConfigError when it cannot be one.
+    """A receiver's URL, and how to deliver to it. Raises ConfigError when it cannot be one.
 
     `timeout` is for a whole delivery: resolving, connecting, sending and reading. `allow` names the networks, addresses and
     hosts that may be delivered to although they are not public. `secret`, one or several, has deliveries signed. `tls` is

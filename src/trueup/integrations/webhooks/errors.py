@@ -19,7 +19,7 @@ from trueup.durations import Duration, parse_duration
 from trueup.errors import TrueupError
 from trueup.integrations.webhooks.retry_after import MAX_POSTPONEMENT, MIN_POSTPONEMENT
 
-POSTPONE_FOR = timedelta(days=1)  # as long as receivers are ever down for; then somebody should hear of it
+POSTPONE_FOR = timedelta(days=1)  # receivers are hardly ever down for longer; after that a person should know
 MAX_SHOWN = 200  # characters of an answer in an error's text; `excerpt` has the rest
 
 
@@ -28,7 +28,7 @@ class DeliveryError(TrueupError):
 
 
 class DeliveryFailed(DeliveryError):
-    """Perhaps next time: a server's error, a timeout, a broken connection. It may have arrived all the same.
+    """Perhaps next time: a server's error, a timeout, a broken connection. The message may still have arrived.
 
     `status` is None when there was no answer.
     """

@@ -1,6 +1,6 @@
 """Which addresses a webhook may connect to.
 
-A URL that somebody else chose must not reach what only we can reach: this machine, the private network, the metadata
+A URL that a user chose must not reach what only we can reach: this machine, the private network, the metadata
 service of a cloud. A name says nothing about that, and what it resolves to may change between looking and connecting. So the
 name is resolved here, every address it has is judged, and the connection is made to an address that was judged.
 
@@ -97,7 +97,7 @@ class Guard:
         """The addresses to connect to, in the order to try them.
 
         Raises TargetRefused if any address of the host is forbidden: one bad address among good ones is no accident, or
-        one that somebody has to repair. Raises OSError when the name cannot be resolved.
+        one that a person has to repair. Raises OSError when the name cannot be resolved.
         """
         addresses = await resolver.SHARED.addresses(host)
         for address in addresses:

@@ -70,7 +70,7 @@ def verify(
     """For receivers: the message's id, once it is clear that it was signed with one of the secrets, and recently.
 
     `body` must be the bytes as they came, before anything has parsed them. The same id may come again: deliveries are at
-    least once. Raises BadSignature, whose text says why and is not for whoever sent the request.
+    least once. Raises BadSignature, whose text says why and must not be sent back to the client.
     """
     keys = signing_keys(secret)
     leeway = parse_duration(tolerance)
@@ -78,7 +78,7 @@ def verify(
     key, timestamp, signatures = (given.get(f"webhook-{part}", "") for part in ("id", "timestamp", "signature"))
     if not (key and timestamp and signatures):
         raise BadSignature("the headers Webhook-Id, Webhook-Timestamp and Webhook-Signature are not all there")
-    # A framework may hand over what the client has sent as half a surrogate pair; such an id was signed by nobody.
+    # A framework may hand over what the client has sent as half a surrogate pair; such an id was never signed.
     if _is_broken(key):
         raise BadSignature("Webhook-Id is not valid text")
     # Digits are counted before they are read, or a long row of them would be a moment that Python has no date for.

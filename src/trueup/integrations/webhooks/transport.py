@@ -82,7 +82,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 class _Stream(httpcore.AsyncNetworkStream):
     """A connection that listens while it sends, and that is closed when it is cancelled while hands are shaken.
 
-    A receiver may refuse before it has read everything, and read no further: whoever sends to the end first never hears it.
+    A receiver may refuse before it has read everything, and read no further: a client that first sends everything never sees the refusal.
     So a refusal that arrives meanwhile ends the sending, as httpcore expects of a broken connection, and is read next. An
     answer of any other kind waits until all is sent.
 

@@ -29,7 +29,7 @@ async def scan_now(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """One scan from where it had come to, due or not. With a limit it is left there, for whoever goes on with it."""
+    """One scan from where it had come to, due or not. With a limit it stops there, and the next run continues from that place."""
     line = store.line("scan by hand")
     stopping: list[asyncio.Task[None]] = []
 
@@ -58,7 +58,7 @@ async def scan_now(
 
 
 def _limited_scan(scan: Scan[Any], limit: int | None, progress: Progress | None, stop: Callable[[], None]) -> Scan[Any]:
-    """The same scan, which tells of each item that was handled, and stops after so many."""
+    """The same scan, which reports each item that was handled, and stops at its limit."""
     loop, handler, done = asyncio.get_running_loop(), scan.handler, 0
     most = math.inf if limit is None else limit
 

@@ -17,7 +17,7 @@ from trueup.operate.runs import DryRun
 
 MAX_ROWS = 100  # of one dry run, on a page and in an answer of the API
 ROWS = 20  # unless given
-TIMEOUT = 60.0  # seconds: somebody waits for the page
+TIMEOUT = 60.0  # seconds: a person waits for the page
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def whole(template: str, context: dict[str, Any]) -> str:
 
 
 def live(template: str, context: dict[str, Any]) -> str:
-    """The part of a page that changes while somebody looks at it."""
+    """The part of a page that changes while it is open in a browser."""
     found = TEMPLATES.get_template(template)
     made = found.new_context(context)
     return "".join(found.blocks["live"](made))

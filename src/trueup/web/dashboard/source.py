@@ -59,7 +59,7 @@ class Source:
         return Quarantine(store.pool, store.statements, store.clock)
 
     async def shared(self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
-        """The answer of `look`, from a moment ago if somebody asked then."""
+        """The answer of `look`, from the cache if it was asked a moment ago."""
         until, answer = self._kept.get(key, (0.0, None))
         if elapsed() < until:
             return cast(T, answer)

@@ -153,7 +153,7 @@ class Pool:
             and self._owned
             and not isinstance(self._executor, ClusterExecutor)
         ):
-            self._replace()  # every place is taken by a call that nobody waits for
+            self._replace()  # every place is taken by an abandoned call
         return not self._suspects and (places is None or len(self._inside) < places)
 
     def _leave(self, alone: bool) -> None:
@@ -224,5 +224,5 @@ class _Shared(Exception):
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits for the result
         loop.call_soon_threadsafe(function, *args)

@@ -91,7 +91,7 @@ class Rests:
         self._until[lane] = elapsed() + jittered(pause)
 
     def wait(self, lane: str, seconds: float) -> None:
-        """For exactly so long: something becomes possible then."""
+        """For exactly this long: something becomes possible then."""
         self._until[lane] = elapsed() + seconds
 
     def end(self, lane: str) -> None:
@@ -193,7 +193,7 @@ class Claimer(Service):
         return min(max(self._look_at - elapsed(), 0.0), self._rests.next_in(), held)
 
     async def _recover(self, registration: Registration) -> None:
-        """Take what is ours without our knowing: the reply to a claim was lost, and nobody else may touch those jobs.
+        """Take what is ours without our knowing: the reply to a claim was lost, and no other worker may touch those jobs.
 
         What we know of is noted before the database is asked: what ends meanwhile is then known, not found.
         """

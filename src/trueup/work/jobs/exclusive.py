@@ -3,7 +3,7 @@
 The lease is held for a little less than the time to the next tick at most, but renewed in short steps, so that a holder
 that died blocks the others for a minute and not for a day.
 
-When whoever keeps the lease cannot be asked, nobody runs, and nothing is given up either: the run waits until it can be.
+When the lease's server cannot be reached, no run starts and none is given up: the run waits until the server answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trueup.work.leases.hold import Lease, LeaseRequest
 from trueup.work.leases.lease import LeaseContext
 
 STEP = timedelta(seconds=60)  # what is renewed at a time, and how long a dead holder is waited for
-ASK_AGAIN = timedelta(seconds=5)  # when whoever keeps the lease could not be asked
+ASK_AGAIN = timedelta(seconds=5)  # after the lease's server could not be reached
 ELSEWHERE = "another instance is handling it"
 
 

@@ -3,7 +3,7 @@
 The transaction first buries the job, under its fence; a lost claim ends it before the function is called. Then come the function,
 the jobs it returns, and the commit. Everything is there, or nothing is. A function that raises, hangs or is refused by PostgreSQL
 undoes all of it; the job then goes back to the queue with only this call left, and after the last try it is buried without it. A
-deadlock or a serialization failure is nobody's failure: the whole transaction is repeated at once.
+deadlock or a serialization failure does not count as a failure: the whole transaction is repeated at once.
 
 Before the commit the transaction must still be the one that buried: a function that swallowed an error of PostgreSQL's, or ended the
 transaction itself, would otherwise have the job counted as buried although nothing was written.

@@ -39,7 +39,7 @@ JOIN_FOR = 5.0  # seconds for a renewal under way to end before the lease is giv
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What somebody wants to hold: for `ttl` at a time, trying for `wait`, for no longer than `most` in all."""
+    """A wanted lease: for `ttl` at a time, trying for `wait`, and for at most `most` in all."""
 
     name: str
     ttl: timedelta
@@ -128,7 +128,7 @@ class Hold(Renewing):
         except BaseException:
             self._backend.close()
             raise
-        if self._lease is None:  # whoever wanted it is gone
+        if self._lease is None:  # the caller is gone
             self._give_back(lease)
             raise NotAcquired(self._wish.name, "its caller has stopped waiting")
         self._look_after()
@@ -136,7 +136,7 @@ class Hold(Renewing):
         return lease
 
     def abandon(self) -> None:
-        """Whoever called `acquire` does not wait for it any more. What it has taken, or will take, is given back."""
+        """The caller of `acquire` has stopped waiting. What was taken, or will be, is given back."""
         with self._lock:
             self._abandoned = True
             taken = self._lease is not None
@@ -161,7 +161,7 @@ class Hold(Renewing):
         self._forget()
         held = lease.held()
         self._over.set()
-        self._trust.end()  # whoever kept the object does not hold anything from here on
+        self._trust.end()  # a reference to the object holds nothing from here on
         if held:
             if self._thread is not None:
                 self._thread.join(JOIN_FOR)

@@ -2,7 +2,7 @@
 
 Every worker has one of these per scan. PostgreSQL's row says when the scan is due and how far it has come; the lease says who
 may act, and everything that is written about the scan is fenced by it. An instance that loses the lease stops at once and
-keeps nothing more; one that dies leaves the lease to run out. Whoever comes next goes on from the cursor that was kept, so
+keeps nothing more; one that dies leaves the lease to run out. The next holder continues from the cursor that was kept, so
 each item is handled at least once, and again only what was handled after that.
 
 A generator that raises is tried again, by any instance, after a pause that grows up to the scan's interval.
@@ -77,10 +77,10 @@ class Scanner(Service):
         _ = scan.handler
 
     async def run_once(self) -> float:
-        """One scan if it is due and nobody else is at it."""
+        """One scan if it is due and no other process runs it."""
         await self._declare()
         due = await self._scans.due(self.scan.name)
-        if due is None:  # somebody emptied the table
+        if due is None:  # the table was emptied
             self._declared = False
             return SPREAD
         if due.seconds > 0:
@@ -155,7 +155,7 @@ class Scanner(Service):
         return Scanned("failed", point.items, point.failed, error)
 
     async def _insist(self, this: Pass, write: Callable[[], Awaitable[T]]) -> T | None:
-        """Until it is written, or the lease is lost, which cancels this. Once only, and perhaps in vain, when the process is to end."""
+        """Until it is written, or the lease is lost, which cancels this. When the process is to end, it is tried once and may fail."""
         while True:
             try:
                 return await write()

@@ -94,7 +94,7 @@ class Pass:
         return bool(self._items) or not self._generator.done()
 
     def _worth_keeping(self, progress: Progress) -> bool:
-        """Not at the very end: the last cursor may be the beginning, where nobody is to go on from."""
+        """Not at the very end: the last cursor may be the beginning, from which no run should continue."""
         at_the_end = self.complete and progress.settled
         return progress.moved and not at_the_end and (progress.beyond >= SAVE_AT or elapsed() >= self._save_at)
 
@@ -121,7 +121,7 @@ class Pass:
         self._save_at = elapsed() + SAVE_EVERY
 
     async def _cut(self) -> None:
-        """Nothing goes on behind the back of whoever takes over; what ignores its cancellation is left behind."""
+        """No item runs on beside the next holder; a handler that ignores its cancellation is abandoned."""
         assert self._generator is not None
         self._ending = True
         running = {task for task in (self._generator, *self._items) if not task.done()}
@@ -138,7 +138,7 @@ class Pass:
             async with aclosing(self._scan(cursor)) as source:
                 await self._room.acquire()
                 async for yielded in source:
-                    if self.eased:  # cancelled, and it yielded all the same
+                    if self.eased:  # cancelled, and it still yielded
                         return
                     item, reached = self._scan.pair(yielded)
                     self._begin(item, progress.found(reached), progress)

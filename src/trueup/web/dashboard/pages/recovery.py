@@ -1,4 +1,4 @@
-"""Recovery as a picture: when nobody worked, what was missed, and what has been caught up with."""
+"""Recovery as a picture: when no worker ran, what was missed, and what has been caught up."""
 
 from __future__ import annotations
 
