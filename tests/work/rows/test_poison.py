@@ -7,7 +7,9 @@ quarantined after its attempts with PostgreSQL's own words, and people can see i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -353,6 +355,61 @@ async def test_a_key_too_long_for_an_index(ward: Ward) -> None:
     counts = await field.sweep(name)
     assert (counts.changed, counts.settled) == (GOOD + 1, GOOD + 1)
     assert await field.value("select count(*) from trueup.rows") == 0
+
+
+# -- rescue and forgetting ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.matrix(pairs=("mode", "started"))
+@pytest.mark.parametrize("mode", ["plain", "claimed_as", "lease_columns", "both", "row_lock"])
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("poison", AT_CLAIM)
+async def test_rescue(ward: Ward, poison: str, started: bool) -> None:
+    """Rows of a process that died are taken over, and one of them refuses every write from then on."""
+    await ward.prepare(trigger("return new;"))
+    ward.fix(lease_for="30s", concurrency=GOOD + 1)
+    sweeper = await ward.field.gather()
+    assert len((await sweeper.rows.claim_fresh(uuid4(), GOOD + 1, None)).rows) == GOOD + 1
+    body, said = AT_CLAIM[poison]
+    refuse = f"create or replace function poison() returns trigger language plpgsql as $$ begin if new.id = 13 then {body} end if; return new; end $$"
+    await ward.field.do(refuse)
+    await ward.field.do("update trueup.rows set started = %s", (started,))
+    ward.clock.advance(seconds=31)
+    async with asyncio.timeout(WITHIN):
+        for _ in range(15):
+            with contextlib.suppress(psycopg.Error):  # a claim that the server asks to repeat is believed at first
+                await ward.field.sweep()
+            if ward.field.events.of(RowQuarantined):
+                break
+            ward.clock.advance(seconds=31)
+    (event,) = ward.field.events.of(RowQuarantined)
+    assert (event.key, event.attempt) == (str(POISON), ATTEMPTS)
+    assert said in event.error or "trigger" in event.error
+    assert await ward.field.value("select count(*) from things where state = 'done' and n = 1") == GOOD
+    assert await ward.field.value("select count(*) from trueup.rows") == 1
+
+
+@pytest.mark.parametrize("mode", ["plain", "both"])
+@pytest.mark.parametrize("state", ["resting", "held", "quarantined"])
+async def test_forget(ward: Ward, state: str) -> None:
+    """Records of rows that are gone are dropped, beside rows that others have locked, and with triggers that refuse every write."""
+    await ward.prepare(trigger("return new;"))
+    ward.fix(lease_for="30s")
+    sweeper = await ward.field.gather()
+    rows = sweeper.rows
+    assert len((await rows.claim_fresh(uuid4(), GOOD + 1, None)).rows) == GOOD + 1
+    if state != "held":
+        due = "'infinity'" if state == "quarantined" else "due_at"
+        await ward.field.do(f"update trueup.rows set state = '{state}', holder = null, due_at = {due}")
+    await ward.field.do("delete from things where id <= 5; update things set state = 'other' where id between 6 and 10")
+    await ward.field.do(
+        "create or replace function poison() returns trigger language plpgsql as $$ begin raise 'never'; end $$"
+    )
+    ward.clock.advance(seconds=31)
+    async with await psycopg.AsyncConnection.connect(ward.field.app.store.url) as user:
+        await user.execute("select from things where id = 13 for update")
+        assert await rows.forget() == 10
+    assert await ward.field.value("select count(*) from trueup.rows") == GOOD + 1 - 10
 
 
 # -- renewals ---------------------------------------------------------------------------------------------------------------
