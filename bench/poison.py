@@ -3,8 +3,8 @@
     python -m bench.poison [--rows 300000] [--json]
 
 Two tables of the same size are swept by one worker each, one after the other: a clean one, and one where every hundredth row is refused
-by PostgreSQL, kept by a trigger, or fails in its handler. Measured is how long it takes until all rows that can be done are done. The
-ratio is clean to poisoned; the goal is 0.8 or more.
+by PostgreSQL, kept by a trigger, or fails in its handler. Measured is how long it takes until all rows that can be done are done, and the
+CPU time of the worker and of the server. The ratio is that of the clean table to the poisoned one; the goal is 0.8 or more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import parser, progress, report
-from bench.server import server
+from bench.server import cpu_seconds, server
 from trueup import App, Delete, GiveUp, Retry, Row, Stay, To
 from trueup.embedded.cluster import Cluster
 
@@ -98,8 +98,8 @@ async def sweep(url: str, rows: int, every: int) -> float:
     raise TimeoutError(f"not all of {wanted:,} rows were done within {WITHIN:g} s")
 
 
-def measure(cluster: Cluster, rows: int, every: int) -> float:
-    """Rows per second that could be done."""
+def measure(cluster: Cluster, rows: int, every: int) -> dict[str, float]:
+    """Rows per second that could be done, and what they cost."""
     name = f"every_{every}"
     with psycopg.connect(cluster.url(), autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
@@ -120,14 +120,20 @@ def measure(cluster: Cluster, rows: int, every: int) -> float:
                 "insert into refers select id from items where id %% %s = 0 and id / %s %% 20 = 19", (every, every)
             )
     done = rows - (rows // every if every else 0)
-    return done / asyncio.run(sweep(url, rows, every))
+    server_before, client_before = cpu_seconds(cluster), time.process_time()
+    seconds = asyncio.run(sweep(url, rows, every))
+    client, work = time.process_time() - client_before, cpu_seconds(cluster) - server_before
+    return {"rows_per_s": done / seconds, "client_cpu_s": client, "server_cpu_s": work}
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    table = Table("table", "rows/s that can be done", title=f"poisoned / clean; goal ≥ {GOAL}")
+    table = Table("table", "rows/s that can be done", "CPU client s", "server s", title=f"goal: ratio ≥ {GOAL}")
     for name in ("clean", "poisoned"):
-        table.add_row(name, f"{result[name]:,.0f}")
-    table.add_row("ratio", f"{result['ratio']:.2f}")
+        found = result[name]
+        table.add_row(
+            name, f"{found['rows_per_s']:,.0f}", f"{found['client_cpu_s']:.1f}", f"{found['server_cpu_s']:.1f}"
+        )
+    table.add_row("ratio", f"{result['ratio']:.2f}", f"{result['cpu_ratio']:.2f} together", "")
     console.print(table)
 
 
@@ -138,7 +144,10 @@ def main() -> None:
         for name, every in (("clean", 0), ("poisoned", 100)):
             progress(name)
             result[name] = measure(cluster, given.rows, every)
-    result["ratio"] = result["poisoned"] / result["clean"]
+    clean, poisoned = result["clean"], result["poisoned"]
+    result["ratio"] = poisoned["rows_per_s"] / clean["rows_per_s"]
+    cost = {name: result[name]["client_cpu_s"] + result[name]["server_cpu_s"] for name in ("clean", "poisoned")}
+    result["cpu_ratio"] = cost["clean"] / cost["poisoned"]
     report(result, show, as_json=given.json)
 
 

@@ -92,6 +92,8 @@ class RowStatements:
             "look for rows": self.once("probe", "start"),
             "forget rows": self.once("forget"),
             "claim rows, past those for which where= raises": self.once("claim_fresh", "start", guarded=True),
+            "list rows without where=": self.once("candidates", "start", guarded=True),
+            "evaluate rows": self.once("evaluate"),
         }
         if self._reconciler.mode != "live":
             return made
