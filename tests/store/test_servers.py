@@ -69,7 +69,14 @@ CASES = [
     sets("kathmandu, sql dates", timezone="Asia/Kathmandu", datestyle="SQL, DMY", intervalstyle="iso_8601"),
     sets("serializable", default_transaction_isolation="serializable"),
     sets("repeatable read", default_transaction_isolation="repeatable read"),
-    sets("short timeouts", statement_timeout="3s", lock_timeout="1s", idle_in_transaction_session_timeout="2s"),
+    sets(
+        "short timeouts",
+        statement_timeout="3s",
+        lock_timeout="1s",
+        idle_in_transaction_session_timeout="2s",
+        idle_session_timeout="1s",
+        transaction_timeout="3s",
+    ),
     sets(
         "hostile text settings",
         bytea_output="escape",

@@ -69,6 +69,7 @@ def _report_database(error: Exception) -> int:
             | errors.InFailedSqlTransaction()
             | errors.ReadOnlySqlTransaction()
             | errors.IdleInTransactionSessionTimeout()
+            | errors.TransactionTimeout()
         ):
             say_error(reason(error))
             return WRONG

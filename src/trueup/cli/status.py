@@ -250,11 +250,10 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
 
 
 async def _look_or_say_why_not(app: App) -> dict[str, Any]:
-    import psycopg
-
+    from trueup.store.db.connect import RETRYABLE
     from trueup.store.store import unavailable
 
     try:
         return await look(app)
-    except psycopg.OperationalError as error:
+    except RETRYABLE as error:
         raise unavailable(app.store.url, error) from None

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import psycopg
-
 from trueup.config import CHECKS
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import is_away
+from trueup.store.db.connect import RETRYABLE, is_away
 from trueup.store.health import Health, Measured
 from trueup.store.store import Store, unavailable
 
@@ -84,7 +82,7 @@ async def check(store: Store, limits: Mapping[str, float | None] | None = None) 
         measured = await health.measured()
     except DatabaseUnavailable as error:
         return away(error)
-    except psycopg.OperationalError as error:
+    except RETRYABLE as error:
         if not is_away(error):
             raise
         return away(unavailable(store.url, error))

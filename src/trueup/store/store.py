@@ -18,7 +18,7 @@ from trueup.store.db import loaders
 from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.confirmed import ConfirmedConnection
-from trueup.store.db.connect import connection_settings, is_away, make_readable_sync, restarts
+from trueup.store.db.connect import RETRYABLE, connection_settings, is_away, make_ready_sync, restarts
 from trueup.store.db.listen import NotifyConnection
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import WAIT, Migrator, Step
@@ -102,7 +102,7 @@ class Store:
         """Connect. Raises DatabaseUnavailable, with the address and without the password, when that fails."""
         try:
             await self.pool.open()
-        except psycopg.OperationalError as error:
+        except RETRYABLE as error:
             raise unavailable(self.url, error) from None
 
     async def close(self) -> None:
@@ -181,9 +181,13 @@ class Store:
     def connect_sync(self, part: str) -> Connection[Any]:
         try:
             connection = ConfirmedConnection.connect(**connection_settings(self.url, part, self.connect_timeout))
-            make_readable_sync(connection)
+            try:
+                make_ready_sync(connection, "false")
+            except BaseException:
+                connection.close()
+                raise
             return connection
-        except psycopg.OperationalError as error:
+        except RETRYABLE as error:
             raise unavailable(self.url, error) from None
 
     def migrate(self, *, post: bool = True, wait: timedelta = WAIT) -> list[Step]:

@@ -52,6 +52,18 @@ def connection(empty_database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.parametrize("how", ["", "-- no transaction\n"], ids=["in a transaction", "without"])
+def test_a_step_takes_longer_than_the_timeouts_of_its_role(connection: psycopg.Connection, how: str) -> None:
+    """An index of a large table takes minutes; while it is made concurrently, the session that holds the lock is idle."""
+    Migrator(connection, "trueup").migrate()
+    name = sql.Identifier(connection.info.dbname)
+    for each in ("statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"):
+        connection.execute(sql.SQL("alter database {} set {} = '400ms'").format(name, sql.Identifier(each)))
+    slow = Step(NEXT, "only", "slow", f"{how}select pg_sleep(0.6);\n")
+    with psycopg.connect(connection.info.dsn, autocommit=True) as limited:
+        assert Migrator(limited, "trueup", steps=[*OURS, slow]).migrate() == [slow]
+
+
 def columns(connection: psycopg.Connection, schema: str = "trueup") -> set[str]:
     query = "select column_name from information_schema.columns where table_schema = %s and table_name = 'jobs'"
     return {name for (name,) in connection.execute(query, [schema])}

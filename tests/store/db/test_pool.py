@@ -134,19 +134,20 @@ async def test_a_connection_that_cannot_be_made_ready_is_closed(
     """psycopg's pool forgets a connection whose `configure` raises: it would stay open until it is collected."""
     made: list[Any] = []
 
-    def fails(connection: Any) -> None:
+    def fails(connection: Any, _prepare: str) -> None:
         made.append(connection)
         raise psycopg.OperationalError("not ready")
 
-    async def fails_async(connection: Any) -> None:
-        fails(connection)
+    async def fails_async(connection: Any, prepare: str) -> None:
+        fails(connection, prepare)
 
     app = App(database_url)
     store = await app.open()
     pool: Any = store.sync_pool if sync else store.pool
-    monkeypatch.setattr(pool, "_make_ready", fails if sync else fails_async)
+    monkeypatch.setattr("trueup.store.db.pool.make_ready_sync", fails)
+    monkeypatch.setattr("trueup.store.db.pool.make_ready", fails_async)
     monkeypatch.setattr(pool, "_wait", 0.2)
-    with pytest.raises(DatabaseUnavailable):
+    with pytest.raises(DatabaseUnavailable, match="not ready"):
         await (asyncio.to_thread(app.jobs.count_sync) if sync else app.jobs.count())
     assert made
     assert all(connection.closed for connection in made)

@@ -18,6 +18,7 @@ from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
 from trueup import Again, App, Context, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.events import RowChanged, RowConflict, RowProposed, RowQuarantined, RowRetried, ServiceFailed
+from trueup.store.db.connect import went_away
 from trueup.testing.clock import ManualClock
 
 pytestmark = pytest.mark.asyncio
@@ -450,6 +451,20 @@ async def test_what_a_handler_raises_or_does_too_long_after_its_commit_changes_n
     assert await field.states() == {"done": 4}
     said = sorted(event.error_type for event in field.events.of(ServiceFailed))
     assert said == ["ValueError", "trueup.errors.ConfigError", "trueup.jobs.outcome.JobTimeout"]
+
+
+@pytest.mark.parametrize("setting", ["transaction_timeout", "idle_in_transaction_session_timeout"])
+async def test_a_transaction_that_takes_too_long_costs_an_attempt(field: Field, setting: str) -> None:
+    async def handler(row: Any, *, ctx: Context) -> None:
+        async with ctx.transaction(To("done")) as tx:
+            await tx.execute(f"set local {setting} to '20ms'".encode())
+            await until(lambda: went_away(tx))
+
+    await field.put()
+    field.fix(handler, retry=Retry(max_attempts=1))
+    await field.sweep()
+    (event,) = field.events.of(RowQuarantined)
+    assert event.error_type.endswith("Timeout")
 
 
 async def test_an_error_inside_a_transaction_rolls_it_back_and_is_a_failure(field: Field) -> None:

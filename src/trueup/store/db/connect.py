@@ -27,11 +27,13 @@ from trueup.store.db.message import StalePlan
 from trueup.store.db.reasons import STATEMENT_MODE
 from trueup.texts import describe
 
+# The server has ended a transaction that took too long, or whose client was silent in it, and hung up.
+OVERRUN = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 RETRYABLE = (
     psycopg.OperationalError,  # also deadlocks, serialisation failures, shutdowns, exhausted connections
     psycopg.InterfaceError,
     errors.ReadOnlySqlTransaction,  # connected to a standby: the primary will be elsewhere in a moment
-    errors.IdleInTransactionSessionTimeout,  # this process was frozen, and the server rolled back and hung up
+    *OVERRUN,  # this process was frozen, or a timeout of the role's is too short
     ConnectionError,
     TimeoutError,
 )
@@ -44,7 +46,7 @@ AWAY = frozenset(
         errors.SerializationFailure.sqlstate,
         errors.DeadlockDetected.sqlstate,
         errors.ReadOnlySqlTransaction.sqlstate,
-        errors.IdleInTransactionSessionTimeout.sqlstate,
+        *(each.sqlstate for each in OVERRUN),
         errors.InvalidSqlStatementName.sqlstate,  # it has forgotten a prepared statement, which is prepared anew
     }
 )
@@ -60,6 +62,11 @@ def is_away(error: BaseException) -> bool:
             return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return state.startswith(AWAY_CLASSES) or state in AWAY
     return isinstance(error, ConnectionError | TimeoutError | DatabaseUnavailable)
+
+
+def is_no_fault(error: BaseException) -> bool:
+    """Whether a handler could not have avoided the error that undid its transaction. One that took too long could."""
+    return is_away(error) and not isinstance(error, OVERRUN)
 
 
 def unanswered(error: BaseException) -> bool:
@@ -135,6 +142,7 @@ CANCEL_SHARE = 0.1  # of the time that the statement had: a server that is unrea
 # values is a bad one for statements over many rows.
 ON_REQUEST = 1_000_000_000
 PID = b"select pg_catalog.pg_backend_pid()"
+EXEMPT = source("session/exempt").encode()
 
 ARRAY_NULLS = b"select pg_catalog.current_setting('array_nulls')"
 ISO_DATES = b"set datestyle to iso"
@@ -215,7 +223,7 @@ async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:
 def make_readable_sync(connection: psycopg.Connection[Any]) -> None:
     if not _iso(connection):
         connection.execute(ISO_DATES)
-    if not _plain_intervals(connection) and connection.execute(PID).fetchone() == (connection.info.backend_pid,):
+    if not _plain_intervals(connection) and leads_to_the_server_sync(connection):
         connection.execute(PLAIN_INTERVALS)
 
 
@@ -238,23 +246,28 @@ def check_array_nulls(row: tuple[Any, ...] | None) -> None:
 
 
 async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether there is no pooler in between, so that statements can be prepared.
+    """Whether there is no pooler in between, so that statements can be prepared. If so, `idle_session_timeout` is off from now on.
 
     Poolers give each client a process id of their own, since its statements go to one server process after another.
     """
-    row = await (await connection.execute(PID)).fetchone()
-    return row == (connection.info.backend_pid,)
+    row = await (await connection.execute(EXEMPT, {"pid": connection.info.backend_pid})).fetchone()
+    return row == ("0",)
 
 
-async def prepare_if_possible(connection: psycopg.AsyncConnection[Any]) -> None:
+def leads_to_the_server_sync(connection: psycopg.Connection[Any]) -> bool:
+    return connection.execute(EXEMPT, {"pid": connection.info.backend_pid}).fetchone() == ("0",)
+
+
+async def make_ready(connection: psycopg.AsyncConnection[Any], prepare: str) -> None:
+    """Prepare a connection for a pool. With `prepare="auto"`, statements are prepared on it unless there is a pooler."""
     await make_readable(connection)
-    if await leads_to_the_server(connection):
+    if await leads_to_the_server(connection) and prepare == "auto":
         connection.prepare_threshold = ON_REQUEST
 
 
-def prepare_if_possible_sync(connection: psycopg.Connection[Any]) -> None:
+def make_ready_sync(connection: psycopg.Connection[Any], prepare: str) -> None:
     make_readable_sync(connection)
-    if connection.execute(PID).fetchone() == (connection.info.backend_pid,):
+    if leads_to_the_server_sync(connection) and prepare == "auto":
         connection.prepare_threshold = ON_REQUEST
 
 

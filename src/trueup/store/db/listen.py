@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
-from trueup.store.db.connect import PID, abort, connecting_takes, connection_settings
+from trueup.store.db.connect import PID, abort, connecting_takes, connection_settings, leads_to_the_server
 from trueup.store.db.load import Statements
 
 UNREADABLE = "(bytes that are not UTF-8)"
@@ -42,6 +42,7 @@ class NotifyConnection:
 
     async def _open(self) -> bool:
         connection = self._connection = await AsyncConnection.connect(**self._settings)
+        await leads_to_the_server(connection)  # before it is idle
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             await connection.execute(ANY_BYTES)
         ping = f"ping {uuid4()}"

@@ -39,6 +39,7 @@ DIRECTORY = files("trueup.store") / "migrations"
 NAME = re.compile(r"(\d{4})_(?:(pre|post)_)?(\w+)\.sql")
 NO_TRANSACTION = "-- no transaction"
 OLDEST_SERVER = 140_000
+TRANSACTION_TIMEOUTS = 170_000  # the first server that has transaction_timeout
 ORDER = ("only", "pre", "post")
 SEARCH_PATH = "pg_catalog, pg_temp"  # as in migrations/begin.sql
 LOCK_WAIT = timedelta(milliseconds=50)  # for one table; everybody else who wants it waits as long
@@ -193,6 +194,9 @@ class Migrator:
         info = self._connection.info
         with Connection.connect(info.dsn, password=info.password or None, autocommit=True) as other:
             other.execute(f"set search_path = {SEARCH_PATH}")
+            other.execute("set statement_timeout = 0")
+            if other.info.server_version >= TRANSACTION_TIMEOUTS:
+                other.execute("set transaction_timeout = 0")
             for statement in re.split(r";\s*$", text, flags=re.MULTILINE):
                 if statement.strip():
                     other.execute(statement.encode())

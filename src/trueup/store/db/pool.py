@@ -31,11 +31,9 @@ from trueup.store.db.connect import (
     connection_settings,
     leads_to_the_server,
     limit,
-    make_readable,
-    make_readable_sync,
+    make_ready,
+    make_ready_sync,
     open_connection,
-    prepare_if_possible,
-    prepare_if_possible_sync,
     went_away,
 )
 from trueup.store.db.forked import begins_anew_when_forked
@@ -75,7 +73,8 @@ class Pool:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._wait = wait.total_seconds()
         self._settings["context"] = context
-        self._make_ready = prepare_if_possible if prepare == "auto" else make_readable
+        self._prepare = prepare
+        self._unready = ""  # why the latest connection could not be used
         self._size = size
         self._timeout = connect_timeout.total_seconds()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
@@ -110,8 +109,16 @@ class Pool:
         await pool.open()
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
-        async with closed_unless_usable(connection):  # the pool forgets it, and does not close it
-            await self._make_ready(connection)
+        try:
+            async with closed_unless_usable(connection):  # the pool forgets it, and does not close it
+                await make_ready(connection, self._prepare)
+            self._unready = ""
+        except Exception as error:
+            self._unready = describe(error)
+            raise
+
+    def _why(self) -> str:
+        return self._unready
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -125,7 +132,7 @@ class Pool:
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         pool = self._pool
         assert pool is not None
-        connection = await _take(pool, elapsed() if since is None else since, self._wait, self._on_wait)
+        connection = await _take(pool, elapsed() if since is None else since, self._wait, self._on_wait, self._why)
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
@@ -234,7 +241,7 @@ class HandlerConnections:
             await connection.close()
         connection = await open_connection(self._settings)
         async with closed_unless_usable(connection):
-            if self._prepare == "true" or (self._prepare == "auto" and await leads_to_the_server(connection)):
+            if (await leads_to_the_server(connection) and self._prepare == "auto") or self._prepare == "true":
                 message.keep(connection)
         return connection
 
@@ -279,7 +286,8 @@ class SyncPool:
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
         self._wait = wait.total_seconds()
-        self._make_ready = prepare_if_possible_sync if prepare == "auto" else make_readable_sync
+        self._prepare = prepare
+        self._unready = ""  # why the latest connection could not be used
         self._size = size
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._opening = threading.Lock()  # handlers in threads come all at once
@@ -292,10 +300,15 @@ class SyncPool:
 
     def _configure(self, connection: Connection[Any]) -> None:
         try:
-            self._make_ready(connection)
-        except BaseException:
+            make_ready_sync(connection, self._prepare)
+            self._unready = ""
+        except BaseException as error:
             connection.close()  # the pool forgets it, and does not close it
+            self._unready = describe(error)
             raise
+
+    def _why(self) -> str:
+        return self._unready
 
     def close(self) -> None:
         with self._opening:
@@ -306,7 +319,7 @@ class SyncPool:
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         pool = self._open()
-        connection = _take_sync(pool, elapsed(), self._wait, self._on_wait)
+        connection = _take_sync(pool, elapsed(), self._wait, self._on_wait, self._why)
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
@@ -357,7 +370,11 @@ def _report(on_wait: Waited | None, since: float, *, got: bool) -> None:
 
 
 async def _take(
-    pool: AsyncConnectionPool[AsyncConnection[Any]], since: float, wait: float, on_wait: Waited | None
+    pool: AsyncConnectionPool[AsyncConnection[Any]],
+    since: float,
+    wait: float,
+    on_wait: Waited | None,
+    why: Callable[[], str],
 ) -> AsyncConnection[Any]:
     """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
     deadline = since + wait
@@ -367,7 +384,7 @@ async def _take(
         except PoolTimeout as error:
             if elapsed() >= deadline:
                 _report(on_wait, since, got=False)
-                raise _no_connection(error, wait) from None
+                raise _no_connection(error, wait, why()) from None
             continue
         if not went_away(connection):
             _report(on_wait, since, got=True)
@@ -377,7 +394,11 @@ async def _take(
 
 
 def _take_sync(
-    pool: ConnectionPool[Connection[Any]], since: float, wait: float, on_wait: Waited | None
+    pool: ConnectionPool[Connection[Any]],
+    since: float,
+    wait: float,
+    on_wait: Waited | None,
+    why: Callable[[], str],
 ) -> Connection[Any]:
     deadline = since + wait
     while True:
@@ -386,7 +407,7 @@ def _take_sync(
         except PoolTimeout as error:
             if elapsed() >= deadline:
                 _report(on_wait, since, got=False)
-                raise _no_connection(error, wait) from None
+                raise _no_connection(error, wait, why()) from None
             continue
         if not went_away(connection):
             _report(on_wait, since, got=True)
@@ -395,10 +416,11 @@ def _take_sync(
         pool.putconn(connection)
 
 
-def _no_connection(error: PoolTimeout, wait: float) -> DatabaseUnavailable:
+def _no_connection(error: PoolTimeout, wait: float, why: str) -> DatabaseUnavailable:
+    """`why`: what the server said on the latest connection that was made, if that could not be used."""
+    said = f"it can be reached, but {why}" if why else "it cannot be reached, or all pool_size connections are in use"
     return DatabaseUnavailable(
-        f"no connection to PostgreSQL within {wait:g} s (pool_timeout): it cannot be reached, or all pool_size connections "
-        f"are in use: {describe(error)}"
+        f"no connection to PostgreSQL within {wait:g} s (pool_timeout): {said}: {describe(error)}"
     )
 
 

@@ -22,7 +22,14 @@ ANSWERS = {
         "refuses every statement of a transaction that has failed",
         "roll it back; the error of the statement that failed first is the one to mend",
     ),
-    "25P03": ("ended a transaction that was idle for too long", "nothing of it was kept; run all of it again"),
+    "25P03": (
+        "ended a transaction that was idle for too long",
+        "nothing of it was kept; run all of it again, or raise idle_in_transaction_session_timeout",
+    ),
+    "25P04": (
+        "ended a transaction that took too long",
+        "nothing of it was kept; run all of it again, or raise transaction_timeout",
+    ),
     "26": ("no longer has a prepared statement", "repeat it"),
     "28": ("refuses the login", "check user, password and pg_hba.conf"),
     "3D": ("has no such database", "check database_url, or create the database"),
@@ -36,16 +43,23 @@ ANSWERS = {
     "53100": ("has no disk space left", "free some on the server, and repeat"),
     "53200": ("has no memory left", "free some on the server, and repeat"),
     "53300": ("has no connection left", "raise max_connections, or lower pool_size or the number of workers"),
-    "55P03": ("waited too long for a lock", "see who holds it (pg_blocking_pids), and repeat when it is free"),
+    "55P03": (
+        "waited too long for a lock",
+        "see who holds it (pg_blocking_pids), and repeat when it is free; lock_timeout says how long to wait",
+    ),
     "57014": (
         "cancelled the statement",
-        "it took longer than a timeout allows, or it was cancelled; find out what it waited for, and repeat it",
+        "it took longer than statement_timeout allows, or it was cancelled; find out what it waited for, and repeat it",
     ),
     "57P0": (
         "closed the connection",
         "whether the statement was carried out is unknown; repeat it if that does no harm",
     ),
     "57P03": ("starts or stops", "try again in a moment"),
+    "57P05": (
+        "closed a connection that was idle for too long",
+        "idle_session_timeout is too short; run: alter role … set idle_session_timeout = 0",
+    ),
     "58": ("has trouble with its files", "see its log"),
 }
 # How psycopg says that an open connection broke. libpq's words may be translated, these are not.

@@ -17,7 +17,7 @@ from trueup.jobs.context import Context, JobTransaction
 from trueup.jobs.failure import clean
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
-from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.connect import RETRYABLE, is_no_fault
 from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
 from trueup.store.db.pool import fetch_sync
 from trueup.store.store import Store
@@ -137,7 +137,7 @@ class FinishingTransaction(JobTransaction):
 
     def _notice(self, error: BaseException | None) -> None:
         """Remember an error that the handler could not have avoided, as long as it is the one that ends the run."""
-        if error is not None and is_away(error):
+        if error is not None and is_no_fault(error):
             self._context.undone_by = error
 
     @contextmanager

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import errors
 
 from trueup.errors import LostClaim
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Ended
 from trueup.reconcile.outcome import Outcome
-from trueup.store.db.connect import is_away, unanswered
+from trueup.store.db.connect import is_no_fault, unanswered
 from trueup.store.rows.rows import Done
 from trueup.work.rows.held import Held
 
@@ -36,10 +35,7 @@ async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
     try:
         yield
     except Exception as error:
-        silent = isinstance(
-            error, errors.IdleInTransactionSessionTimeout
-        )  # for longer than the lease, which is its own fault
-        handled.unspent = isinstance(error, psycopg.Error) and is_away(error) and not silent
+        handled.unspent = isinstance(error, psycopg.Error) and is_no_fault(error)
         if not unanswered(error):
             held.uncertain = False  # the server has refused it, or it was never sent
             held.keep = held.cancelled is None  # and the row is still ours to keep
