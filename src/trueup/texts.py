@@ -1,7 +1,8 @@
 """Errors and other foreign texts, made fit to be stored, logged and shown: valid, of a bounded size, secrets masked.
 
 PostgreSQL's DETAIL and CONTEXT about a refused row quote the row. People who read errors may not be allowed to read the
-table, so only the message itself is kept, with the constraint's name and the SQLSTATE.
+table, so only the message itself is kept, with the constraint's name and the SQLSTATE. A message about a value that cannot be
+read (`invalid input syntax for type integer: "…"`) quotes that value, which is left out.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def without_contents(text: str, error: BaseException) -> str:
         # libpq may have put the words before them in another language.
         lines = text.splitlines(keepends=True)
         text = "".join(line for line in lines if not line.rstrip().endswith(tuple(quoted)))
+    for primary, kept in map(_primary, _all_of(error)):
+        if primary != kept:
+            text = text.replace(primary, kept)
     if any(word in text for word in ("DETAIL: ", "CONTEXT: ", "[parameters: ")):
         text = _CONTENTS.sub("", text)
     return text
@@ -81,6 +85,20 @@ def _quoted(error: BaseException) -> Iterator[str]:
             yield from (line.rstrip() for line in said.splitlines() if line.strip())
 
 
+# SQLSTATEs whose messages quote a value: it has the wrong syntax, or is out of range, as a date, number, enum, array, uuid …
+_QUOTING = ("22003", "22007", "22008", "22009", "22P02")
+_VALUE = re.compile('(["„«“]).*(["“»”])', re.DOTALL)  # with the quotation marks of any language
+
+
+def _primary(error: BaseException) -> tuple[str, str]:
+    """What a server's error says, and the same without the value that it quotes."""
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    if not isinstance(primary, str):
+        return "", ""
+    quotes = getattr(error, "sqlstate", None) in _QUOTING
+    return primary, _VALUE.sub(r"\1…\2", primary) if quotes else primary
+
+
 def describe(error: BaseException) -> str:
     """`str(error)`, clean; of an error of PostgreSQL's its message, constraint and SQLSTATE alone. Never raises."""
     try:
@@ -93,11 +111,10 @@ def describe(error: BaseException) -> str:
 
 def _refusal(error: BaseException) -> str | None:
     """What a server's error says, as psycopg has it."""
-    diag = getattr(error, "diag", None)
-    primary, state = getattr(diag, "message_primary", None), getattr(error, "sqlstate", None)
-    if not isinstance(primary, str) or not primary or not state:
+    primary, state = _primary(error)[1], getattr(error, "sqlstate", None)
+    if not primary or not state:
         return None
-    constraint = getattr(diag, "constraint_name", None)
+    constraint = getattr(getattr(error, "diag", None), "constraint_name", None)
     named = f"constraint {constraint}, " if constraint and constraint not in primary else ""
     return f"{primary} ({named}SQLSTATE {state})"
 

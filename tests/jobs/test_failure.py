@@ -211,3 +211,28 @@ def test_what_postgresql_quotes_of_a_row_is_in_no_text_of_a_failure(
     assert "accounts_iban_check" in failure.traceback
     assert "test_failure.py" in failure.traceback
     assert SECRET not in failure.message + failure.traceback
+
+
+@pytest.mark.parametrize(
+    "of", ["int", "date", "timestamptz", "uuid", "numeric", "int[]", "boolean", "inet", "interval", "mood"]
+)
+def test_a_value_that_postgresql_cannot_read_is_in_no_text_of_a_failure(database_url: str, of: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create type mood as enum ('calm')")
+        with pytest.raises(psycopg.Error) as found:
+            connection.execute(f"select value::{of} from (values (%s)) as t (value)".encode(), [SECRET])
+    assert SECRET in str(found.value)
+    failure = raised(as_cause(found.value))
+    assert "test_failure.py" in failure.traceback
+    assert SECRET not in failure.message + failure.traceback
+    assert '"…" (SQLSTATE 22' in describe(found.value)
+
+
+@pytest.mark.parametrize("value", ["99999999999", "2026-13-01"])
+def test_a_value_out_of_range_is_in_no_text_of_a_failure(database_url: str, value: str) -> None:
+    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.Error) as found:
+        connection.execute(
+            f"select value::{'date' if '-' in value else 'int'} from (values (%s)) as t (value)".encode(), [value]
+        )
+    assert "out of range" in describe(found.value)
+    assert value not in describe(found.value)

@@ -272,7 +272,7 @@ OUR_OWN = {
     ),
     "a text that is no number": (
         trigger(f"if {WRITE} then new.n := 'x'::int; end if; return new;"),
-        'invalid input syntax for type integer: "x" (SQLSTATE 22P02)',
+        'invalid input syntax for type integer: "…" (SQLSTATE 22P02)',
     ),
     "a statement that was never prepared": (
         trigger(f"if {WRITE} then execute 'execute nothing'; end if; return new;"),

@@ -33,7 +33,7 @@ RAISES: dict[str, tuple[str, str, str]] = {
     "cast": (
         PLAIN,
         "coalesce((doc ->> 'n')::int, 0) >= 0",
-        'invalid input syntax for type integer: "x" (SQLSTATE 22P02)',
+        'invalid input syntax for type integer: "…" (SQLSTATE 22P02)',
     ),
     "cheap": (PLAIN, "1 / (id - 13) < 2", "division by zero (SQLSTATE 22012)"),
     **{
