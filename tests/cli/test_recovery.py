@@ -59,7 +59,7 @@ def downtime(cli: Cli, execute: Execute) -> tuple[datetime, datetime]:
 
 def test_without_anything_to_tell_it_is_one_line(cli: Cli) -> None:
     result = cli("recovery")
-    assert (result.code, result.out) == (0, "no downtime; caught up\n")
+    assert (result.code, result.out) == (0, "no worker has run yet; nothing is overdue\n")
     assert re.match(r"from \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to ", result.err)
 
 
@@ -110,7 +110,7 @@ def test_while_something_is_behind_the_exit_code_says_so(cli: Cli, execute: Exec
     execute("update trueup.jobs set run_at = now() - interval '2 h'")
     result = cli("recovery")
     assert result.code == 1
-    assert result.out.splitlines()[-1] == "no downtime; catching up: 1 job overdue, the oldest by 2h"
+    assert result.out.splitlines()[-1] == "no worker has run yet; catching up: 1 job overdue, the oldest by 2h"
     assert cli("recovery", "--json").code == 1
 
 

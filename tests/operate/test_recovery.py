@@ -132,7 +132,12 @@ async def test_a_quiet_system_has_nothing_to_tell(house: House) -> None:
     assert (report.since, report.until) == (NOON - timedelta(days=1), NOON)
     assert (report.downtimes, report.schedules, report.reconcilers) == ((), (), ())
     assert report.caught_up
-    assert report.summary == "no downtime; caught up"
+    assert (report.ever_alive, report.summary) == (False, "no worker has run yet; nothing is overdue")
+    worker = ManualWorker(house.app)
+    await worker.begin()
+    report = await house.look()
+    assert (report.ever_alive, report.summary) == (True, "no downtime; caught up")
+    await worker.end()
 
 
 async def test_ticks_of_a_downtime_are_coalesced_into_one_that_is_late(house: House) -> None:
@@ -304,7 +309,7 @@ async def test_jobs_that_nobody_claimed_for_more_than_a_minute_are_behind(house:
     house.clock.advance(hours=1)
     report = await house.look()
     assert [(each.kind, each.count, each.oldest_s) for each in report.overdue] == [("report", 1, 3660.0)]
-    assert report.summary == "no downtime; catching up: 1 job overdue, the oldest by 1h1m"
+    assert report.summary == "no worker has run yet; catching up: 1 job overdue, the oldest by 1h1m"
 
 
 async def test_sweeps_are_summed_up_with_their_histogram(house: House) -> None:

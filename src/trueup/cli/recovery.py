@@ -54,6 +54,7 @@ def document(report: Recovery) -> dict[str, Any]:
             for each in report.downtimes
         ],
         "down_since": report.down_since,
+        "ever_alive": report.ever_alive,
         "schedules": [_schedule_record(each) for each in report.schedules],
         "reconcilers": [_reconciler_record(each) for each in report.reconcilers],
         "overdue": [dataclasses.asdict(each) for each in report.overdue],

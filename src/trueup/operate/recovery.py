@@ -119,6 +119,7 @@ class Recovery:
     schedules: tuple[ScheduleRecovery, ...]
     reconcilers: tuple[ReconcilerRecovery, ...]
     overdue: tuple[Waiting, ...]  # jobs that no worker has claimed in time
+    ever_alive: bool = True  # False: no worker has run on this database yet
 
     @property
     def caught_up(self) -> bool:
@@ -148,6 +149,7 @@ async def recovery(store: Store, within: timedelta, keep_ticks: timedelta, backl
         tuple(await _schedules(store, views, since, now, keep_ticks)),
         tuple(await _reconcilers(views, since, now, backlog)),
         tuple(await views.waiting()),
+        await views.ever_alive(),
     )
 
 
@@ -251,7 +253,7 @@ def _add_swept(reconciler: ReconcilerRecovery, swept: Swept) -> None:
 def _down(report: Recovery) -> str:
     downtimes = report.downtimes
     if not downtimes:
-        return "" if report.down_since else "no downtime"
+        return "" if report.down_since else "no downtime" if report.ever_alive else "no worker has run yet"
     if len(downtimes) <= 2:
         return "down " + " and ".join(_downtime(downtime, report.until) for downtime in downtimes)
     total = sum((downtime.length for downtime in downtimes), timedelta())
@@ -306,6 +308,8 @@ def _rows(reconcilers: Sequence[ReconcilerRecovery]) -> str:
 
 def _verdict(report: Recovery) -> str:
     if report.caught_up:
+        if not report.ever_alive:
+            return "nothing is overdue"
         uncounted = any(each.backlog is None for each in report.reconcilers)
         return "caught up, as far as is known: rows left were not counted" if uncounted else "caught up"
     parts = [part for part in (_rows_left(report.reconcilers), *_behind(report)) if part]

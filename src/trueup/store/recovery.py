@@ -82,6 +82,10 @@ class RecoveryViews:
     async def downtimes(self, since: datetime, until: datetime) -> list[Downtime]:
         return [Downtime(*row) for row in await self._rows("downtimes", since=since, until=until)]
 
+    async def ever_alive(self) -> bool:
+        """Whether any worker has ever been alive."""
+        return bool((await self._rows("ever_alive"))[0][0])
+
     async def down_since(self) -> datetime | None:
         """The last heartbeat when no worker is alive; None when one is, or was a moment ago, or when there never was any."""
         rows = await self._rows("down_since", grace=ALIVE_WITHIN.total_seconds())

@@ -423,3 +423,36 @@ def test_a_viewer_logs_in_and_finds_nothing_to_press(browser: Browser, url: str)
         expect(page.get_by_label("Token")).to_be_visible()
         page.context.clear_cookies()
         page.close()
+
+
+LONG_NAME = "synchronise_the_inventory_of_every_warehouse_with_the_partner_system_and_notify.subscribers_of_all_regions"
+LONG_TEXT = "x" * 400 + " no answer from https://warehouse.example/api/v2/items within 30 s;" * 150
+LENGTHENED = (
+    "update trueup.jobs set kind = %(name)s, queue = %(name)s, lane = %(name)s where kind = 'send_receipt'",
+    "update trueup.history set kind = %(name)s, queue = %(name)s, args = jsonb_build_object(%(name)s::text, %(text)s::text) where state = 'dead'",
+    "update trueup.history set reason = %(text)s, errors = jsonb_build_array(jsonb_build_object('attempt', 1, 'type', %(name)s::text,"
+    " 'message', %(text)s::text, 'traceback', %(text)s::text, 'host', %(name)s::text)) where state = 'dead'",
+    "update trueup.rows set reason = %(text)s, errors = jsonb_build_array(jsonb_build_object('type', %(name)s::text, 'message', %(text)s::text))",
+    "update trueup.workers set host = %(name)s, release = %(name)s, queues = array_append(queues, %(name)s::text)",
+    "update trueup.leases set label = %(name)s",
+    "update trueup.schedules set name = %(name)s, note = %(text)s where name = 'daily_digest'",
+    "update trueup.reconcilers set last_error = %(text)s, note = %(text)s where name = 'mirror_stock'",
+    "update trueup.reconcilers set name = %(name)s where name = 'expire_carts'",
+    "update trueup.actions set actor = %(name)s, host = %(name)s, name = %(name)s, detail = %(text)s",
+    "insert into trueup.pauses (what, name, paused_at, paused_by, reason) values ('queue', %(name)s, now(), %(name)s, %(text)s)",
+)
+
+
+def test_long_names_and_texts_widen_no_page(page: Page, address: str, url: str) -> None:
+    """The last test here: it changes everything."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in LENGTHENED:
+            connection.execute(statement.encode(), {"name": LONG_NAME, "text": LONG_TEXT})
+    wide = []
+    for path in (*PAGES, "/jobs"):
+        page.goto(address + path.format(dead=one_dead(url)))
+        for width in (1280, 390):
+            page.set_viewport_size(ViewportSize(width=width, height=860))
+            if (taken := page.evaluate("document.documentElement.scrollWidth")) > width:
+                wide.append((path, width, taken))
+    assert wide == []

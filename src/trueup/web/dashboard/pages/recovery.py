@@ -28,6 +28,8 @@ async def recovery(visit: Visit) -> dict[str, Any]:
 
 
 def _down(report: Recovery) -> list[Any]:
+    if not report.ever_alive:
+        return [(report.since, report.until, "bad", "no worker has run yet")]
     spans = [
         (each.since, each.until, "bad", f"down {each.since:%b %d %H:%M} to {each.until:%b %d %H:%M} UTC")
         for each in report.downtimes
