@@ -24,6 +24,7 @@ from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.repeating import repeated_whole, repeated_whole_sync
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
+from trueup.store.replay import Replay
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
 IN_ORDER = 10_000  # unique keys are taken in their order, at most this many of a batch at a time
@@ -102,20 +103,30 @@ class Enqueue:
             theirs = await connection_of(tx)
             async with self._savepoint(theirs):
                 return await self._many(template, drafts, theirs)
-        first = list(islice(drafts, ONE_STATEMENT + 1))
+        replay = Replay(drafts)
+        first = list(islice(replay, ONE_STATEMENT + 1))
         if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
             async with self._pool.use() as connection:  # one statement needs no transaction around it
                 return await drive(self._batches(template, iter(first)), connection)
-        async with self._pool.transaction() as connection:
-            return await self._many(template, chain(first, drafts), connection)
+
+        async def once() -> StoredMany:
+            async with self._pool.transaction() as connection:
+                return await self._many(template, iter(replay), connection)
+
+        return await repeated_whole(once, possible=replay.possible)
 
     def many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
         if tx is not None:
             theirs = connection_of_sync(tx)
             with self._savepoint_sync(theirs):
                 return self._many_sync(template, drafts, theirs)
-        with self._sync_pool.transaction() as connection:
-            return self._many_sync(template, drafts, connection)
+        replay = Replay(drafts)
+
+        def once() -> StoredMany:
+            with self._sync_pool.transaction() as connection:
+                return self._many_sync(template, iter(replay), connection)
+
+        return repeated_whole_sync(once, possible=replay.possible)
 
     async def together(self, drafts: Sequence[Draft], tx: AsyncConnection[Any]) -> None:
         """Store jobs of any kinds in a transaction that is ours. Raises DuplicateJob when one of them says so."""

@@ -21,6 +21,7 @@ from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import Rows
 from trueup.store.db.pool import fetch_sync
+from trueup.store.db.repeating import repeated_whole_sync
 from trueup.store.db.steps import fetch
 from trueup.store.db.steps import fetch_sync as fetch_callers
 from trueup.store.db.thread_connection import Connect, ThreadConnection
@@ -71,10 +72,14 @@ class Terms:
         self._check_open()
         params = self._at({"name": name, **params})
         with self._acquiring.use() as connection:
-            try:
+
+            def once() -> Rows:
                 with connection.transaction():
                     fetch_sync(connection, self._statements["leases/patience"])
                     return fetch_sync(connection, self._statements[statement], params)
+
+            try:
+                return repeated_whole_sync(once)
             except errors.LockNotAvailable:
                 if fetch_sync(connection, self._statements["leases/is_held"], params):
                     return []
@@ -82,7 +87,7 @@ class Terms:
 
     def run(self, statement: str, **params: Any) -> Rows:
         self._check_open()
-        return self._renewing.fetch(self._statements[statement], self._at(params))
+        return repeated_whole_sync(lambda: self._renewing.fetch(self._statements[statement], self._at(params)))
 
     def mint(self, name: str, holder: UUID) -> int:
         """A new term for a lease that is kept elsewhere, larger than every earlier one of this name.

@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.support.watching import Watched, until
 from trueup import App, Context, DatabaseUnavailable, Job, Retry
+from trueup.events import LeaseNotReleased
 from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
@@ -79,28 +81,110 @@ begin
   if nextval('tries') <= 2 then
     raise exception 'again' using errcode = '40001';
   end if;
-  return new;
+  return coalesce(new, old);
 end $$;
-create trigger ask before insert on trueup.{table} for each row execute function ask();
+create trigger ask before {event} on trueup.{table} for each row execute function ask();
 """
+MANY = 600  # more than one statement takes
+WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
+def many(**options: Any) -> Callable[[App, Job[..., Any]], Awaitable[object]]:
+    return lambda app, send: send.using(**options).enqueue_many({} for _ in range(MANY))
+
+
+def many_sync(**options: Any) -> Callable[[App, Job[..., Any]], Awaitable[object]]:
+    return lambda app, send: asyncio.to_thread(send.using(**options).enqueue_many_sync, ({} for _ in range(MANY)))
+
+
+async def hold(app: App, _: Job[..., Any]) -> None:
+    async with app.lease("mine"):
+        pass
+
+
+async def hold_an_advisory_lock(app: App, _: Job[..., Any]) -> None:
+    async with app.lease("mine", backend="advisory"):
+        pass
+
+
 CALLS: dict[str, tuple[str, Callable[[App, Job[..., Any]], Awaitable[object]]]] = {
     "enqueue": ("jobs", lambda app, send: send.enqueue()),
     "enqueue unique": ("jobs", lambda app, send: send.using(unique="k").enqueue()),
     "enqueue together": ("jobs", lambda app, send: asyncio.gather(*(send.enqueue() for _ in range(5)))),
     "enqueue_sync": ("jobs", lambda app, send: asyncio.to_thread(send.enqueue_sync)),
     "enqueue_sync unique": ("jobs", lambda app, send: asyncio.to_thread(send.using(unique="k").enqueue_sync)),
+    "enqueue unique_for": ("jobs", lambda app, send: send.using(unique="k", unique_for="1h").enqueue()),
+    "enqueue_sync unique_for": (
+        "jobs",
+        lambda app, send: asyncio.to_thread(send.using(unique="k", unique_for="1h").enqueue_sync),
+    ),
+    "enqueue replacing": ("jobs", lambda app, send: send.using(unique="k", on_conflict="replace").enqueue()),
+    "enqueue_many": ("jobs", many()),
+    "enqueue_many unique": ("jobs", many(unique="k")),
+    "enqueue_many raising": ("jobs", lambda app, send: send.using(on_conflict="raise").enqueue_many({} for _ in "ab")),
+    "enqueue_many_sync": ("jobs", many_sync()),
+    "enqueue_many_sync unique": ("jobs", many_sync(unique="k")),
     "rate": ("rates", lambda app, send: app.rate("calls", "1000/s")),
+    "rate_sync": ("rates", lambda app, send: asyncio.to_thread(app.rate_sync, "calls", "1000/s")),
+    "lease": ("leases", hold),
+    "advisory lease": ("leases", hold_an_advisory_lock),
 }
 
 
+async def test_a_lease_is_given_back_although_the_server_asks_to_repeat_it(still: App, database_url: str) -> None:
+    watched = Watched(still)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        async with still.lease("mine"):
+            connection.execute(INSERTING.format(table="leases", event="update or delete").encode())
+        assert connection.execute("select last_value from tries").fetchone() == (3,)
+    assert watched.of(LeaseNotReleased) == []
+    async with still.lease("mine"):
+        pass
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["enqueue_many", "enqueue_many_sync"])
+async def test_a_batch_that_loses_a_deadlock_is_stored_all_the_same(
+    still: App, database_url: str, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    """Each of two transactions holds a unique key that the other one wants."""
+    monkeypatch.setattr("trueup.store.enqueue.IN_ORDER", MANY)
+
+    @still.job
+    async def send(n: int) -> None: ...
+
+    batch = [(n,) for n in range(2 * MANY)]  # the keys of each half are taken in their order: 0 … 599, and 1000 … 999
+    keyed = send.using(unique=lambda n: f"{n}")
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(database_url) as other, await connect(database_url) as first:
+        await other.execute("set deadlock_timeout to '1min'")  # the batch finds out
+        await other.commit()
+        theirs = send.using(unique=lambda n: f"{n}", tx=other)
+        await theirs.enqueue(2 * MANY - 1)
+        await send.using(unique="1000", tx=first).enqueue(1000)
+        storing = asyncio.create_task(
+            asyncio.to_thread(keyed.enqueue_many_sync, batch) if sync else keyed.enqueue_many(batch)
+        )
+        with psycopg.connect(database_url, autocommit=True) as look:
+            await until(lambda: look.execute(WAITS).fetchone() == (1,))  # the batch for `first`
+            waiting = asyncio.create_task(theirs.enqueue(0))
+            await until(lambda: look.execute(WAITS).fetchone() == (2,))  # and `other` for the batch
+        await first.rollback()
+        await waiting  # the batch was rolled back
+        await other.commit()
+    stored = await storing
+    assert (stored.created, stored.kept) == (len(batch) - 2, 2)
+
+
 @pytest.mark.parametrize("call", CALLS)
-async def test_callers_are_not_asked_to_repeat_what_is_one_statement(still: App, database_url: str, call: str) -> None:
+async def test_callers_are_not_asked_to_repeat_what_is_one_statement_or_our_transaction(
+    still: App, database_url: str, call: str
+) -> None:
     @still.job
     async def send() -> None: ...
 
     table, make = CALLS[call]
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(INSERTING.format(table=table).encode())
+        connection.execute(INSERTING.format(table=table, event="insert").encode())
         await make(still, send)
         assert connection.execute(f"select count(*) > 0 from trueup.{table}".encode()).fetchone() == (True,)
 
@@ -115,7 +199,7 @@ async def test_inside_a_transaction_of_the_caller_nothing_is_repeated(
     async def send() -> None: ...
 
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=autocommit) as tx:
-        await tx.execute(INSERTING.format(table="jobs").encode())
+        await tx.execute(INSERTING.format(table="jobs", event="insert").encode())
         await tx.commit()
         with pytest.raises(psycopg.errors.SerializationFailure):
             if autocommit:

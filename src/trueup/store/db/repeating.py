@@ -38,21 +38,33 @@ def repeated_sync(connection: Connection[Any], send: Callable[[], T]) -> T:
     return send()
 
 
+def _always() -> bool:
+    return True
+
+
 async def repeated_whole(
-    once: Callable[[], Awaitable[T]], wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    once: Callable[[], Awaitable[T]],
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    possible: Callable[[], bool] = _always,
 ) -> T:
-    """Run a transaction that is ours from its beginning to its commit, again when the server asks for it."""
+    """Run a transaction that is ours from its beginning to its commit, again when the server asks for it and while it is possible."""
     for pause in PAUSES:
-        with suppress(*ASKS_TO_REPEAT):
+        try:
             return await once()
+        except ASKS_TO_REPEAT:
+            if not possible():
+                raise
         await wait(pause)
     return await once()
 
 
-def repeated_whole_sync(once: Callable[[], T]) -> T:
+def repeated_whole_sync(once: Callable[[], T], possible: Callable[[], bool] = _always) -> T:
     for pause in PAUSES:
-        with suppress(*ASKS_TO_REPEAT):
+        try:
             return once()
+        except ASKS_TO_REPEAT:
+            if not possible():
+                raise
         time.sleep(pause)
     return once()
 
