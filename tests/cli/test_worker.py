@@ -8,7 +8,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.cli.conftest import Cli
 from tests.support.waiting import wait_until
@@ -60,6 +63,54 @@ def test_a_running_job_ends_before_the_worker_does(
     assert code == 0
     assert (log[-1]["message"], log[-1]["released"], log[-1]["abandoned"]) == ("worker stopped", 0, 0)
     assert state(cli, job_id) == "done"
+
+
+ASKING = """
+
+@app.job
+async def ask(path: str) -> None:
+    while True:
+        try:
+            await app.jobs.count()
+            Path(path + ".started").touch()
+        except Exception:
+            pass
+        await asyncio.sleep(0.01)
+"""
+
+
+def test_every_line_is_json_while_the_database_is_away(
+    cli: Cli, start: Start, project: Path, database_url: str
+) -> None:
+    """psycopg and its pool log, too, at each connection that breaks or cannot be made."""
+    with (project / "shop.py").open("a") as shop:
+        shop.write(ASKING)
+    enqueue_waiting(cli, project / "asks", "ask")
+    process = start("worker", TRUEUP_LOG_FORMAT="json", TRUEUP_DRAIN_FOR="0s")
+    wait_for_handler(process, project / "asks")
+    lines: list[dict[str, object]] = []
+
+    def read_until(logger: str, message: str) -> None:
+        while not lines or (lines[-1]["logger"], str(lines[-1]["message"]).partition(":")[0]) != (logger, message):
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line, (process.wait(), lines)
+            lines.append(json.loads(line))
+
+    own = conninfo_to_dict(database_url)
+    away = "alter database {} allow_connections {}"
+    with psycopg.connect(make_conninfo(database_url, dbname="postgres"), autocommit=True) as connection:
+        name = sql.Identifier(str(own["dbname"]))
+        connection.execute(sql.SQL(away).format(name, sql.SQL("false")))
+        end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
+        connection.execute(end, [own["dbname"]])
+        read_until("psycopg.pool", "error connecting in 'trueup'")
+        connection.execute(sql.SQL(away).format(name, sql.SQL("true")))
+    read_until("trueup.database", "database restored")
+    process.send_signal(signal.SIGTERM)
+    code, log = ended(process)
+    assert code == 0
+    assert {"trueup.database", "psycopg.pool"} <= {str(line["logger"]) for line in [*lines, *log]}
 
 
 def test_a_second_signal_hands_the_running_job_back(cli: Cli, start: Start, tmp_path: Path) -> None:
