@@ -24,22 +24,19 @@ def test_an_empty_option_is_refused_and_not_ignored(bare_cli: Cli, project: Path
     assert not (project / ".trueup").exists()
 
 
-def options(metavar: str) -> Iterator[tuple[str, str]]:
-    """Every command with an option of that kind: (`jobs list`, `--older-than`)."""
-
-    def below(group: Any, path: list[str]) -> Iterator[tuple[str, str]]:
-        for name, each in group.commands.items():
-            if getattr(each, "commands", None):
-                yield from below(each, [*path, name])
-            else:
-                yield from (
-                    (" ".join([*path, name]), option.opts[-1]) for option in each.params if option.metavar == metavar
-                )
-
-    return below(command(), [])
+def parameters(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every argument and option of every command: (`jobs list`, …)."""
+    for name, each in (group or command()).commands.items():
+        if getattr(each, "commands", None):
+            yield from parameters(each, (*path, name))
+        else:
+            yield from ((" ".join((*path, name)), parameter) for parameter in each.params)
 
 
-@pytest.mark.parametrize(("words", "option"), list(options("DURATION")))
+DURATIONS = [(words, each.opts[-1]) for words, each in parameters() if each.metavar == "DURATION"]
+
+
+@pytest.mark.parametrize(("words", "option"), DURATIONS)
 def test_a_duration_that_is_none_is_refused_by_the_name_of_its_option(bare_cli: Cli, words: str, option: str) -> None:
     for given, why in (("5", "has no unit"), ("soon", "is not a duration"), ("", "is not a duration")):
         result = bare_cli(*words.split(), option, given)
@@ -120,3 +117,13 @@ def test_a_command_that_is_about_to_create_a_database_says_so(
     note_new_server(load_settings(environ={}, directory=tmp_path))
     note_new_server(load_settings(environ={"TRUEUP_DATABASE_URL": "postgresql://db/x"}, directory=tmp_path))
     assert capsys.readouterr().err == ""
+
+
+def test_every_argument_and_option_is_explained_and_says_what_it_takes() -> None:
+    """No `<int range>` or `<list[…]>`: those are types of Python, not what people write."""
+    shown = [(words, each) for words, each in parameters() if not getattr(each, "hidden", False)]
+    unexplained = [f"{words} {each.opts[-1]}" for words, each in shown if not getattr(each, "help", None)]
+    untyped = [
+        f"{words} {each.opts[-1]}" for words, each in shown if not (each.metavar or getattr(each, "is_flag", False))
+    ]
+    assert (unexplained, untyped) == ([], [])

@@ -24,7 +24,7 @@ def dashboard(
     session: Session,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
+        int, typer.Option("--port", metavar="PORT", min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
     ] = PORT,
     also: Annotated[
         list[str] | None,

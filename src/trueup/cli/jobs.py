@@ -32,7 +32,13 @@ group.command("enqueue")(enqueue)
 def list_all(
     session: Session,
     state: Annotated[
-        list[JobState] | None, typer.Option("--state", "-s", help="Only jobs in this state. May be repeated.")
+        list[JobState] | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="STATE",
+            help="Only jobs in this state: queued, running, done, dead or cancelled. May be repeated.",
+        ),
     ] = None,
     kind: KindOption = None,
     queue: Annotated[
@@ -53,7 +59,7 @@ def list_all(
         str | None, duration_option("--older-than", help="Only jobs enqueued longer ago than this.")
     ] = None,
     min_attempts: Annotated[
-        int, typer.Option("--min-attempts", min=0, help="Only jobs with at least this many attempts.")
+        int, typer.Option("--min-attempts", metavar="N", min=0, help="Only jobs with at least this many attempts.")
     ] = 0,
     after: Annotated[
         int | None, typer.Option("--after", metavar="ID", help="The page after this job, towards older ones.")

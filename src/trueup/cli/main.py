@@ -27,7 +27,7 @@ from trueup.cli.status import status
 from trueup.cli.worker import worker
 
 app = typer.Typer(
-    help="Durable jobs on the PostgreSQL you already have.",
+    help="Schedules, durable jobs, leases and reconcilers on the PostgreSQL you already have.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain text: it needs no drawing characters and starts faster
     pretty_exceptions_enable=False,

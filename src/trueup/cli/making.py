@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from trueup.app import App
     from trueup.jobs.job import Draft
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.schedules)]
-NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", show_default=False, help="The schedule's name.", autocompletion=completing.schedules
+    ),
+]
+NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name for the schedule.")]
 MissedOption = Annotated[
     str | None, typer.Option("--missed", metavar="POLICY", help="What to do with missed ticks: latest, all or skip.")
 ]

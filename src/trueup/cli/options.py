@@ -63,8 +63,11 @@ def _check_duration(given: str | None) -> str | None:
 
 
 _MAX_ID = 2**63 - 1
-JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_MAX_ID, show_default=False)]
-JobIds = Annotated[list[int] | None, typer.Argument(metavar="ID…", min=1, max=_MAX_ID, show_default=False)]
+JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_MAX_ID, show_default=False, help="The job's id.")]
+JobIds = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="ID…", min=1, max=_MAX_ID, show_default=False, help="Ids of jobs."),
+]
 
 
 def remember(

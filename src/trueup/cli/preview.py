@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 def preview(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.schedules)
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="The schedule's name.",
+            autocompletion=completing.schedules,
+        ),
     ] = None,
     cron: specs.CronOption = None,
     tz: specs.TzOption = None,

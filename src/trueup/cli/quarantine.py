@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Look at rows in quarantine, release or discard them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.reconcilers)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", show_default=False, help="The reconciler's name.", autocompletion=completing.reconcilers
+    ),
+]
 Key = Annotated[
     str,
     typer.Argument(
@@ -47,7 +52,13 @@ MoveAll = Callable[["App", Callable[[int], None]], Awaitable[int]]
 def list_rows(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", show_default=False, autocompletion=completing.reconcilers)
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            show_default=False,
+            help="Only rows of this reconciler.",
+            autocompletion=completing.reconcilers,
+        ),
     ] = None,
     discarded: Annotated[bool, typer.Option("--discarded", help="List discarded rows instead.")] = False,
     limit: Limit = 50,
