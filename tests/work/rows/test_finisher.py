@@ -316,7 +316,7 @@ class Alone:
         await self._begun.wait()
 
     async def _hold(self) -> None:
-        async with self._field.sweeper().rows._claiming.use():  # type: ignore[union-attr]
+        async with self._field.sweeper().rows.claiming.use():  # type: ignore[union-attr]
             self._begun.set()
             await self._field.events.seen(RowClaimLost)
 

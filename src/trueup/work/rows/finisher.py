@@ -12,7 +12,7 @@ written is kept as long as the lease of its row is trusted, and dropped then: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -62,6 +62,9 @@ LONGER, FEW = 8, 10  # while at least so many more come each time, it gathers on
 UNHURRIED = 0.1  # seconds to gather what is not urgent
 BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked, or that is being renewed, is tried again
 MAX_BUSY_PAUSE = 1.0
+WARY_FOR = (
+    1_000  # rows after a refused one that are not sent together first: that would be refused, too, and sent again
+)
 FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
 
 Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
@@ -107,7 +110,8 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         self._on_settled = on_settled
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
-        self._wary = False  # the database has refused rows of the last group: more of the kind may follow
+        # How many rows, by whether they have failed before, are written apart at once: more like those refused may follow.
+        self._wary = {False: 0, True: 0}
         self._unwritten = 0  # how many of those pending are not in the database yet
         self._put_off: list[Settling] = []  # those of them that a statement has left for later
         self._made = rows.made  # the statements that were sent last
@@ -172,9 +176,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             row = settling.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
                 # Those that have failed before go apart: one of them that is refused again does not make the others wait.
-                groups.setdefault(
-                    (row.holder, settling.touch, row.attempt > 1 or settling.repeats > 0, claim), []
-                ).append(settling)
+                groups.setdefault((row.holder, settling.touch, _failed_before([settling]), claim), []).append(settling)
             else:
                 self._forget([settling])
                 self._lost(settling)
@@ -200,7 +202,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         return ready
 
     async def _send(self, group: list[Settling]) -> None:
-        if len(group) > 1 and (self._wary or any(each.repeats for each in group)):
+        if len(group) > 1 and (self._wary[_failed_before(group)] > 0 or any(each.repeats for each in group)):
             await self._send_apart(group)
         else:
             await super()._send(group)
@@ -252,13 +254,14 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             return
         apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
-            self._wary = False
+            self._wary[_failed_before(group)] = 0
             if not to_repeat(apart) and await self._has_changed(ready):
                 await self._send(ready)
             else:
                 await super()._divide(ready, apart, SLOW)
             return
-        self._wary = bool(apart.refused)
+        failed_before = _failed_before(ready)
+        self._wary[failed_before] = WARY_FOR if apart.refused else self._wary[failed_before] - len(ready)
         left = apart.refused.keys() | apart.untried
         self._answered([each for each in ready if each.row.key not in left], apart.done)
         refused = [each for each in ready if each.row.key in left]
@@ -410,6 +413,11 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             by = "unknown" if settling.uncertain else refused_by
             self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
         self._on_settled(settling, settling.counts_as or "lost")
+
+
+def _failed_before(group: Sequence[Settling]) -> bool:
+    """Whether these rows have failed, or were refused, before; a group has rows of one kind."""
+    return group[0].row.attempt > 1 or group[0].repeats > 0
 
 
 def _size(verdict: Verdict) -> int:
