@@ -44,7 +44,7 @@ def findings(cli: Cli, *options: str, code: int = 1) -> dict[str, Any]:
 
 def test_without_schedules_all_is_well(cli: Cli) -> None:
     result = cli("audit")
-    assert (result.code, result.out) == (0, "no schedule was there\n")
+    assert (result.code, result.out) == (0, "no schedules in this period\n")
     assert result.err.startswith("every tick is accounted for, from ")
 
 

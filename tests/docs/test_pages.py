@@ -44,6 +44,12 @@ def test_no_page_is_a_dead_end(page: Path) -> None:
     assert [link for link in links if link.endswith(".md")], "link to the page that a reader should read next"
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = DOCS / "index.md"
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in LINK.findall(prose(index)) if "://" not in link}
+    assert [title(page) for page in GUIDES if page != index and page not in linked] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     missing = [f"{path}::{name}" for path, name in TEST.findall(prose(page)) if not is_test(ROOT / path, name)]

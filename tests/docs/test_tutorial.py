@@ -42,7 +42,7 @@ def test_the_job_of_the_tutorial_survives_the_kill_of_its_worker(first: Terminal
     assert (job["result"], job["attempt"], job["max_attempts"]) == ("counted to 10", 2, 20)
     (error,) = job["errors"]
     assert error["type"] == "WorkerLost"
-    assert error["message"].startswith("the lease of its worker passed")
+    assert error["message"].startswith("the lease of its worker expired")
     assert str(worker.pid) in error["message"]
     assert "job rescued" in first.output
 

@@ -37,7 +37,7 @@ async def test_a_job_whose_holders_lease_has_passed_goes_back_to_the_queue(
         job.term,
     )
     assert row["errors"][-1]["type"] == "WorkerLost"
-    assert row["errors"][-1]["message"] == "the lease of its worker passed (blade, pid 77)"
+    assert row["errors"][-1]["message"] == "the lease of its worker expired (blade, pid 77)"
     made_by = {name: row["errors"][-1][name] for name in ("holder", "term", "host", "pid")}
     assert made_by == {"holder": str(job.holder), "term": job.term, "host": "blade", "pid": 77}
     (again,) = await desk.claim(await desk.worker())

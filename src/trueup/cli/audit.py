@@ -58,7 +58,7 @@ def _show(found: Audit) -> None:
     counts = ("expected", "fired", "skipped")
     faults = ("gaps", "overdue", "unexpected", "astray")
     columns = [Column("schedule", wide=True), *(Column(name, right=True) for name in (*counts, *faults))]
-    table = Table("Schedules", columns, empty="no schedule was there")
+    table = Table("Schedules", columns, empty="no schedules in this period")
     for each in found.schedules:
         numbers = [getattr(each, name) for name in counts]
         numbers += [_ticks(each.gaps), _ticks(each.overdue), len(each.unexpected), len(each.astray)]

@@ -40,7 +40,7 @@ with recursive late as materialized (
          case when lost.unseen then j.errors
               else case when jsonb_array_length(j.errors) >= %(most_errors)s then j.errors - 1 else j.errors end
                 || jsonb_build_object('attempt', j.attempt, 'at', coalesce(%(now)s::timestamptz, now()), 'type', 'WorkerLost',
-                                      'message', format('the lease of its worker passed (%%s, pid %%s)', lost.host, lost.pid),
+                                      'message', format('the lease of its worker expired (%%s, pid %%s)', lost.host, lost.pid),
                                       'holder', j.holder, 'term', j.term, 'host', lost.host, 'pid', lost.pid) end as errors
     from {schema}.jobs as j join lost on lost.holder = j.holder
    where j.state = 'running' and j.holder = any(array(select holder from lost))
