@@ -127,3 +127,20 @@ def test_every_argument_and_option_is_explained_and_says_what_it_takes() -> None
         f"{words} {each.opts[-1]}" for words, each in shown if not (each.metavar or getattr(each, "is_flag", False))
     ]
     assert (unexplained, untyped) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("table", "said"), [("schedules", "create it before the worker starts"), ("oders", "did you mean 'orders'?")]
+)
+def test_a_missing_table_is_never_taken_for_one_of_trueups(
+    cli: Cli, project: Path, database_url: str, table: str, said: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create table orders (id int primary key, state text not null)")
+    declared = f'rows = app.table("{table}", key="id", state="state")\n\n\n@rows.reconcile("paid", every="1m")\nasync def ship(row): ...'
+    (project / "missing.py").write_text(f"from trueup import App\napp = App()\n{declared}\n")
+    result = cli("reconcilers", "run", "ship", "--dry-run", "--app", "missing:app")
+    assert result.code == 2
+    assert f"table '{table}': there is no such table" in result.err
+    assert said in result.err
+    assert "trueup." not in result.err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from trueup.testing.databases import on_server
+from trueup.errors import ConfigError
+from trueup.testing.databases import databases, on_server
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,13 @@ from trueup.testing.databases import on_server
 )
 def test_another_database_on_the_same_server(server: str, expected: str) -> None:
     assert on_server(server, "t") == expected
+
+
+def test_a_server_that_cannot_be_used_is_named_with_the_setting_that_names_it(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            ConfigError, match=r"(?s)cannot connect to postgresql://ada:\*\*\*@127.0.0.1:1/x.*TRUEUP_TEST_DATABASE_URL"
+        ),
+        databases("postgresql://ada:geheim@127.0.0.1:1/x", tmp_path),
+    ):
+        pass

@@ -8,12 +8,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 
-from trueup.dsn import libpq_url
+from trueup.dsn import libpq_url, mask
 from trueup.embedded.cluster import Cluster
+from trueup.errors import ConfigError
 from trueup.store.db.migrate import Migrator
+from trueup.store.db.reasons import reason
 
 # Nothing of this outlives the test run, so the disk need not be waited for.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -51,8 +53,15 @@ class Databases:
         return on_server(self._url, database)
 
     def _execute(self, statement: str, *names: str) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        try:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        except (psycopg.OperationalError, errors.InsufficientPrivilege) as error:
+            why = reason(error, mask(self._url))
+            raise ConfigError(
+                f"no database for tests: {why} (TRUEUP_TEST_DATABASE_URL, or trueup_database_url in pytest's ini file, "
+                "names the server; its user must be allowed to create databases)"
+            ) from None
 
 
 def on_server(url: str, database: str) -> str:
