@@ -85,6 +85,7 @@ async def partition_of(desk: Desk, job_id: int) -> str:
 
 @pytest.mark.asyncio
 async def test_the_coming_days_are_made_ahead_for_every_state_and_only_once(desk: Desk, store: Store) -> None:
+    before = {state: await partitions(desk, state) for state in STATES}
     pruned = await store.history.prune(KEPT)
     assert len(pruned.created) == (len(STATES) + 1) * (AHEAD + 1)
     assert {name for name in pruned.created if name.startswith("ticks")} == {
@@ -92,7 +93,7 @@ async def test_the_coming_days_are_made_ahead_for_every_state_and_only_once(desk
     }
     assert pruned.dropped == []
     for state in STATES:
-        assert await partitions(desk, state) == {*days(0, AHEAD), None}
+        assert await partitions(desk, state) == {*before[state], *days(0, AHEAD)}
     assert await store.history.prune(KEPT) == Pruned([], [])
 
 
@@ -152,7 +153,7 @@ async def test_two_pruners_at_once_share_the_work_and_neither_fails(desk: Desk, 
     assert len(created) == len(set(created))
     await store.history.prune(KEPT)
     for state in STATES:
-        assert await partitions(desk, state) == {*days(0, AHEAD), None}
+        assert await partitions(desk, state) >= {*days(0, AHEAD), None}
 
 
 @pytest.mark.asyncio
