@@ -137,36 +137,43 @@ def names() -> Iterator[str]:
 
 def compose(text: str, schema: str, **names: sql.Composable) -> str:
     """Fill in the schema and further identifiers, quoted; values never go this way."""
+    return sql.SQL(text).format(**_pieces(schema), **names).as_string(None)
+
+
+@cache
+def _pieces(schema: str) -> dict[str, sql.Composable]:
+    """What every statement may have in it."""
     place = sql.Identifier(schema)
     carried = sql.SQL(source("jobs/_carried").strip())
     shared = {
         piece.removeprefix("_"): sql.SQL(source(f"{noun}/{piece}").strip()).format(schema=place, now=NOW)
         for noun, piece in SHARED
     }
-    fixed = {"schema": place, "carried": carried, "now": NOW, **shared}
-    return sql.SQL(text).format(**fixed, **names).as_string(None)
+    return {"schema": place, "carried": carried, "now": NOW, **shared}
 
 
 class Statements:
-    """The statements of one schema, composed once."""
+    """The statements of one schema, composed once a process."""
 
     def __init__(self, schema: str, *, notify: bool = True) -> None:
         """Without `notify` no statement sends a notification."""
         self.schema = schema
         self._notify = notify
         self.channel = f"trueup_{schema}"
-        self._composed: dict[str, bytes] = {}
 
     def __getitem__(self, name: str) -> bytes:
-        composed = self._composed.get(name)
-        if composed is None:
-            composed = self._composed[name] = self._quiet(compose(source(name), self.schema)).encode()
-        return composed
+        return _composed(name, self.schema, self._notify)
 
     def compose(self, name: str, **names: sql.Composable) -> bytes:
         """A statement over tables whose names are made at run time (days of history)."""
-        return self._quiet(compose(source(name), self.schema, **names)).encode()
+        return _encoded(compose(source(name), self.schema, **names), self._notify)
 
-    def _quiet(self, text: str) -> str:
-        """A function of the same arguments that does nothing stands in for the one that notifies."""
-        return text if self._notify else text.replace(NOTIFY, NOTHING)
+
+@cache
+def _composed(name: str, schema: str, notify: bool) -> bytes:
+    return _encoded(compose(source(name), schema), notify)
+
+
+def _encoded(text: str, notify: bool) -> bytes:
+    """Without `notify`, a function of the same arguments that does nothing stands in for the one that notifies."""
+    return (text if notify else text.replace(NOTIFY, NOTHING)).encode()
