@@ -26,6 +26,7 @@ from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.recovery import RecoveryViews
+from trueup.store.rows.compose import steering
 from trueup.store.rows.quarantine import Quarantine
 from trueup.store.views import Views
 from trueup.store.workers import Workers
@@ -242,6 +243,7 @@ async def explain_schedules(explainer: Explainer, statements: Statements) -> Non
         "schedules/ledger": {**name, "since": now - timedelta(hours=1), "until": now},
         "schedules/versions": {"since": now},
         "schedules/list": {},
+        "schedules/names": {},
     }
     for statement, given in parameters.items():
         await explainer.fetch(statements[statement], given)
@@ -290,6 +292,12 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
     }
     for statement, given in parameters.items():
         await explainer.fetch(statements[statement], given)
+    again = {"cut_off": None, "after_due": "-infinity", "after_key": "", "set_aside": True, "after": None}
+    await explainer.fetch_steered(
+        steering(statements, timedelta(seconds=5)),
+        statements["rows/candidates_again"],
+        {**known, **again, "after_set_aside": "", "window": 1_000},
+    )
 
 
 NOT_EXPLAINED = {
