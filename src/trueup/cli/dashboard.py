@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trueup.web.dashboard.auth import Auth
 
 PORT = 8321
+TOKENS = {"TRUEUP_DASHBOARD_TOKEN": "operator", "TRUEUP_DASHBOARD_VIEWER_TOKEN": "viewer"}
 
 
 @with_session
@@ -63,14 +64,26 @@ async def serve(apps: Mapping[str, App], host: str, port: int) -> int:
 
 
 def auth_from(environment: Mapping[str, str]) -> Auth | None:
-    """By the tokens of the environment; None when there is none. Raises ConfigError for one that could be guessed."""
+    """By the tokens of the environment; None when there is none.
+
+    Raises ConfigError for one that is empty or could be guessed, and for one that would give viewers the role of operators. An
+    empty one must not mean that no login is needed: a proxy on the same machine would let everybody in.
+    """
     from trueup.web.dashboard.auth import Tokens
 
-    given = {
-        environment.get("TRUEUP_DASHBOARD_VIEWER_TOKEN"): "viewer",
-        environment.get("TRUEUP_DASHBOARD_TOKEN"): "operator",
-    }
-    tokens: dict[str, str | tuple[str, str]] = {token: role for token, role in given.items() if token}
+    tokens: dict[str, str | tuple[str, str]] = {}
+    for variable, role in TOKENS.items():
+        token = environment.get(variable)
+        if token == "":
+            raise ConfigError(f"{variable} is empty; remove it or give it a value")
+        if token in tokens:
+            raise ConfigError(f"{' and '.join(TOKENS)} are the same; viewers need a token of their own")
+        if token is not None:
+            tokens[token] = role
+            try:
+                Tokens({token: role})
+            except ConfigError as error:
+                raise ConfigError(f"{variable}: {str(error).removeprefix('auth: ')}") from None
     return Tokens(tokens) if tokens else None
 
 

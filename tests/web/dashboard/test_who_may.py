@@ -232,3 +232,20 @@ def test_two_apps_need_two_names() -> None:
     dashboard.asgi({"one": one, "other": other})
     with pytest.raises(ConfigError, match="cannot be part of an address"):
         dashboard.asgi({"a/b": one})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"TRUEUP_DASHBOARD_TOKEN": ""}, "TRUEUP_DASHBOARD_TOKEN is empty"),
+        (
+            {"TRUEUP_DASHBOARD_TOKEN": OPERATOR, "TRUEUP_DASHBOARD_VIEWER_TOKEN": ""},
+            "TRUEUP_DASHBOARD_VIEWER_TOKEN is empty",
+        ),
+        ({"TRUEUP_DASHBOARD_VIEWER_TOKEN": "short"}, "TRUEUP_DASHBOARD_VIEWER_TOKEN: a token needs 16 or more"),
+        ({"TRUEUP_DASHBOARD_TOKEN": OPERATOR, "TRUEUP_DASHBOARD_VIEWER_TOKEN": OPERATOR}, "are the same"),
+    ],
+)
+def test_a_token_that_lets_in_too_many_is_refused_by_its_name(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        auth_from(given)
