@@ -68,7 +68,7 @@ def test_a_sweep_of_another_worker_is_as_good_as_ones_own(
     later = swept_elsewhere(SECOND, gate(swept_ago=swept_ago), own_ago)
     assert (later is not None) is waits
     if later is not None and swept_ago is not None:
-        assert 1 - swept_ago <= later <= 1.1 - swept_ago
+        assert 1.1 - swept_ago < later <= 1.5 - swept_ago, "not before the worker that swept last, nor much later"
 
 
 @pytest.fixture
@@ -185,4 +185,4 @@ async def test_a_sweep_that_finds_nothing_sends_three_statements(
 
         monkeypatch.setattr(line, name, counted)
     await member.run_once()
-    assert sent == ["fetch_kept", "fetch_steered", "fetch"], "the gate, a probe, and a note"
+    assert sent == ["fetch_kept", "fetch_steered", "fetch_kept"], "the gate, a probe, and a note"

@@ -77,7 +77,8 @@ class Reconcilers:
 
     async def swept(self, name: str, past: int | None = None, writes: int | None = None) -> None:
         """A whole sweep has ended. `past`: it walked past all rows, and these were known already; `writes` as in Gate, when it began."""
-        await self._fetch("swept", name=name, past=past, writes=writes)
+        params = {"now": self._clock.now(), "name": name, "past": past, "writes": writes}
+        await self._database.fetch_kept(self._statements["reconcilers/swept"], params)
 
     async def failed(self, name: str, error: str) -> None:
         """A sweep was ended by this error; people are shown it until one goes through."""

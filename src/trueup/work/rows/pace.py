@@ -17,6 +17,7 @@ LOOK_AT_GATE = 1.0  # seconds between looks, during a sweep, whether there is a 
 IN_A_MESSAGE = 0.1  # seconds that the batches of one message should take at most: nothing can be stopped in between
 MAX_BATCHES = 16
 OWN_TURN = 0.8  # of an interval: another worker's sweep that ended later than this ago is as good as one's own
+MAX_BEHIND = 1.0  # seconds that others wait for the worker that swept last, unless a tenth of the interval is longer
 OWN_WRITE = 0.1  # seconds that noting a sweep may take
 PASSING_COSTS = 3e-6  # seconds of the server's time for each row that a walk passes over
 # What walks past rows that are known already may take of a core, for the whole fleet: little, unless the table was written to since.
@@ -41,8 +42,10 @@ def swept_elsewhere(every: timedelta, gate: Gate, own_ago: float | None) -> floa
         return None
     if own_ago is not None and own_ago <= gate.swept_ago + OWN_WRITE:
         return None  # that was this one: what became due while it swept is not to wait for another interval
-    spread = random.uniform(0, every.total_seconds() / 10)  # noqa: S311
-    return every.total_seconds() - gate.swept_ago + spread
+    # After the worker that swept last, which is due by then: two that begin together would both sweep.
+    seconds = every.total_seconds()
+    latest = max(seconds / 10, min(seconds / 2, MAX_BEHIND))
+    return seconds - gate.swept_ago + random.uniform(latest / 4, latest)  # noqa: S311
 
 
 def is_walk_due(every: timedelta, gate: Gate, *, anywhere: bool = False) -> bool:
