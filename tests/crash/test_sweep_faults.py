@@ -91,9 +91,9 @@ def test_a_process_killed_at_this_point_of_a_sweep_loses_and_repeats_nothing(
 
 
 def test_a_row_that_kills_its_process_each_time_is_quarantined_and_holds_up_no_other(run: Sweeping) -> None:
-    run.fill("lease", 100)
+    run.fill("lease", 60)
     settings = {"SWEEPS": "poison", OPTIONS: "lease_for=1s,concurrency=5"}
-    started = [run.workers.launch(**settings) for _ in range(2)]
+    started = [run.workers.launch(**settings) for _ in range(3)]
     deaths = 0
 
     def over() -> bool:
@@ -104,7 +104,7 @@ def test_a_row_that_kills_its_process_each_time_is_quarantined_and_holds_up_no_o
             run.workers.killed.add(process.pid)
             started.remove(process)
             started.append(run.workers.launch(**settings))
-        return run.states("lease").get("done") == 99 and run.quarantined() == [("lease", str(POISON), ATTEMPTS)]
+        return run.states("lease").get("done") == 59 and run.quarantined() == [("lease", str(POISON), ATTEMPTS)]
 
     wait_until(over, "all others are done and one is set aside", timeout=90)
     for process in run.workers.alive:
@@ -120,4 +120,4 @@ def test_a_row_that_kills_its_process_each_time_is_quarantined_and_holds_up_no_o
     ((reason, errors),) = run.query("select reason, errors from trueup.rows")
     assert reason == "the process that held it died at the last attempt"
     assert [error["type"].rpartition(".")[2] for error in errors] == ["ProcessDied"]
-    assert run.states("lease") == {"done": 99, "pending": 1}
+    assert run.states("lease") == {"done": 59, "pending": 1}

@@ -229,7 +229,7 @@ def test_a_database_restarted_at_once_in_the_middle_of_sweeps_loses_and_repeats_
     with server_of_its_own.database() as url, sweeping(url, tmp_path, MODES) as run:
         for mode in MODES:
             run.fill(mode, ROWS)
-        run.launch(2)
+        run.launch(3)
         for restart in range(1, count(2, proof=3) + 1):
             wait_until(lambda r=restart: done(run) > ROWS // 2 * r, "work goes on", timeout=60)
             server_of_its_own.cluster.restart("immediate")
@@ -258,12 +258,12 @@ def test_sweeps_through_a_pooler_in_transaction_mode_do_every_row_once(
         sweeping(database_url, tmp_path, MODES, workers_url=pooler.url(str(name))) as run,
     ):
         for mode in MODES:
-            run.fill(mode, ROWS // 2)
-        first, _ = run.launch(2)
+            run.fill(mode, ROWS // 4)
+        first, *_ = run.launch(3)
         wait_until(lambda: done(run) > 40, "work is under way", timeout=30)
         run.workers.kill(first)
         run.wait_done(*MODES)
         run.workers.stop_all()
         pooler.stop()
         run.prove()
-        assert Counter(run.effects().values()) == {1: len(MODES) * ROWS // 2}
+        assert Counter(run.effects().values()) == {1: len(MODES) * (ROWS // 4)}

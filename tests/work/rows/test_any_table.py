@@ -1,5 +1,5 @@
 """Random tables: shapes, types, names, triggers, constraints (checks, unique indexes, foreign keys both ways, deferred ones), partitions,
-claim modes. Whatever the table, every row that was chosen ends done, or in quarantine with a reason, or untouched with a reason; and
+claim modes, `where=` that raises. Whatever the table, every row that was chosen ends done, or in quarantine with a reason, or untouched with a reason; and
 nothing of the user's that the outcome does not name is overwritten.
 
 Rows that a trigger keeps from a move or deletion have no record: such a sweep takes whole batches, and is told how many were kept, not
@@ -96,6 +96,7 @@ class Shape:
     timing: str
     code: str
     constraint: str
+    raises: bool  # whether `where=` raises for poisoned rows
     poison: frozenset[int]
     chosen: frozenset[int]
 
@@ -122,6 +123,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         timing=draw(st.sampled_from(["before", "after"])),
         code=draw(st.sampled_from(["P0001", "23514", "40001", "55P03", "53100", "57P01", "XX000"])),
         constraint=draw(st.sampled_from(CONSTRAINTS)),
+        raises=draw(st.booleans()),
         poison=draw(rows),
         chosen=draw(rows),
     )
@@ -241,8 +243,12 @@ async def look_after(app: App, shape: Shape, clock: ManualClock) -> int:
         spec["version"] = shape.version
     if shape.mode == "lease_columns":
         spec["lease_columns"] = ("owner!", "until!")
-    if shape.state is None:
-        spec["where"] = "mine"
+    conditions = ["mine"] if shape.state is None else []
+    if shape.raises:
+        bad = ", ".join(map(str, shape.poison)) or "0"
+        conditions.append(f"1 / (n not in ({bad}))::int = 1")
+    if conditions:
+        spec["where"] = " and ".join(conditions)
     table = app.table(("fuzz", "Any %s table"), **spec)
     states = () if shape.state is None else (state_of(shape, "new"),)
     options: dict[str, Any] = {"name": "fuzz", "every": "1h", "retry": Retry(max_attempts=ATTEMPTS, first="1s")}
@@ -282,12 +288,21 @@ async def look_after(app: App, shape: Shape, clock: ManualClock) -> int:
                     if not counts.claimed:
                         break
                 except psycopg.Error as error:  # a statement that the server asks to repeat ends a sweep
-                    if error.sqlstate not in ("40001", "57P01"):
+                    broken = error.sqlstate == "22012" and not evaluable(
+                        shape
+                    )  # so does `where=` that raises for all rows
+                    if error.sqlstate not in ("40001", "57P01") and not broken:
                         raise
             clock.advance(minutes=1)
     finally:
         await worker.end()
     return undone
+
+
+def evaluable(shape: Shape) -> set[int]:
+    """Rows that show that `where=` can be evaluated: those of the states asked for, of which none is poisoned."""
+    looked_at = set(range(1, ROWS + 1)) if shape.state is None else shape.chosen
+    return looked_at - shape.poison
 
 
 def ours(shape: Shape) -> set[str]:
@@ -330,6 +345,11 @@ def check(shape: Shape, url: str) -> None:
                 }, f"row {n}: a column that nothing names was written to"
             changed = n not in after or after[n] != row
             state, reason, attempt = known.get(keys.get(n, ""), (None, None, 0))
+            if shape.raises and n in shape.poison:
+                assert not changed, f"row {n} raises, and yet was written to"
+                assert state == "quarantined" or not evaluable(shape), f"row {n} raises, and is {state}"
+                if state is None:
+                    continue
             if state == "quarantined":
                 assert reason
                 assert attempt == ATTEMPTS
