@@ -23,6 +23,10 @@ Assignment = tuple[str, Composable]  # a column and its new value
 
 AND, COMMA = SQL(" and "), SQL(", ")
 
+# Milliseconds. A statement over many rows has locked some of the user's when it waits for another: those who want them wait as long.
+# Not less than work.writing.SLOW, or the wait would be taken for the error of a trigger.
+MAX_LOCK_WAIT = 1_000
+
 # Bytes of a key as text. A longer one would not fit into an index beside the reconciler's name, so its digest stands for it there.
 MAX_KEY = 1_000
 SHORT_TYPES = frozenset(
@@ -415,7 +419,7 @@ def quoted(text: str) -> Composable:
 def steering(statements: Statements, timeout: timedelta) -> bytes:
     """What goes before statements over a user's table; of those that take longer than `timeout` none may go on."""
     milliseconds = timeout.total_seconds() * 1000
-    limits = {"milliseconds": milliseconds, "lock": milliseconds * LOCK_SHARE}
+    limits = {"milliseconds": milliseconds, "lock": min(milliseconds * LOCK_SHARE, MAX_LOCK_WAIT)}
     return statements.compose("rows/steer", **{name: quoted(str(round(each))) for name, each in limits.items()})
 
 
