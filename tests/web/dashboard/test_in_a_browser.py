@@ -426,7 +426,7 @@ def test_a_viewer_logs_in_and_finds_nothing_to_press(browser: Browser, url: str)
 
 
 LONG_NAME = "synchronise_the_inventory_of_every_warehouse_with_the_partner_system_and_notify.subscribers_of_all_regions"
-LONG_TEXT = "x" * 400 + " no answer from https://warehouse.example/api/v2/items within 30 s;" * 150
+LONG_TEXT = "x" * 400 + " no answer from https://warehouse.example/api/v2/items within 30 s;" * 25
 LENGTHENED = (
     "update trueup.jobs set kind = %(name)s, queue = %(name)s, lane = %(name)s where kind = 'send_receipt'",
     "update trueup.history set kind = %(name)s, queue = %(name)s, args = jsonb_build_object(%(name)s::text, %(text)s::text) where state = 'dead'",
