@@ -71,7 +71,8 @@ def traceback_text(error: BaseException, frames: TracebackType | None) -> str:
         return ""
     try:
         lines = traceback.format_exception(type(error), error, frames, limit=-30, chain=True)
-        return clean(without_contents("".join(lines), error).rstrip(), MAX_TRACEBACK)
+        text = without_contents("".join(lines), error).rstrip()
+        return clean(f"{text}\n", MAX_TRACEBACK)  # with its last line ended, as Python and Django's tasks have it
     except KeyboardInterrupt:
         raise
     except BaseException:  # a __str__ that raises, a chain that loops: the frames alone are still worth having
