@@ -188,6 +188,7 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.drop(HOLDER, mine, [""] * 20, ["elsewhere"] * 20)
     await jobs.ended_as_mine(HOLDER, mine)
     await jobs.rescue()
+    await jobs.rescuable(100)
     await jobs.stopping(HOLDER)
     await jobs.cancel(ids, "why")
     await jobs.request_stop(ids)

@@ -19,6 +19,8 @@ from tests.support.watching import Watched, until
 from trueup import App, Discard, GiveUp, Retry
 from trueup.clock import elapsed
 from trueup.events import JobFinishRefused, JobResultDropped
+from trueup.testing.clock import ManualClock
+from trueup.testing.worker import ManualWorker
 
 pytestmark = pytest.mark.asyncio
 
@@ -239,3 +241,34 @@ async def test_scan(database_url: str, poison: str) -> None:
         await until(lambda: [event for event in watched.events if event.name == "service.failed"], WITHIN)
         (failed, *_) = [event for event in watched.events if event.name == "service.failed"]
         assert getattr(failed, "service", "") == "scan culprit"
+
+
+@pytest.mark.parametrize("when", ["it goes back to the queue", "it is buried"])
+async def test_rescue(database_url: str, clock: ManualClock, when: str) -> None:
+    """PostgreSQL refuses to take over one job of a worker that died: the others are run elsewhere."""
+    app = App(database_url, clock=clock)
+    watched = Watched(app)
+
+    @app.job
+    async def good(n: int) -> None: ...
+
+    @app.job(retry=Retry(max_attempts=1 if when == "it is buried" else 9))
+    async def culprit() -> None: ...
+
+    dying, other = ManualWorker(app, concurrency=GOOD + 1), ManualWorker(app)
+    await dying.begin()
+    job = await culprit.enqueue()
+    await good.enqueue_many((n,) for n in range(GOOD))
+    assert len(await dying.claim()) == GOOD + 1
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(refusing("23514").encode())
+        connection.execute("create trigger refuse before update on trueup.jobs for each row execute function refuse()")
+        clock.advance(hours=1)
+        await other.begin()
+        assert len(await other.rescue()) == GOOD
+    (said,) = watched.of(JobFinishRefused)
+    assert (said.job_id, said.kind, said.move) == (job.id, "culprit", "rescue")
+    assert "not this one" in said.error
+    for worker in (dying, other):
+        await worker.end()
+    await app.close()

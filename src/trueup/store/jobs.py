@@ -197,12 +197,20 @@ class Jobs:
         )
         return dict(rows)
 
-    async def rescue(self, exhausts: Iterable[str] = ()) -> list[Rescued]:
+    async def rescue(self, exhausts: Iterable[str] = (), only: Sequence[int] | None = None) -> list[Rescued]:
         """Take the jobs of every worker whose lease has expired. `exhausts`: kinds with `exhausted=`, in addition to declared ones."""
         rows = await self._fetch(
-            "jobs/rescue", most_errors=MAX_ERRORS, max_tries=TRIES.max_attempts, exhausts=list(exhausts)
+            "jobs/rescue",
+            most_errors=MAX_ERRORS,
+            max_tries=TRIES.max_attempts,
+            exhausts=list(exhausts),
+            only=None if only is None else list(only),
         )
         return [Rescued(*row) for row in rows]
+
+    async def rescuable(self, most: int) -> dict[int, str]:
+        """What `rescue` would take: kinds by the jobs' ids."""
+        return dict(await self._fetch("jobs/rescuable", most=most))
 
     async def stopping(self, holder: UUID) -> set[tuple[int, int]]:
         """(id, term) of this holder's jobs with a pending cancellation."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+import psycopg
+
 from trueup import faults
-from trueup.events import Events, JobRescued, WorkerExpired
+from trueup.events import Events, JobFinishRefused, JobRescued, WorkerExpired
+from trueup.store.db.connect import is_away, may_pass
 from trueup.store.jobs import Jobs, Rescued
 from trueup.store.workers import Workers
+from trueup.texts import describe
 from trueup.work.jobs.hints import Hints
 from trueup.work.service import Service, jittered
 
+MAX_APART = 1_000  # jobs that are taken over apart from one another in a pass
+MAX_REFUSED = 5  # of them, before any other was not: then all would be
 FORGET_EVERY = 6  # passes: dead workers that held no jobs wait this long until their rows are deleted
 
 
@@ -43,7 +49,12 @@ class Rescuer(Service):
     async def rescue(self) -> list[Rescued]:
         """One pass; returns what was taken over."""
         faults.hit("before_rescue")
-        rescued = await self._jobs.rescue(self._exhausts())
+        try:
+            rescued = await self._jobs.rescue(self._exhausts())
+        except psycopg.Error as error:
+            if is_away(error) or may_pass(error):
+                raise
+            rescued = await self._rescue_apart(error)
         faults.hit("after_rescue")
         for job in rescued:
             self.events.emit(
@@ -57,4 +68,26 @@ class Rescuer(Service):
             for holder, host, pid in await self._workers.forget():
                 self.events.emit(WorkerExpired(str(holder), host, pid))
         self._passes += 1
+        return rescued
+
+    async def _rescue_apart(self, error: psycopg.Error) -> list[Rescued]:
+        """PostgreSQL refuses to take over one of the jobs: the others are taken over without it, half by half."""
+        kinds = await self._jobs.rescuable(MAX_APART)
+        rescued: list[Rescued] = []
+        refused = 0
+        left = [list(kinds)]
+        while left:
+            group = left.pop()
+            try:
+                rescued += await self._jobs.rescue(self._exhausts(), group)
+            except psycopg.Error as why:
+                if is_away(why) or may_pass(why):
+                    raise
+                if len(group) > 1:
+                    left += [group[len(group) // 2 :], group[: len(group) // 2]]
+                    continue
+                refused += 1
+                self.events.emit(JobFinishRefused(group[0], kinds[group[0]], "rescue", self._passes + 1, describe(why)))
+                if refused >= MAX_REFUSED and not rescued:
+                    raise error from None  # it is about none of them
         return rescued

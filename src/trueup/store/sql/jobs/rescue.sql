@@ -6,7 +6,7 @@
 -- A running job whose holder has no row was claimed for a worker that had left by the time its claim committed (a stalled server).
 -- No handler saw it, so its attempt is given back. Holders are found by stepping through the index from one to the next.
 -- Fence: the worker's row is marked rescued in the same statement, so that its renewals and claims are refused from here on.
--- Index: jobs_held. A job whose row is locked (a finish is in flight) is left for the next pass; so is its worker's row.
+-- `only`: of these jobs, after one has made the statement fail. Index: jobs_held. A job whose row is locked (a finish is in flight) is left for the next pass; so is its worker's row.
 with recursive late as materialized (
   select holder, host, pid from {schema}.workers
    where lease_until <= coalesce(%(now)s::timestamptz, now())
@@ -44,6 +44,7 @@ with recursive late as materialized (
                                       'holder', j.holder, 'term', j.term, 'host', lost.host, 'pid', lost.pid) end as errors
     from {schema}.jobs as j join lost on lost.holder = j.holder
    where j.state = 'running' and j.holder = any(array(select holder from lost))
+     and (%(only)s::bigint[] is null or j.id = any(%(only)s::bigint[]))
      for update of j skip locked
 ), judged as materialized (
   select *, spent and not stopping and exhausts and tries < %(max_tries)s as to_exhaust from held
