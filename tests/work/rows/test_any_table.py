@@ -207,7 +207,8 @@ def constraint(shape: Shape, key: str, bad: str) -> list[str]:
             ]
         case "unique":  # one of the poisoned rows may be done
             leaves = ["fuzz.p0", "fuzz.p1"] if shape.partitioned else [table]
-            return [f"create unique index on {leaf} ((n > 0)) where n in ({bad}) and {done}" for leaf in leaves]
+            those = ", ".join(map(str, shape.poison & shape.chosen)) or "0"
+            return [f"create unique index on {leaf} ((n > 0)) where n in ({those}) and {done}" for leaf in leaves]
         case "referred to" | "referred to, deferred":
             when = " deferrable initially deferred" if shape.constraint.endswith("deferred") else ""
             columns = ", ".join(f"{name(column)} {kind}" for column, kind in shape.key)
@@ -355,7 +356,8 @@ def check(shape: Shape, url: str) -> None:
                 assert attempt == ATTEMPTS
             elif state is not None:
                 assert state == "resting", f"row {n} is {state}"
-                assert reason or shape.does == "nothing", f"row {n} rests without a reason"
+                # After an outcome that may leave it chosen (Stay), it rests until it is to be visited again.
+                assert reason or changed or shape.does == "nothing", f"row {n} rests without a reason"
             elif not changed:
                 kept += 1
                 assert shape.mode in ("delete", "move"), f"row {n} is neither done nor known"
