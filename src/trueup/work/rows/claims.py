@@ -33,7 +33,7 @@ class Claimed:
 
     batch: Batch
     refused: list[tuple[ClaimedRow, Exception]] = field(default_factory=list)
-    taken: list[ClaimedRow] = field(default_factory=list)  # somebody else was there before they could be marked
+    taken: list[ClaimedRow] = field(default_factory=list)  # changed by others before they could be marked
 
     @property
     def count(self) -> int:

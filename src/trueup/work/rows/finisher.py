@@ -3,8 +3,8 @@
 Each row is judged alone by its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does
 not fit, a trigger) makes the whole statement fail: then the server itself tries the rows of the batch in parts (`Rows.settle_apart`),
 and for the culprit the refusal counts as a failed attempt. So does
-an outcome that does not stick: a trigger keeps the row as it was, or somebody else has changed it and it is still chosen.
-A failure that cannot be written either is written without touching the user's row. A row that somebody has locked is tried
+an outcome that does not stick: a trigger keeps the row as it was, or another transaction has changed it and it is still chosen.
+A failure that cannot be written either is written without touching the user's row. A row that another transaction has locked is tried
 again, its lease renewed, for as long as a handler may run; the others do not wait for it. While the database is away, what is to be
 written is kept as long as the lease of its row is trusted, and dropped then: the next holder of the row does it.
 """
@@ -58,13 +58,11 @@ from trueup.work.rows.held import Held, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
 from trueup.work.writing import REPEAT_PAUSE, SLOW, Pending, Writer, to_repeat
 
-LONGER, FEW = 8, 10  # while at least so many more come each time, it gathers on, for up to so many times as long
+LONGER, FEW = 8, 10  # while at least FEW more come each time, it gathers on, for up to LONGER times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
-BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked, or that is being renewed, is tried again
+BUSY_PAUSE = 0.05  # seconds until a row that is locked, or that is being renewed, is tried again
 MAX_BUSY_PAUSE = 1.0
-WARY_FOR = (
-    1_000  # rows after a refused one that are not sent together first: that would be refused, too, and sent again
-)
+WARY_FOR = 1_000  # rows after a refused one that are written apart at once: together they would often be refused, too
 FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
 
 Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
@@ -79,7 +77,7 @@ class Settling(Pending):
     decided: Verdict | None = None  # what was to be written before the database refused it
     touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
     busy: int = 0
-    busy_since: float | None = None  # somebody has had its row locked since then
+    busy_since: float | None = None  # its row has been locked by another transaction since then
 
     @property
     def row(self) -> ClaimedRow:
@@ -124,7 +122,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
 
     @property
     def backlog(self) -> int:
-        """The same without those that wait for somebody else: others need not wait for them."""
+        """The same without those that wait for a lock: the others need not wait for them."""
         now = elapsed()
         return self._unwritten - sum(each.not_before > now for each in self._put_off)
 
@@ -325,7 +323,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         return _without_outcome(verdict)
 
     def _busy(self, settling: Settling) -> None:
-        """Somebody has the row locked: it is tried again, for as long as a handler may run."""
+        """Another transaction has the row locked: it is tried again, for as long as a handler may run."""
         now, timeout = elapsed(), self._rows.reconciler.timeout
         settling.busy_since = settling.busy_since or now
         settling.not_before = now + min(BUSY_PAUSE * 1.5**settling.busy, MAX_BUSY_PAUSE)

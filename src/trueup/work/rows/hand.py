@@ -2,7 +2,7 @@
 
 A row leaves the hand in one of four ways: its handler returned or raised; it wrote its outcome itself; the worker stops; or
 the lease is gone. Cancelling a handler is a request: one that ignores it keeps its place until it returns, but its row is out
-of the hand when the lease is gone, and what it does later is nobody's business. When every place is taken by such handlers,
+of the hand when the lease is gone, and what it does later is ignored. When every place is taken by such handlers,
 the rows that wait go back: others may have them.
 """
 
@@ -28,7 +28,7 @@ from trueup.work.rows.held import Held
 from trueup.work.rows.sweep import Sweep
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
-LAST_WORD = 1.0  # seconds for handlers to end once nobody waits for them any more
+LAST_WORD = 1.0  # seconds for handlers to end once nothing waits for them any more
 
 
 class RowHand:
@@ -101,7 +101,7 @@ class RowHand:
             await self._changed.wait()
 
     def note(self) -> None:
-        """Something happened that somebody may wait for."""
+        """Something happened that a waiting task may be interested in."""
         self._changed.set()
 
     def give_back(self) -> None:
@@ -162,7 +162,7 @@ class RowHand:
         held.task.add_done_callback(partial(self._over, held))
 
     def _follow(self) -> Held | None:
-        """The next row, if it may begin at once: it is begun, and waits for whoever ends now to open it."""
+        """The next row, if it may begin at once: it is begun, and waits for the row that ends now to open it."""
         if not self._waiting or self.stopping:
             return None
         held = self._waiting[0]
@@ -175,7 +175,7 @@ class RowHand:
         return held
 
     def _enough_lease(self, held: Held) -> bool:
-        """A row is not begun with little of its lease left: renewals fail, and somebody else may soon begin, too."""
+        """A row is not begun with little of its lease left: renewals fail, and another worker may soon begin, too."""
         return held.row.trust.left(self._rows.clock.elapsed()) > self._rows.reconciler.lease_for.total_seconds() / 3
 
     async def _one(self, held: Held) -> None:
@@ -214,7 +214,7 @@ class RowHand:
         elif handled is None or (held.cancelled == "shutdown" and error is not None):
             self._settle(held, GiveBack(begun=held.started is not None))
         elif held.uncertain and self._rows.reconciler.claim == "row_lock":
-            # Committed or not, nobody knows: it is left to whoever finds it when the lease has passed.
+            # Committed or not, it is unknown: the row is left to the worker that finds it when the lease has passed.
             self._settle(held, Lost())
         elif handled.refused is None:
             self._settle(held, self._judge(held, handled))

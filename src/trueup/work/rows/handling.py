@@ -34,7 +34,7 @@ from trueup.work.rows.held import Held
 from trueup.work.rows.refusals import OutcomeUndone, RowBusy
 from trueup.work.rows.row_lock import Follow, Locking, nothing
 
-BUSY_PAUSE = 0.05  # seconds until a row that somebody has locked is tried again
+BUSY_PAUSE = 0.05  # seconds until a locked row is tried again
 BUSY_TRIES = 100
 RENEWAL_PAUSE = 0.01  # seconds until a row that is being renewed is written
 

@@ -1,4 +1,4 @@
-"""When sweeps begin, and how one is told of; the same for those with and without handlers."""
+"""When sweeps begin, and how they are reported; the same for those with and without handlers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_walk_due(every: timedelta, gate: Gate, *, anywhere: bool = False) -> bool
 
 
 def next_batches(batches: int, took: float) -> int:
-    """How many batches to ask for together, after as many took so many seconds: twice as many while that is quick enough."""
+    """How many batches to ask for together, after that many took `took` seconds: twice as many while that is quick enough."""
     allowed = int(IN_A_MESSAGE / max(took / batches, 0.001))
     return max(1, min(batches * 2, allowed, MAX_BATCHES))
 

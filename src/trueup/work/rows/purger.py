@@ -226,7 +226,7 @@ class Purger(Service):
         return self._repeats < MAX_REPEATS
 
     async def _go_on(self, walk: _Walk) -> bool:
-        """Whether there is time for more, nobody has paused it, and `max_fraction` allows it."""
+        """Whether there is time for more, it is not paused, and `max_fraction` allows it."""
         if walk.over or self._stop.is_set() or elapsed() >= walk.until:
             return False
         if elapsed() >= walk.looked + LOOK_AT_GATE:

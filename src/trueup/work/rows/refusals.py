@@ -19,4 +19,4 @@ class OutcomeContested(Exception):
 
 
 class RowBusy(Exception):
-    """Somebody has had the row locked for too long, so its outcome could not be written."""
+    """Another transaction has had the row locked for too long, so its outcome could not be written."""

@@ -1,6 +1,6 @@
 """claim='row_lock': a row is locked, handled and written in one transaction. An error rolls it back, and is recorded after that.
 
-The lock is the fence: while it lasts nobody else can write to the row, and when the server ends the transaction of a process
+The lock is the fence: while it lasts no other transaction can write to the row, and when the server ends the transaction of a process
 that is frozen, its outcome goes with it. What is known about the row is settled after the commit.
 
 The message that commits one row locks the next, on the same connection: half as many round trips. The next row's task waits
@@ -139,7 +139,7 @@ class Locking:
             return
         if not_as_read(answers.error) and not len(answers):
             held.uncertain = False
-            raise ConfigError(  # nobody else can have touched a row that we have locked
+            raise ConfigError(  # no other transaction can have touched a row that we have locked
                 f"{outcome!r:.200}: its handler has changed the row itself, through tx, or a trigger keeps the row as it is; "
                 "return the columns with the outcome instead, and see the table's BEFORE triggers"
             )

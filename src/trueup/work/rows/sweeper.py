@@ -2,7 +2,7 @@
 
 A whole sweep takes batches of two kinds in turn, until neither has any left: rows whose time has come again (failed before, to be
 revisited, or left behind by a process that died), longest due first; and rows that nothing is known about, in the order asked
-for; each from wherever the sweep has come to. So no row is looked at twice in a sweep, rows that always fail or that somebody has
+for; each from wherever the sweep has come to. So no row is looked at twice in a sweep, rows that always fail or that a transaction has
 locked end it like others, and neither kind can starve the other. Rows that may have brought a process down are taken one at a
 time beside it, in one place. A sweep ends when nothing is left to claim: what runs then is settled beside the next one. Between
 whole sweeps it wakes for rows whose time has come again. Every instance does this; the rows are shared by what is known about
@@ -157,7 +157,7 @@ class Sweeper(Service):
         return await self._pause(None if sweep.counts.claimed or gate.is_due else gate, begun)
 
     def _swept_elsewhere(self, gate: Gate) -> float | None:
-        """Seconds until this one's turn, when another worker has just swept. On a clock that is moved by hand nobody waits."""
+        """Seconds until this one's turn, when another worker has just swept. On a clock that is moved by hand there is no wait."""
         if self.rows.clock.now() is not None or (self.reconciler.run_at_start and self._swept_at is None):
             return None
         return swept_elsewhere(
@@ -207,7 +207,7 @@ class Sweeper(Service):
     async def sweep(self, gate: Gate | None = None, *, whole: bool = True, progress: Progress | None = None) -> Counts:
         """Look at every row there is for it, once. Not whole: only at those whose time has come again.
 
-        When this returns, it is known what became of each. On a clock that somebody moves by hand, a sweep also ends when the
+        When this returns, it is known what became of each. On a clock that is moved by hand, a sweep also ends when the
         rate allows no more for the moment.
         """
         gate = gate or await self._gate()
@@ -217,7 +217,7 @@ class Sweeper(Service):
             return sweep.counts
         try:
             await self._sweep(sweep, gate)
-        except Exception:  # the database is away, say: what is in hand is seen through all the same
+        except Exception:  # the database is away, say: what is in hand is still seen through
             await self._see_through(sweep)
             raise
         await self._see_through(sweep)
@@ -468,7 +468,7 @@ class Sweeper(Service):
     # -- the breaker --------------------------------------------------------------------------------------------------
 
     async def _heed(self, gate: Gate) -> None:
-        """What the fleet knows: it has rested and nobody has found it working yet, or somebody has."""
+        """What the fleet knows: whether a worker has found it working since it rested."""
         if self._keyed is not None:
             self._keyed.heed(await self._log.pauses(self.reconciler.name))
         if gate.pauses > 0:
@@ -515,7 +515,7 @@ class Sweeper(Service):
                 self.events.emit(ReconcilerPaused(name, why, pause.total_seconds()))
             await self._refund(spent)
         except (*RETRYABLE, DatabaseUnavailable):
-            return  # the sweep is over all the same, and the next one begins by asking the database
+            return  # the sweep is over anyway, and the next one begins by asking the database
         finally:
             breaker.opening = False
             self.hand.note()
