@@ -24,8 +24,9 @@ Assignment = tuple[str, Composable]  # a column and its new value
 AND, COMMA = SQL(" and "), SQL(", ")
 
 # Milliseconds. A statement over many rows has locked some of the user's when it waits for another: those who want them wait as long.
-# Not less than work.writing.SLOW, or the wait would be taken for the error of a trigger.
-MAX_LOCK_WAIT = 1_000
+# Longer than `deadlock_timeout`, which is a second unless it is set: of two statements in a deadlock the server then ends one, and
+# the other goes on. Not less than work.writing.SLOW, or the wait would be taken for the error of a trigger.
+MAX_LOCK_WAIT = 1_500
 
 # Bytes of a key as text. A longer one would not fit into an index beside the reconciler's name, so its digest stands for it there.
 MAX_KEY = 1_000
