@@ -85,18 +85,22 @@ def _quoted(error: BaseException) -> Iterator[str]:
             yield from (line.rstrip() for line in said.splitlines() if line.strip())
 
 
-# SQLSTATEs whose messages quote a value: it has the wrong syntax, or is out of range, as a date, number, enum, array, uuid …
-_QUOTING = ("22003", "22007", "22008", "22009", "22P02")
+_DATA = (
+    "22"  # the class of SQLSTATEs about values: their messages quote the value that cannot be read, or is out of range
+)
 _VALUE = re.compile('(["„«“]).*(["“»”])', re.DOTALL)  # with the quotation marks of any language
 
 
 def _primary(error: BaseException) -> tuple[str, str]:
     """What a server's error says, and the same without the value that it quotes."""
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    if not isinstance(primary, str):
+    diag = getattr(error, "diag", None)
+    primary = (
+        getattr(error, "message", None) if diag is None else getattr(diag, "message_primary", None)
+    )  # of asyncpg's
+    state = getattr(error, "sqlstate", None)
+    if not isinstance(primary, str) or not isinstance(state, str):
         return "", ""
-    quotes = getattr(error, "sqlstate", None) in _QUOTING
-    return primary, _VALUE.sub(r"\1…\2", primary) if quotes else primary
+    return primary, _VALUE.sub(r"\1…\2", primary) if state.startswith(_DATA) else primary
 
 
 def describe(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable
 
+import asyncpg
 import orjson
 import psycopg
 import pytest
@@ -236,3 +237,38 @@ def test_a_value_out_of_range_is_in_no_text_of_a_failure(database_url: str, valu
         )
     assert "out of range" in describe(found.value)
     assert value not in describe(found.value)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "now() at time zone value",
+        "to_date(value, 'YYYY-MM-DD')",
+        "to_number(value, '999')",
+        "value::jsonb",
+        "value::int4range",
+        "value::pg_lsn",
+        "make_interval(days => value::int)",
+        "decode(value, 'hex')",
+    ],
+)
+def test_no_expression_over_a_value_puts_it_into_a_failure(database_url: str, asked: str) -> None:
+    value = "Zoë: not/a value"
+    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.Error) as found:
+        connection.execute(f"select {asked} from (values (%s)) as t (value)".encode(), [value])
+    failure = raised(as_cause(found.value))
+    assert value not in failure.message + failure.traceback
+
+
+@pytest.mark.asyncio
+async def test_nor_does_an_error_of_asyncpg(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        with pytest.raises(asyncpg.PostgresError) as found:
+            await connection.execute(f"select value::int from (values ('{SECRET}')) as t (value)")
+    finally:
+        await connection.close()
+    assert SECRET in str(found.value)
+    failure = raised(found.value)
+    assert SECRET not in failure.message + failure.traceback
+    assert "invalid input syntax for type integer" in failure.message
