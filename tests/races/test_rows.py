@@ -214,6 +214,11 @@ async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in
     seed = random.randrange(10**6)
     print("seed", seed)
     owners, until = Owners(), elapsed() + count(1, proof=4)
+
+    def goes_on() -> bool:
+        """On a machine that is busy with other tests, until enough was done."""
+        return elapsed() < until or (owners.claims <= 200 and elapsed() < until + 30)
+
     verdicts = [
         Change(Stay(touched=1), timedelta()),
         Change(To("open"), timedelta()),
@@ -233,7 +238,7 @@ async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in
 
     async def work(n: int) -> None:
         rng, holder, rows = random.Random(seed + n), uuid4(), await desk.rows("open", **options)
-        while elapsed() < until:
+        while goes_on():
             most = rng.randint(1, 20)
             clock.advance(microseconds=1)  # rows that were given back are due a moment later
             if rng.random() < 0.5:
@@ -260,14 +265,14 @@ async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in
     async def meddle() -> None:
         rng = random.Random(seed)
         async with await psycopg.AsyncConnection.connect(store.url) as connection:
-            while elapsed() < until:
+            while goes_on():
                 ids = rng.sample(range(1, 61), 5)
                 await connection.execute("update t set touched = touched + 1 where id = any(%s)", [ids])
                 await connection.commit()
 
     before = await deadlocks(desk)
     await asyncio.gather(meddle(), *(work(n) for n in range(6)))
-    assert owners.claims > 50  # on a machine that is busy with other tests
+    assert owners.claims > 200
     assert await deadlocks(desk) == before
 
 
