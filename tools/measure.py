@@ -1,4 +1,7 @@
-"""The size and shape of a tree of Python code, to compare before and after a change: `python -m tools.measure [DIRECTORY]`."""
+"""The size and shape of a tree of Python code, to compare before and after a change: `python -m tools.measure [DIRECTORY]`.
+
+For `apps`, or a directory of that name from another revision (`git archive REVISION apps | tar -x -C …`), the lines of each application.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,14 @@ from statistics import median
 
 LONG_FUNCTION = 40  # lines
 LARGE_CLASS = 20  # methods
+NOT_THE_APPLICATION = {
+    "anvil",
+    "check",
+    "demo",
+    "hostile",
+    "seed",
+    "sink",
+}  # what demos, tests and local runs are made of
 
 
 def measured(root: Path) -> dict[str, object]:
@@ -32,6 +43,16 @@ def measured(root: Path) -> dict[str, object]:
         "import edges between packages": len(edges),
         "pairs of packages that import each other": sum((b, a) in edges for a, b in edges if a < b),
     }
+
+
+def applications(root: Path) -> dict[str, int]:
+    """The lines of Python that are not empty, by folder."""
+    counted: dict[str, int] = {}
+    for path in sorted(root.rglob("*.py")):
+        folder, *rest = path.relative_to(root).with_suffix("").parts
+        if rest and not NOT_THE_APPLICATION & set(rest):
+            counted[folder] = counted.get(folder, 0) + sum(bool(line.strip()) for line in path.open(encoding="utf-8"))
+    return counted
 
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -59,5 +80,6 @@ def _edges(root: Path, path: Path, tree: ast.Module) -> Iterator[tuple[str, str]
 
 
 if __name__ == "__main__":
-    json.dump(measured(Path(sys.argv[1] if len(sys.argv) > 1 else "src/trueup")), sys.stdout, indent=2)
+    given = Path(sys.argv[1] if len(sys.argv) > 1 else "src/trueup")
+    json.dump(applications(given) if given.name == "apps" else measured(given), sys.stdout, indent=2)
     print()

@@ -1,5 +1,6 @@
-"""A minute of a chain with traffic, and a fleet that keeps up with it: one worker is killed, a few blocks are replaced, and at the
-end the local copy is compared with the chain itself. Everything is real, on loopback, in a directory of its own."""
+"""A minute of a chain with traffic, and a fleet that keeps up with it: one worker is killed, a few blocks are replaced, the node hangs
+and lies for a while, and at the end the local copy is compared with the chain itself. Everything is real, on loopback, in a directory of its
+own."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from apps.chain.anvil import Anvil
+from apps.chain.hostile import LIES, Hostile, hostile_to
 from apps.own_database import own_database
+from apps.rounds import rounds
 from apps.servers.server import ServerError
 from trueup import App, ConfigError
 from trueup.web.database import prepare_database
@@ -31,6 +34,8 @@ ROOT = Path(__file__).parents[2]
 WORKERS = 3
 TICKS = "*/3 * * * * *"  # every three seconds; usually once a day
 REORG = 4  # blocks
+HANGS_FOR = 6.0  # seconds: longer than a request may take
+LIES_FOR = 5.0  # seconds
 STEP = 0.25  # seconds between blocks
 WITHIN = 60.0  # seconds for what should take a few
 SETTINGS = {
@@ -41,6 +46,7 @@ SETTINGS = {
     "RECONCILIATION_PROVIDER_RATE": "30/s",  # usually one; the node is ours
     "RECONCILIATION_TIP_FRESH_FOR": "200ms",  # usually ten seconds: blocks come quicker here
     "RECONCILIATION_LEASE_FOR": "2s",
+    "RECONCILIATION_PAUSE_FOR": "2s",  # usually half a minute; so that the fleet soon asks a node again that has lied
     "TRUEUP_LEASE_FOR": "2s",
     "TRUEUP_RESCUE_EVERY": "500ms",
     "TRUEUP_POOL_SIZE": "5",
@@ -96,10 +102,11 @@ def _terminated_in_order() -> Iterator[None]:
 async def _tell(directory: Path, seconds: float) -> int:
     with ExitStack() as stack:
         node = stack.enter_context(Anvil("--no-mining", "--chain-id", "1"))
+        seen = stack.enter_context(hostile_to(node.url))
         print("starting a PostgreSQL, unless TRUEUP_DATABASE_URL names one", flush=True)
         app = own_app("addresses", data_dir=str(directory / "postgres"))
         try:
-            story = Story(app, node, directory, stack)
+            story = Story(app, node, seen, directory, stack)
             await story.begin()
             await story.traffic(seconds)
             await story.settle()
@@ -112,9 +119,12 @@ async def _tell(directory: Path, seconds: float) -> int:
 
 
 class Story:
-    def __init__(self, app: App, node: Anvil, directory: Path, stack: ExitStack) -> None:
+    """`seen` is what the workers see of the node."""
+
+    def __init__(self, app: App, node: Anvil, seen: Hostile, directory: Path, stack: ExitStack) -> None:
         self._app = app
         self._node = node
+        self._seen = seen
         self._directory = directory
         self._stack = stack
         self._chance = random.Random(1)  # noqa: S311 - nothing secret about it
@@ -132,16 +142,16 @@ class Story:
                 "insert into addresses (address, chain, first_block) select unnest(%s::text[]), 'ethereum', 0",
                 [self._watched],
             )
-        for number in range(WORKERS):
-            self._start(number)
+        for _ in range(WORKERS):
+            self._start()
         print(f"{len(self._watched)} monitored addresses, {WORKERS} instances with scheduler and worker", flush=True)
 
-    def _start(self, number: int) -> None:
-        with (self._directory / f"worker-{number}.log").open("ab") as log:
+    def _start(self) -> None:
+        with (self._directory / "workers.log").open("ab") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "apps.addresses", "worker"],
                 cwd=ROOT,
-                env=_environment(self._directory) | {"RECONCILIATION_PROVIDERS": f"ethereum={self._node.url}"},
+                env=_environment(self._directory) | {"RECONCILIATION_PROVIDERS": f"ethereum={self._seen.url}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -151,34 +161,61 @@ class Story:
         self._stack.callback(_end, worker)
 
     async def traffic(self, seconds: float) -> None:
-        """Transfers and blocks; in the middle one worker is killed while it has a job, and a few blocks are replaced."""
+        """Transfers and blocks; in each round one worker is killed while it has a job, the node hangs and lies, and a few blocks are replaced."""
         started = told = time.monotonic()
-        killed = reorganised = False
-        while (now := time.monotonic()) < started + seconds or not (killed and reorganised):
+        faults: list[tuple[float, Callable[[], Awaitable[bool]]]] = []
+        for each in rounds(seconds):
+            faults += [(each.at(0.3), self._kill), (each.at(0.4), self._hang)]
+            faults += [(each.at(0.6), self._reorganise), (each.at(0.7), self._lie)]
+        while (now := time.monotonic()) < started + seconds or faults:
             if now > started + seconds + WITHIN:
                 raise StepFailed("no worker was seen at work")
-            for _ in range(self._chance.randrange(1, 4)):
-                sender, receiver = self._chance.choice(self._senders), self._chance.choice(self._watched)
-                self._node.send(sender, receiver, self._chance.randrange(1, 10**18))
-            self._node.mine()
-            if not killed and now > started + seconds / 3:
-                killed = await self._kill()
-            if not reorganised and now > started + seconds / 2:
-                await self._reconciled()  # so that there is something to take back
-                self._node.reorganise(REORG)
-                reorganised = True
-                print(f"the last {REORG} blocks are replaced by empty ones", flush=True)
+            self._mine()
+            if faults and now > started + faults[0][0] and await faults[0][1]():
+                faults.pop(0)
             if now > told + 5:
                 told = now
                 await self._report(now - started)
             await asyncio.sleep(STEP)
 
+    def _mine(self) -> None:
+        """A block with a few transfers."""
+        for _ in range(self._chance.randrange(1, 4)):
+            sender, receiver = self._chance.choice(self._senders), self._chance.choice(self._watched)
+            self._node.send(sender, receiver, self._chance.randrange(1, 10**18))
+        self._node.mine()
+
     async def _kill(self) -> bool:
+        """Whether there was a worker to kill that may have been in the middle of something; another one takes its place."""
         if not await self._count("select count(*) from reconciliation_jobs where status = 'running'"):
             return False
-        self._workers[0].kill()
-        self._workers[0].wait()
-        print(f"worker 0 (pid {self._workers[0].pid}) is killed", flush=True)
+        killed = self._workers.pop(0)
+        _end(killed)
+        print(f"worker {killed.pid} is killed, and a new one starts", flush=True)
+        self._start()
+        return True
+
+    async def _reorganise(self) -> bool:
+        await self._reconciled()  # so that there is something to take back
+        self._node.reorganise(REORG)
+        print(f"the last {REORG} blocks are replaced by empty ones", flush=True)
+        return True
+
+    async def _hang(self) -> bool:
+        print(f"the node takes requests and answers none for {HANGS_FOR:g} s", flush=True)
+        with self._node.hanging():
+            await asyncio.sleep(HANGS_FOR)
+        return True
+
+    async def _lie(self) -> bool:
+        """While blocks come as always."""
+        self._seen.mode = self._chance.choice(list(LIES))
+        print(f"the node lies to the workers for {LIES_FOR:g} s: {self._seen.mode}", flush=True)
+        until = time.monotonic() + LIES_FOR
+        while time.monotonic() < until:
+            self._mine()
+            await asyncio.sleep(STEP)
+        self._seen.mode = None
         return True
 
     async def _report(self, elapsed: float) -> None:
@@ -195,9 +232,9 @@ class Story:
         """Until every address has been compared with the chain as it is now; then the fleet stops in order."""
         self._node.mine()  # a height that nobody has been at: the last one may have been reached before the blocks were replaced
         await self._reconciled()
-        for worker in self._workers[1:]:
+        for worker in self._workers:
             worker.terminate()
-        for worker in self._workers[1:]:
+        for worker in self._workers:
             if worker.wait(WITHIN) != 0:
                 raise StepFailed(f"worker {worker.pid} ended with status {worker.returncode}")
 

@@ -137,6 +137,11 @@ async def begin(tx: Tx, job: Job, window: Window) -> None:
     )
 
 
+async def shorten(tx: Tx, job: Job, height: int) -> None:
+    """It ends at this block. Raises LostClaim."""
+    await _fenced(tx, job, "to_block = %(last)s", {"last": height})
+
+
 async def advance(
     tx: Tx, job: Job, counts: Counts, next_block: int | None = None, next_parent: str | None = None
 ) -> None:

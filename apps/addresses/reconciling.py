@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -83,7 +84,7 @@ class Reconciliation:
         height = await provider.height()
         window = job.window or await self._begin(job, height)
         if height < window.to_block:
-            raise NodeBehind(f"the node is at block {height}, and we have been at {window.to_block}")
+            window = await self._shorten(job, window, height)
         first = window.from_block if job.next_block is None else job.next_block
         async with aclosing(provider.pages(job.address, first, window.to_block, parent=job.next_parent)) as pages:
             async for page in pages:
@@ -105,6 +106,18 @@ class Reconciliation:
             decided = window(job.mode, checkpoint, known(job.chain).reorg_depth, height, first_block)
             await jobs.begin(tx, job, decided)
         return decided
+
+    async def _shorten(self, job: Job, window: Window, height: int) -> Window:
+        """The node is not where it said that it was when the job began. What was read of it proves where it has been: raises
+        NodeBehind; a height that it only named proves nothing, and would keep the job waiting for ever."""
+        read = window.from_block if job.next_block is None else job.next_block
+        if read == window.from_block:
+            return await self._begin(job, height)
+        if height < read - 1:
+            raise NodeBehind(f"the node is at block {height}, and we have been at {read - 1}")
+        async with bounded(self._app, self._silence) as tx:
+            await jobs.shorten(tx, job, height)
+        return replace(window, to_block=height)
 
     async def _agree(self, job: Job, page: Page) -> None:
         """Make the local copy agree with a page. The next one comes only after the last part of it."""

@@ -9,7 +9,7 @@ from .config import Config
 from .people import User
 
 # The address, or who we are there, is wrong: it would be for any other message, too. A gateway says so of a receiver that is away.
-NOT_ABOUT_THE_MESSAGE = frozenset({401, 402, 403, 404, 405, 407, 410, 421, 423, 426, 428, 451})
+NOT_ABOUT_THE_MESSAGE = frozenset({*range(300, 400), 401, 402, 403, 404, 405, 407, 410, 421, 423, 426, 428, 451, 511})
 
 
 class ReceiverAtFault(DeliveryFailed):
@@ -42,7 +42,7 @@ async def send(hook: Webhook, user: User, event_id: str) -> None:
     body = {"message": message(user), "idempotencyKey": event_id, "eventId": event_id}
     try:
         await hook.deliver(body, key=event_id)
-    except DeliveryRefused as refused:
-        if refused.status in NOT_ABOUT_THE_MESSAGE or isinstance(refused, TargetRefused):
-            raise ReceiverAtFault(str(refused), refused.status) from None
+    except (DeliveryRefused, DeliveryFailed) as error:
+        if error.status in NOT_ABOUT_THE_MESSAGE or isinstance(error, TargetRefused):
+            raise ReceiverAtFault(str(error), error.status) from None
         raise

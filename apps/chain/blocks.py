@@ -4,7 +4,7 @@ A node may answer with a part of a block as readily as with all of it: its index
 new. An empty list means "nothing there" only if the header says so, too:
 
 - no transactions only with the root of an empty tree, and as many receipts as transactions, of the same block;
-- the gas of the receipts reaches the header's;
+- transactions are numbered without a gap, and the gas of their receipts adds up to the header's;
 - each bit of the header's logs bloom comes from a receipt, a receipt with a bloom has logs, and the logs are numbered without a gap.
 
 Whatever does not fit is ChainUnavailable, with the reason. The roots themselves are not computed: a node that invents a chain
@@ -125,12 +125,14 @@ def _receipts(where: Place, transactions: Sequence[Any], receipts: Any) -> dict[
         raise Inconsistent(f"the receipts of block {where.number} are of another block of that height")
     if any(each.get("blockHash", where.hash) != where.hash for each in transactions):
         raise Inconsistent(f"the transactions of block {where.number} are of another block of that height")
+    if any(number(each.get("transactionIndex", hex(n))) != n for n, each in enumerate(transactions)):
+        raise Inconsistent(f"the transactions of block {where.number} are not numbered from the first to the last")
     return {tx_hash: by_hash[tx_hash] for tx_hash in hashes}
 
 
 def _check_header(told: Any, where: Place, receipts: Sequence[dict[str, Any]]) -> None:
-    reached = max((number(_field(each, "cumulativeGasUsed")) for each in receipts), default=0)
-    if reached < number(_field(told, "gasUsed")):
+    # Not the last receipt's cumulative gas: that reaches the header's although one in the middle is missing.
+    if sum(number(_field(each, "gasUsed")) for each in receipts) < number(_field(told, "gasUsed")):
         raise Inconsistent(f"the transactions of block {where.number} used less gas than the block: some are missing")
     blooms, logged = 0, 0
     for receipt in receipts:

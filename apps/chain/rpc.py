@@ -9,7 +9,8 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -56,7 +57,9 @@ class Rpc:
     """
 
     def __init__(self, url: str, *, timeout: timedelta = TIMEOUT, max_answer: int = MAX_ANSWER) -> None:
-        self._client = httpx.AsyncClient(base_url=url, timeout=timeout.total_seconds(), trust_env=False)
+        self._client = httpx.AsyncClient(
+            base_url=url, timeout=timeout.total_seconds(), trust_env=False, headers={"accept-encoding": "gzip"}
+        )
         self._timeout = timeout.total_seconds()
         self._max_answer = max_answer
         self._numbers = itertools.count(1)
@@ -111,12 +114,29 @@ class Rpc:
 
     async def _exchange(self, body: Any) -> tuple[int, bytes]:
         async with self._client.stream("POST", "", json=body) as response:
-            said = bytearray()
-            async for part in response.aiter_bytes():
-                said += part
+            unpack, said = _unpacking(response.headers.get("content-encoding", "")), bytearray()
+            async for part in response.aiter_raw():
+                said += unpack(part, self._max_answer - len(said) + 1)
                 if len(said) > self._max_answer:
                     raise ChainTooMuch(f"the node's answer is longer than {self._max_answer} bytes")
             return response.status_code, bytes(said)
+
+
+def _unpacking(encoding: str) -> Callable[[bytes, int], bytes]:
+    """Unpacks a part of an answer, up to so many bytes. httpx unpacks without bounds, and as often as an answer says it was packed."""
+    if encoding in ("", "identity"):
+        return lambda part, most: part
+    if encoding != "gzip":
+        raise ChainUnavailable(f"the node's answer is packed as {encoding[:40]!r}")
+    unpacked = zlib.decompressobj(wbits=31)
+
+    def unpack(part: bytes, most: int) -> bytes:
+        try:
+            return unpacked.decompress(part, most)
+        except zlib.error as error:
+            raise ChainUnavailable(f"the node's answer cannot be unpacked: {error}") from None
+
+    return unpack
 
 
 def _by_id(answer: Any, requests: Sequence[dict[str, Any]]) -> dict[Any, Any]:

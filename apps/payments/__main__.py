@@ -28,7 +28,7 @@ def _command(options: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
         case _:
             from .demo import run
 
-            return run(options.seconds, options.requests)
+            return run(options.seconds, options.requests or max(200, 2 * options.seconds))
 
 
 def _api(service: Service) -> Any:
@@ -46,7 +46,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     step.add_argument("--to", type=int, default=migrate.LATEST, choices=range(migrate.LATEST + 1))
     demo = commands.add_parser("demo", help="a chain, replicas, payments of all kinds, and the proof that all is well")
     demo.add_argument("--seconds", type=int, default=60, help="for how long there are payments")
-    demo.add_argument("--requests", type=int, default=200)
+    demo.add_argument(
+        "--requests", type=int, default=None, help="200 unless given, and two a second when it lasts longer"
+    )
     return parser.parse_args(arguments)
 
 

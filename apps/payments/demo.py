@@ -1,4 +1,5 @@
-"""python -m apps.payments demo: a chain, replicas, payments of every kind, a reorganisation, a replica killed, and the proof.
+"""python -m apps.payments demo: a chain, replicas, payments of every kind, a replica killed, a node that hangs and lies, a
+reorganisation, and the proof.
 
 Everything runs on this machine and in a directory of its own, and is gone afterwards. With TRUEUP_DATABASE_URL that database is used.
 """
@@ -21,7 +22,9 @@ from pathlib import Path
 from uuid import UUID
 
 from apps.chain.anvil import Anvil
+from apps.chain.hostile import LIES, Hostile, hostile_to
 from apps.own_database import own_database
+from apps.rounds import rounds
 from trueup import ConfigError
 from trueup.web.database import prepare_database
 from trueup.web.service import own_app
@@ -34,6 +37,8 @@ ROOT = Path(__file__).parents[2]
 CHAIN = "eip155:31337"
 REPLICAS = 3
 REORG_DEPTH = 4
+HANGS_FOR = 6  # seconds: longer than an observer waits
+LIES_FOR = 5  # seconds
 PROGRESS_EVERY = 10  # seconds
 STOPPED_WITHIN = 30  # seconds
 SETTLED_WITHIN = 45  # seconds after the last payment: a lease, a few looks, and a machine that may be busy
@@ -43,6 +48,7 @@ SETTINGS = {
     "PAYMENT_REQUEST_RECONCILER_LEASE_SECONDS": "3",  # usually half a minute; so that a takeover can be watched
     "PAYMENT_REQUEST_RECONCILER_EVM_MIN_CONFIRMATIONS": "2",
     "TRUEUP_LEASE_FOR": "3s",
+    "TRUEUP_POOL_SIZE": "5",  # those of a killed replica are there for a while, beside its successor's
     "TRUEUP_LOG_FORMAT": "json",
 }
 
@@ -64,7 +70,8 @@ def run(seconds: int, count: int) -> int:
     try:
         with ExitStack() as stack:
             anvil = stack.enter_context(Anvil("--block-time", "1"))
-            return asyncio.run(Demo(anvil, directory, stack, max(10, seconds), count).play())
+            node = stack.enter_context(hostile_to(anvil.url))
+            return asyncio.run(Demo(anvil, node, directory, stack, max(10, seconds), count).play())
     except KeyboardInterrupt:
         return 130
     finally:
@@ -81,13 +88,18 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 class Demo:
-    def __init__(self, anvil: Anvil, directory: Path, stack: ExitStack, seconds: int, count: int) -> None:
+    """`node` is what the replicas see of `anvil`."""
+
+    def __init__(
+        self, anvil: Anvil, node: Hostile, directory: Path, stack: ExitStack, seconds: int, count: int
+    ) -> None:
         self.anvil = anvil
+        self.node = node
         self.directory = directory
         self.seconds = seconds
         self.count = count
         self.random = random.Random(7)  # noqa: S311 - the same story each time
-        self.environment = {**_environment(directory), "PAYMENT_REQUEST_CHAINS": f"{CHAIN}={anvil.url}"}
+        self.environment = {**_environment(directory), "PAYMENT_REQUEST_CHAINS": f"{CHAIN}={node.url}"}
         self.app = own_app("payments", tables="app", data_dir=directory / "postgres")
         self.replicas: list[subprocess.Popen[bytes]] = []
         self.sent: list[tuple[Asked, int, str]] = []  # what was paid, and the transaction's hash
@@ -105,8 +117,8 @@ class Demo:
             asked = await self.ask()
             self.say(f"{len(asked)} payment requests of {len(KINDS)} kinds, {REPLICAS} replicas, one block a second")
             self.say(f"payments come for {self.seconds} s; how the requests stand, every {PROGRESS_EVERY} s:")
-            for number in range(REPLICAS):
-                self.start(number)
+            for _ in range(REPLICAS):
+                self.start()
             await self.traffic(asked)
             await self.settle()
             await asyncio.to_thread(self.stop)
@@ -114,8 +126,8 @@ class Demo:
 
     # -- the cast -----------------------------------------------------------------------------------------------------
 
-    def start(self, number: int) -> None:
-        log = self._stack.enter_context((self.directory / f"replica-{number}.log").open("ab"))
+    def start(self) -> None:
+        log = self._stack.enter_context((self.directory / "replicas.log").open("ab"))
         command = [sys.executable, "-m", "apps.payments.reconciler"]
         replica = subprocess.Popen(
             command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -125,9 +137,9 @@ class Demo:
 
     def stop(self) -> None:
         """In order, so that they give back what they have in hand."""
-        for replica in self.replicas[1:]:
+        for replica in self.replicas:
             replica.terminate()
-        for replica in self.replicas[1:]:
+        for replica in self.replicas:
             if replica.wait(STOPPED_WITHIN) != 0:
                 raise RuntimeError(f"replica {replica.pid} ended with status {replica.returncode}")
 
@@ -154,10 +166,16 @@ class Demo:
     # -- what happens -------------------------------------------------------------------------------------------------
 
     async def traffic(self, asked: list[Asked]) -> None:
-        """Payments at their moments; a reorganisation and a kill in the middle."""
+        """Payments at their moments; in each round a replica is killed, the node hangs and lies, and blocks are replaced."""
         begun = asyncio.get_running_loop().time()
         plan = [(at, self.payment(each, amount)) for each in asked for at, amount in self.payments(each)]
-        plan += [(self.seconds * 0.4, self.kill), (self.seconds * 0.6, self.reorganise)]
+        for each in rounds(self.seconds):
+            plan += [(each.at(0.3), self.kill), (each.at(0.4), self.hang)]
+            plan += [
+                (each.at(0.6), self.reorganise),
+                (each.at(0.7), self.lie),
+                (each.at(0.7) + LIES_FOR, self.be_honest),
+            ]
         plan += [(second, self.progress(second)) for second in range(PROGRESS_EVERY, self.seconds, PROGRESS_EVERY)]
         for at, act in sorted(plan, key=lambda each: each[0]):
             await asyncio.sleep(max(0.0, begun + at - asyncio.get_running_loop().time()))
@@ -193,20 +211,37 @@ class Demo:
         return pay
 
     async def kill(self) -> None:
-        self.replicas[0].kill()
-        self.replicas[0].wait()
-        self.say(f"replica {self.replicas[0].pid} was killed; the others take over when its leases have passed")
+        killed = self.replicas.pop(0)
+        _end(killed)
+        self.say(
+            f"replica {killed.pid} was killed; the others take over when its leases have passed, and a new one starts"
+        )
+        self.start()
+
+    async def hang(self) -> None:
+        self.say(f"the node takes requests and answers none for {HANGS_FOR} s")
+        with self.anvil.hanging():
+            await asyncio.sleep(HANGS_FOR)
+
+    async def lie(self) -> None:
+        lie = self.random.choice(list(LIES))
+        self.say(f"the node lies to the replicas for {LIES_FOR} s: {lie}")
+        self.node.mode = lie
+
+    async def be_honest(self) -> None:
+        self.node.mode = None
 
     async def reorganise(self) -> None:
         """The chain forgets its last blocks. Two of three payers notice and pay again."""
         await asyncio.to_thread(self.anvil.reorganise, REORG_DEPTH)
         lost = [
-            (asked, amount)
-            for asked, amount, sent in self.sent
-            if await asyncio.to_thread(self.anvil.call, "eth_getTransactionByHash", sent) is None
+            each
+            for each in self.sent
+            if await asyncio.to_thread(self.anvil.call, "eth_getTransactionByHash", each[2]) is None
         ]
+        self.sent = [each for each in self.sent if each not in lost]
         self.say(f"{REORG_DEPTH} blocks were replaced, and {len(lost)} payments are gone; two of three are sent again")
-        for number, (asked, amount) in enumerate(lost):
+        for number, (asked, amount, _) in enumerate(lost):
             if number % 3:
                 await self.payment(asked, amount)()
             else:

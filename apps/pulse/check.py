@@ -1,4 +1,5 @@
-"""An independent check of the books: plain SQL over the tables, and Redis as anybody else sees it. No code of the application's.
+"""An independent check of the books: plain SQL over the tables, Redis as anybody else sees it, and what the receiver of reminders and
+alerts has taken. No code of the application's.
 
 What must be is said a second time here, in another language, so that a mistake in the application is not its own proof.
 """
@@ -6,6 +7,7 @@ What must be is said a second time here, in another language, so that a mistake 
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,16 +51,32 @@ select count(*) from conversations as c
  where created_at < now() - interval '30 days 1 minute' and not exists (select from messages as m where m.conversation_id = c.id)""",
     "jobs are left": "select count(*) from {trueup}.jobs where kind not like 'trueup%%'",
 }
+NOTICES = """
+select 'reminder:' || checkpoint_id || ':' || due_on || ':' || kind from reminders union all select 'alert:' || health_check_id from alerts
+"""
+
+Taken = Mapping[str, Collection[bytes]]  # by key: the different bodies that the receiver took under it
 
 
-def check(database: str, redis_url: str, *, schema: str = "trueup") -> list[str]:
-    """What is wrong; nothing when nothing was lost or doubled and nothing is stuck. `schema` has trueup's tables."""
+def check(database: str, redis_url: str, taken: Taken | None = None, *, schema: str = "trueup") -> list[str]:
+    """What is wrong; nothing when nothing was lost or doubled and nothing is stuck. `schema` has trueup's tables, and `taken` is
+    what a receiver of reminders and alerts got, if there is one."""
     with psycopg.connect(database) as connection:
-        return examine(connection, redis_url, schema=schema)
+        return examine(connection, redis_url, taken, schema=schema)
 
 
-def examine(connection: Connection[Any], redis_url: str, *, schema: str = "trueup") -> list[str]:
-    return told({**counted(connection, WRONG, schema=schema), "locks are left in Redis": _keys(redis_url)})
+def examine(
+    connection: Connection[Any], redis_url: str, taken: Taken | None = None, *, schema: str = "trueup"
+) -> list[str]:
+    found = {**counted(connection, WRONG, schema=schema), "locks are left in Redis": _keys(redis_url)}
+    if taken is not None:
+        notices = {key for (key,) in connection.execute(NOTICES)}
+        found |= {
+            "reminders and alerts never reached the receiver": len(notices - taken.keys()),
+            "notices at the receiver are of no reminder or alert": len(taken.keys() - notices),
+            "notices came under one key and differ": sum(len(bodies) > 1 for bodies in taken.values()),
+        }
+    return told(found)
 
 
 def _keys(redis_url: str) -> int:

@@ -1,4 +1,5 @@
-"""All of it on this machine for a while: a fleet of workers, a lock holder that is killed, a Redis that forgets; and the books."""
+"""All of it on this machine for a while: a fleet of workers, a lock holder that is killed, a Redis that forgets, a receiver of
+notices that fails; and the books."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from apps.own_database import own_database
+from apps.rounds import rounds
+from apps.servers.receiver import Receiver
 from apps.servers.valkey import Valkey
 from trueup import App
 
@@ -30,6 +33,7 @@ EVERY = "*/5 * * * * *"  # usually a quarter of an hour or a day
 SETTINGS = {
     **{job.variable: EVERY for job in JOBS},
     "PULSE_LOCK_TTL": "2s",  # usually a minute; so that a takeover can be watched
+    "PULSE_WEBHOOK_ALLOW": "127.0.0.1",
     "TRUEUP_LEASE_FOR": "2s",
     "TRUEUP_RESCUE_EVERY": "250ms",
     "TRUEUP_DRAIN_FOR": "5s",
@@ -37,6 +41,7 @@ SETTINGS = {
     "TRUEUP_LOG_FORMAT": "json",
 }
 FIRST, MORE = Size(projects=200, reports=60, users=20), Size(projects=5, reports=3, users=1)
+RECEIVER_FAILS_FOR = 5.0  # seconds
 STALLED_AFTER = 60.0  # seconds without progress when nothing more comes
 STOP_WITHIN = 30.0
 LOGGED = 5  # lines of each worker, when something is wrong
@@ -52,12 +57,15 @@ HELD_UP = "select count(*)::int as waiting from pg_locks where not granted and r
 
 def demo(seconds: int, workers: int) -> int:
     """0 when the books balance, 1 when they do not."""
-    with tempfile.TemporaryDirectory(prefix="pulse-demo-", ignore_cleanup_errors=True) as name, Valkey() as redis:
+    temporary = tempfile.TemporaryDirectory(prefix="pulse-demo-", ignore_cleanup_errors=True)
+    with temporary as name, Valkey() as redis, Receiver() as receiver:
         directory = Path(name)
         directory.chmod(0o711)  # an embedded PostgreSQL may have to run as somebody else, who has to pass through
         os.environ.update({**SETTINGS, "PULSE_REDIS_URL": redis.url, "TRUEUP_DATA_DIR": str(directory / "postgres")})
+        os.environ["PULSE_WEBHOOK_URL"] = receiver.url
         try:
-            return asyncio.run(Demo(directory, redis, build(Config.from_environment())).run(seconds, workers))
+            service = build(Config.from_environment())
+            return asyncio.run(Demo(directory, redis, receiver, service).run(seconds, workers))
         except (TimeoutError, KeyboardInterrupt) as error:
             print(f"pulse: the demo came to no end: {error or 'interrupted'}", file=sys.stderr)
             return 1
@@ -68,9 +76,10 @@ def demo(seconds: int, workers: int) -> int:
 
 
 class Demo:
-    def __init__(self, directory: Path, redis: Valkey, service: Service) -> None:
+    def __init__(self, directory: Path, redis: Valkey, receiver: Receiver, service: Service) -> None:
         self._directory = directory
         self._redis = redis
+        self._receiver = receiver
         self._service = service
         self._app: App = service.app
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -83,13 +92,16 @@ class Demo:
         with self._fleet(workers):
             await self._fill(FIRST)
             await self._resume()
-            seconds += int(time.monotonic() - self._began)  # it took that long to start
-            await self._traffic(until=seconds / 3)
-            await self._kill_the_holder()
-            await self._traffic(until=seconds * 2 / 3)
-            self._say("Redis is restarted, and has forgotten every lock")
-            await asyncio.to_thread(self._redis.restart)
-            await self._traffic(until=seconds)
+            started = time.monotonic() - self._began
+            for each in rounds(seconds):
+                await self._traffic(until=started + each.at(1 / 3))
+                await self._kill_the_holder()
+                self._say(f"the receiver of reminders and alerts answers 503 for {RECEIVER_FAILS_FOR:g} s")
+                self._receiver.fail(RECEIVER_FAILS_FOR)
+                await self._traffic(until=started + each.at(2 / 3))
+                self._say("Redis is restarted, and has forgotten every lock")
+                await asyncio.to_thread(self._redis.restart)
+                await self._traffic(until=started + each.end)
             self._say("nothing more is added; what is due is done")
             settled = await self._settle()
         books = await balance(self._app, self._redis.keys())
@@ -102,7 +114,10 @@ class Demo:
         if books.wrong:
             print(f"The last lines of the workers' logs:\n{self._logged()}", file=sys.stderr)
         if not independently:
-            print("An independent check of tables and Redis agrees: nothing is lost, doubled or stuck.")
+            print(
+                "An independent check of tables, Redis and receiver agrees: nothing is lost, doubled or stuck;"
+                f" {len(self._receiver.taken)} reminders and alerts arrived."
+            )
         return 1 if books.wrong else 0
 
     def _logged(self) -> str:
@@ -112,7 +127,11 @@ class Demo:
     async def _check_independently(self) -> list[str]:
         """By code that shares nothing with the application."""
         return await asyncio.to_thread(
-            check, await own_database(self._app), self._redis.url, schema=self._app.settings.schema
+            check,
+            await own_database(self._app),
+            self._redis.url,
+            self._receiver.taken,
+            schema=self._app.settings.schema,
         )
 
     # -- the fleet ------------------------------------------------------------------------------------------------------
@@ -146,17 +165,23 @@ class Demo:
             await tx.execute("lock table tasks")
             await self._rows(NEW_PROJECTS)
             await self._until("a run is held up", self._held_up)
-            holder = await self._one(HOLDER, job=HEALTH_CHECK.name)
-            pid = int(holder["instance"].rpartition(":")[2])
-            worker = next(each for each in self._workers if each.pid == pid)
+            worker = await self._holder()
+            assert worker is not None
             worker.kill()
             worker.wait()
-        self._say(f"worker {pid} is killed while it holds {HEALTH_CHECK.lock_key}; another one is started")
+        self._say(f"worker {worker.pid} is killed while it holds {HEALTH_CHECK.lock_key}; another one is started")
         self._workers.remove(worker)
         self._start()
 
     async def _held_up(self) -> bool:
-        return bool((await self._one(HELD_UP))["waiting"] and (await self._rows(HOLDER, job=HEALTH_CHECK.name)))
+        return bool((await self._one(HELD_UP))["waiting"] and await self._holder())
+
+    async def _holder(self) -> subprocess.Popen[bytes] | None:
+        """Of the newest run that has not ended; a run that was cut off never does, and its worker is gone."""
+        for run in await self._rows(HOLDER, job=HEALTH_CHECK.name):
+            pid = int(run["instance"].rpartition(":")[2])
+            return next((each for each in self._workers if each.pid == pid), None)
+        return None
 
     # -- what there is to do --------------------------------------------------------------------------------------------
 
@@ -180,6 +205,7 @@ class Demo:
             for job in JOBS:
                 await self._app.schedules.pause(job.name, "the demo is over")
             await self._until("nothing runs", self._nothing_runs)
+            await self._until("all notices are sent", self._nothing_to_send, self._to_send)
         except TimeoutError:
             return False
         return True
@@ -193,6 +219,12 @@ class Demo:
 
     async def _nothing_runs(self) -> bool:
         return all(not each["unfinished"] for each in await self._app.schedules.list() if each["name"] in _names())
+
+    async def _nothing_to_send(self) -> bool:
+        return await self._to_send() == 0
+
+    async def _to_send(self) -> int:
+        return (await self._app.jobs.count(kind="pulse_notice", state=("queued", "running"))).number
 
     async def _resume(self) -> None:
         """Of an earlier demo on the same database."""

@@ -39,6 +39,8 @@ class Gallery:
         """
         stored = chosen(upload, await self.storage.find(prefix_of(upload.id)))
         if stored is None:
+            if upload.storage_key is not None:
+                await self.storage.check_absent(upload.storage_key)
             return None
         try:
             async with self.storage.get(stored, MAX_IMAGE_BYTES) as content:

@@ -12,12 +12,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import get_session
 from aiohttp import ClientError as HttpError
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -59,6 +69,14 @@ class Place:
         return f"<Place {self.bucket}>"
 
 
+class OneHost(AIOHTTPSession):  # type: ignore[misc]  # it has no types
+    """Follows no redirect: what is signed for this storage, pictures included, is not sent to where an answer points."""
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
+        return SimpleNamespace(request=partial(session.request, allow_redirects=False))
+
+
 class Storage:
     """Connects when it is first used."""
 
@@ -86,6 +104,17 @@ class Storage:
             async with asyncio.timeout(self._within):
                 answer = await s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=start, MaxKeys=PAGE)
             return answers.listed(answer, self.bucket, prefix, start)
+
+    async def check_absent(self, key: str) -> None:
+        """What no listing shows is absent only if the storage also says so when it is asked for it by name.
+
+        The index that listings are made from may lag behind, or have lost an entry. Raises StorageUnavailable.
+        """
+        with suppress(NotThere):
+            with _explained("get"):
+                answer = await (await self._s3()).get_object(Bucket=self.bucket, Key=key)
+                answer["Body"].close()
+            raise StorageUnavailable(f"list: it does not show {key}, which can be had")
 
     async def pages(self, prefix: str, after: str = "") -> AsyncGenerator[list[Stored], None]:
         """All of them, page by page."""
@@ -159,6 +188,7 @@ async def _client(place: Place) -> AbstractAsyncContextManager[S3Client]:
             retries={"total_max_attempts": 1},  # trying again is for sweeps, which know for how long
             s3={"addressing_style": "path"},
             max_pool_connections=50,
+            http_session_cls=OneHost,
         ),
     )
     return made

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import packages_distributions
 from typing import Any
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
+from tests.support import schemas
+from tests.support.packages import canonical, closure
 from tests.support.processes import ROOT
 
 NAMES = ("addresses", "birthdays", "payments", "pulse", "wallpapers")
@@ -63,6 +64,33 @@ def test_what_services_refer_to_is_there(name: str) -> None:
             assert source in told.get("volumes", {}) or (ROOT / "apps" / name / source).exists(), volume
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), "only this machine reaches it, unless somebody decides otherwise"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compose_accepts_the_file_and_hadolint_its_image(name: str) -> None:
+    assert schemas.wrong("compose-spec", compose(name)) == []
+    for service in services(name).values():
+        if built := service.get("build"):
+            assert schemas.wrong_in_dockerfile(built["dockerfile_inline"]) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_and_packages_are_pinned(name: str) -> None:
+    text = (ROOT / "apps" / name / "compose.yaml").read_text("utf-8")
+    images = re.findall(r"^ *(?:image:|FROM) (\S+)$", text, re.MULTILINE)
+    assert len(images) >= 2
+    assert [image for image in images if not re.search(r":(\d+\.\d+|local$)", image)] == []
+    assert len(re.findall(r"pip install", text)) == len(
+        re.findall(r"PIP_CONSTRAINT=versions.txt pip install|pip install .*--require-hashes", text)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_database_has_connections_for_ten_replicas(name: str) -> None:
+    """Each takes ten of its own, and two pools of up to `pool_size` (10) as its handlers use them."""
+    (database,) = [each for each in services(name).values() if each.get("image", "").startswith("postgres:")]
+    (given,) = [int(each.partition("=")[2]) for each in database["command"] if each.startswith("max_connections=")]
+    assert given >= 10 * 32 + 40
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,25 +159,3 @@ def installs(text: str) -> set[str]:
     if "-r requirements.lock" in line:
         return set()
     return {re.sub(r"^\.", "trueup", word) for word in shlex.split(line) if not word.startswith("-")}
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def closure(wanted: set[str]) -> set[str]:
-    """These distributions, and what they require."""
-    found: set[str] = set()
-    waiting = [Requirement(each) for each in wanted]
-    while waiting:
-        requirement = waiting.pop()
-        name = canonical(requirement.name)
-        marked = f"{name}[{','.join(sorted(requirement.extras))}]"
-        if marked in found:
-            continue
-        found |= {marked, name}
-        for each in map(Requirement, requires(requirement.name) or ()):
-            extras = requirement.extras or {""}
-            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras):
-                waiting.append(each)
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from nats.errors import Error as NatsError
 
 from apps.own_database import own_database
+from apps.rounds import SEED, Round, rounds
 from apps.servers.nats import NatsServer
 from apps.servers.seaweed import Seaweed
 from apps.wallpapers.check import Checked, check
@@ -29,6 +31,7 @@ from trueup.web.service import own_app
 
 from .books import Books, look
 from .fleet import Part, wait_for
+from .liar import LIES, Liar
 from .traffic import Traffic
 
 WORKERS = 3
@@ -47,6 +50,7 @@ QUICK = {
     "WALLPAPERS_PAUSE_FOR": "1s",
     "S3_TIMEOUT": "5s",
     "TRUEUP_LEASE_FOR": "2s",
+    "TRUEUP_POOL_SIZE": "5",  # those of a killed worker are there for a while, beside its successor's
     "TRUEUP_RESCUE_EVERY": "1s",
     "TRUEUP_LOG_FORMAT": "json",
 }
@@ -67,10 +71,11 @@ async def _demo(seconds: int) -> int:
         print("Starting S3 (SeaweedFS), NATS and PostgreSQL …", flush=True)
         logging.getLogger("trueup").addHandler(logging.NullHandler())  # servers that go away are part of the story
         seaweed, nats = stack.enter_context(Seaweed("wallpapers")), stack.enter_context(NatsServer())
+        liar = stack.enter_context(Liar(seaweed.url))
         environment = {**os.environ, "TRUEUP_DATA_DIR": str(directory / "postgres"), **QUICK}
-        environment |= {"NATS_URL": nats.url, **seaweed.environment()}
+        environment |= {"NATS_URL": nats.url, **seaweed.environment(), "S3_ENDPOINT_URL": liar.url}
         service = await _service(environment, stack)
-        story = Story(service, seaweed, nats, _fleet(environment, directory, stack), seconds)
+        story = Story(service, seaweed, liar, nats, _fleet(environment, directory, stack), seconds)
         api = await asyncio.to_thread(_serve, environment, directory, stack)
         traffic = Traffic(service, api, seed=time.time_ns())
         stack.push_async_callback(traffic.aclose)
@@ -119,12 +124,18 @@ def _serve(environment: dict[str, str], directory: Path, stack: AsyncExitStack) 
 
 
 class Story:
-    def __init__(self, service: Service, seaweed: Seaweed, nats: NatsServer, fleet: list[Part], seconds: int) -> None:
-        self._service, self._seaweed, self._nats, self._fleet, self._seconds = service, seaweed, nats, fleet, seconds
-        self._began = time.monotonic()
+    """`liar` is what the application sees of S3."""
+
+    def __init__(
+        self, service: Service, seaweed: Seaweed, liar: Liar, nats: NatsServer, fleet: list[Part], seconds: int
+    ) -> None:
+        self._service, self._seaweed, self._liar, self._nats = service, seaweed, liar, nats
+        self._fleet, self._seconds = fleet, seconds
+        self._random = random.Random(SEED)  # noqa: S311 - nothing secret about it
         self._quiet = asyncio.Event()
 
     async def tell(self, traffic: Traffic) -> int:
+        self._began = time.monotonic()
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._hurry)
         self._say(f"{len(self._fleet)} workers sweep, an API takes uploads, for {self._seconds} s")
         async with asyncio.TaskGroup() as tasks:
@@ -141,26 +152,37 @@ class Story:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     async def _misfortunes(self) -> None:
-        quarter = self._seconds / 4
-        await self._pause(quarter)
-        self._say(f"worker 2 (pid {self._fleet[1].kill()}) is killed with whatever it has in hand")
-        await self._pause(quarter / 2)
-        self._say(f"S3 goes down for {AWAY:g} s")
+        for each in rounds(self._seconds):
+            await self._misfortunes_of(each)
+        await self._until(self._seconds)
+        self._quiet.set()
+
+    async def _misfortunes_of(self, each: Round) -> None:
+        away = min(AWAY, each.length / 4)
+        worker = self._fleet[1]
+        await self._until(each.at(0.25))
+        self._say(f"{worker.name} (pid {worker.kill()}) is killed with whatever it has in hand")
+        await self._until(each.at(0.375))
+        self._say(f"S3 goes down for {away:g} s")
         await asyncio.to_thread(self._seaweed.stop)
         try:
-            await self._pause(min(AWAY, quarter))
+            await self._pause(away)
         finally:
             await asyncio.to_thread(self._seaweed.start)
         self._say("S3 is back")
-        await self._pause(quarter / 2)
-        self._say(f"NATS is killed for {AWAY:g} s; worker 2 starts again")
+        await self._until(each.at(0.625))
+        self._say(f"NATS is killed for {away:g} s; {worker.name} starts again")
         self._nats.kill()
-        self._fleet[1].start()
-        await self._pause(min(AWAY, quarter))
+        worker.start()
+        await self._pause(away)
         await asyncio.to_thread(self._nats.start)
         self._say("NATS is back")
-        await self._pause(self._seconds - (time.monotonic() - self._began))
-        self._quiet.set()
+        await self._until(each.at(0.8))
+        lie = self._random.choice(list(LIES))
+        self._say(f"S3 lies for {away:g} s, with a status of 200: {lie}")
+        with self._liar.telling(LIES[lie]):
+            await self._pause(away)
+        self._say("S3 tells the truth again")
 
     async def _watch(self) -> None:
         while not self._quiet.is_set():
@@ -204,6 +226,9 @@ class Story:
         database = await own_database(self._service.app)
         config, s3 = self._service.config, self._seaweed.environment()
         return await asyncio.to_thread(check, database, s3, config.storage.bucket, self._nats.url, config.stream)
+
+    async def _until(self, second: float) -> None:
+        await self._pause(self._began + second - time.monotonic())
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from apps.chain.hostile import Hostile, hostile_to
 from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import deploy, transfer
 from tests.apps.addresses.desk import Desk, Node, counters
-from tests.apps.chain.hostile import Hostile, hostile_to
 from tests.support import ports
 from tests.support.matrix import count
 
@@ -29,6 +29,13 @@ MODES = {
     "no receipts": "the node has no receipts of block",
     "contradiction": "shows that block without it",
     "another chain": "the node for ethereum is one of chain 4711, not 1",
+    "one in the middle left out": "are not numbered from the first to the last",
+    "receipts of another block": "are of another block of that height",
+    "another block": "where 1 was asked for",
+    "another parent": "while it was being read",
+    "a tip that is not there": "the node has no block",
+    "transactions of another block": "are of another block of that height",
+    "bomb in a bomb": "is packed as 'gzip, gzip'",
     "drip": "in time",
     "endless body": f"longer than {MAX_ANSWER} bytes",
 }
@@ -40,7 +47,7 @@ def hostile(node: Node) -> Iterator[Hostile]:
         yield hostile
 
 
-@pytest.mark.parametrize("mode", ["empty logs", "contradiction", "another chain", "drip"])
+@pytest.mark.parametrize("mode", ["empty logs", "contradiction", "another chain", "drip", "a tip that is not there"])
 async def test_a_node_that_answers_wrongly_deletes_nothing_and_nothing_is_lost(
     open_desk: OPEN, node: Node, hostile: Hostile, mode: str
 ) -> None:

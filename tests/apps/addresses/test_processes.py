@@ -21,6 +21,7 @@ from tests.apps.addresses.meddler import Meddler
 from tests.apps.processes import Process, Town, ask, town
 from tests.support import matrix
 from tests.support.faketime import faketime_env, remove_leftovers
+from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 from trueup import App
 
@@ -236,6 +237,31 @@ def test_a_lock_held_elsewhere_skips_the_tick_and_the_process_lives(
     trigger(database_url)
     wait_until(lambda: jobs(database) == 3, "the next one is as usual", timeout=SOON)
     assert instance.stop() == 0
+
+
+def test_a_database_that_is_away_over_a_tick_is_told_of_and_the_tick_is_made_up_for(
+    place: Town, database: Database, database_url: str
+) -> None:
+    """Nothing was tried, so nothing is retried or exhausted: the tick waits in the ledger."""
+    with Proxy.before(database_url) as way:
+        instance = place.start("worker", **SCHEDULER, TRUEUP_DATABASE_URL=way.url(database_url))
+        wait_until(lambda: instance.lines(COMPLETED), "it ticks", timeout=SOON)
+        way.cut()
+        wait_until(lambda: instance.lines("database lost"), "it says so", timeout=SOON)
+        lost_at = count(database, "select clock_timestamp()")
+        wait_until(
+            lambda: count(database, "select clock_timestamp() > %s::timestamptz + '4 s'", lost_at), "two ticks pass"
+        )
+        way.heal()
+        healed_at = count(database, "select clock_timestamp()")
+
+        def made_up_for() -> bool:
+            ticks = [datetime.fromisoformat(line["tick"]) for line in instance.lines(COMPLETED)]
+            return any(lost_at < tick <= healed_at for tick in ticks)
+
+        wait_until(made_up_for, "a tick of the outage is made up for", timeout=SOON)
+        assert {line["level"] for line in instance.lines("database lost")} == {"warning"}
+        assert instance.stop() == 0
 
 
 # -- the worker -------------------------------------------------------------------------------------------------------

@@ -260,6 +260,31 @@ async def test_a_node_that_was_wiped_is_behind_and_says_nothing(desk: Desk, node
     assert len(await desk.here()) == 2
 
 
+@pytest.mark.parametrize(
+    ("first", "read", "error"),
+    [(0, 0, None), (0, 2, None), (10**12 - 32, 10**12 - 32, None), (0, 500, "NodeBehind: the node is at block 3")],
+)
+async def test_what_was_read_proves_where_a_node_has_been_and_a_height_it_named_does_not(
+    desk: Desk, node: Node, first: int, read: int, error: str | None
+) -> None:
+    """It said once that it was at block 10**12; the blocks from `first` on and before `read` were read of it."""
+    address = node.accounts()[5]
+    node.mine(3)
+    await desk.monitor(address)
+    job = await desk.job(address)
+    await desk.do(
+        "update reconciliation_jobs set effective_mode = 'full', from_block = %s, to_block = 10 ^ 12, next_block = %s",
+        [first, read],
+    )
+    await desk.sweep()
+    shown = await desk.show(job)
+    if error is None:
+        assert (shown["status"], shown["to_block"], shown["final_block"]) == ("completed", 3, 3)
+    else:
+        assert (shown["status"], shown["soft_deleted"]) == ("pending", 0)
+        assert error in shown["error"]
+
+
 async def test_a_node_of_another_chain_says_nothing(open_desk: OPEN, node: Node) -> None:
     desk = await open_desk(RECONCILIATION_PROVIDERS=f"polygon={node.url}")
     address = node.accounts()[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
 
@@ -132,12 +133,12 @@ async def test_three_failed_attempts_are_a_dead_letter_when_there_is_no_other(de
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 410, 421])
+@pytest.mark.parametrize("status", [302, 307, 401, 403, 404, 405, 407, 410, 421, 511])
 @pytest.mark.parametrize("waiting", [1, 20])
 async def test_a_receiver_that_would_refuse_any_message_buries_none(
     desk: Desk, clock: ManualClock, status: int, waiting: int
 ) -> None:
-    """A gateway in front of a receiver that is away, or credentials that have run out: for a day and a half."""
+    """A gateway in front of a receiver that is away, or leads to its login, or credentials that have run out: for a day and a half."""
     for number in range(waiting):
         await desk.due(f"user {number}", minutes=number)
     desk.receiver.answer = lambda message: status
@@ -146,7 +147,9 @@ async def test_a_receiver_that_would_refuse_any_message_buries_none(
         clock.advance(hours=3)
     assert {each for _, each in await desk.states()} <= {"PENDING", "FAILED"}
     (tried, *_) = [event for event in await desk.events() if event["status"] == "FAILED"]
-    assert re.fullmatch(rf"http://127.0.0.1:\d+ answered {status}", tried["last_error"]), "people can see why"
+    assert re.fullmatch(rf"http://127.0.0.1:\d+ answered {status}(, and redirects .*)?", tried["last_error"]), (
+        "people can see why"
+    )
     desk.receiver.answer = lambda message: 200
     for _ in range(4):
         await desk.sweep()
@@ -256,6 +259,28 @@ async def test_a_receiver_that_hangs_is_given_up_in_time(open_desk: OPEN) -> Non
     (event,) = await desk.events()
     assert event["status"] == "FAILED"
     assert "not answered within 100ms" in event["last_error"]
+
+
+async def test_a_receiver_that_takes_it_too_late_gets_the_same_again_under_the_same_key(
+    open_desk: OPEN, clock: ManualClock
+) -> None:
+    desk = await open_desk(BIRTHDAYS_WEBHOOK_TIMEOUT="100ms")
+    ada = await desk.due()
+
+    async def too_late(exchange: Exchange) -> None:
+        await exchange.until_hung_up()
+        with suppress(ConnectionError):
+            await says(200)(exchange)
+
+    desk.receiver.answer = lambda message: too_late
+    await desk.sweep()
+    assert await desk.states(ada) == [(2026, "FAILED")]
+    desk.receiver.answer = lambda message: 200
+    clock.advance(hours=1)
+    await desk.sweep()
+    assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
+    first, again = desk.receiver.received
+    assert (first.headers["idempotency-key"], first.body) == (again.headers["idempotency-key"], again.body)
 
 
 async def test_without_a_setting_the_timeout_is_ten_seconds(desk: Desk) -> None:

@@ -70,6 +70,16 @@ LIES: dict[str, Callable[[Any], Any]] = {
         told["receipts"].pop(),
         told.update(logsBloom=bloom(1)),
     ),
+    "a transaction in the middle and its receipt missing": lambda told: (
+        told["transactions"].pop(1),
+        told["receipts"].pop(1),
+    ),
+    "a transaction that used no gas missing, and its receipt": lambda told: (
+        told.update(gasUsed=hex(42_000)),
+        told["transactions"].pop(1),
+        told["receipts"].pop(1),
+        [each.update(transactionIndex=hex(n)) for n, each in zip((0, 2), told["transactions"], strict=True)],
+    ),
     "logs missing from a receipt": lambda told: told["receipts"][2].update(logs=[]),
     "logs and bloom missing from a receipt": lambda told: told["receipts"][2].update(logs=[], logsBloom=NO_BLOOM),
     "a log missing from a receipt": lambda told: told["receipts"][0]["logs"].pop(0),

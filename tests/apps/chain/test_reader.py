@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,11 +12,11 @@ import pytest_asyncio
 
 from apps.chain.anvil import Anvil
 from apps.chain.blocks import Block, Inconsistent, block
+from apps.chain.hostile import BATCH_LIMIT, BOMB, BOMBS, LIES, Hostile, bomb, hostile_to
 from apps.chain.kept import KeptBlocks, Reorganised
 from apps.chain.reader import PAGE, Reader, WrongChain
 from apps.chain.rpc import ChainRefused, ChainSlow, ChainTooMuch, ChainUnavailable, Rpc
 from apps.payments.token import deploy, transfer
-from tests.apps.chain.hostile import BATCH_LIMIT, LIES, Hostile, hostile_to
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,9 +29,9 @@ def node() -> Iterator[Anvil]:
     with Anvil() as node:
         ada, bob = node.accounts()[:2]
         token = deploy(node, ada, node.mine)
+        node.send(ada, bob, 7)
         transfer(node, ada, token, bob, 5)
         transfer(node, bob, token, ada, 6)
-        node.send(ada, bob, 7)
         node.mine(BLOCKS - 1)
         yield node
 
@@ -89,9 +90,15 @@ async def test_a_lie_is_an_error(reader: Reader, hostile: Hostile, mode: str) ->
     hostile.mode = mode
     if mode == "contradiction":  # only what was known before tells
         assert (await reader.read(2, 2))[0].transactions == ()
-        return
-    with pytest.raises(WrongChain if mode == "another chain" else Inconsistent):
-        pytest.fail(str(await reader.read(2, 2)))
+    elif mode == "another parent":
+        with pytest.raises(Reorganised):
+            await KeptBlocks(reader, lambda each: each, max_kept=10).run(1, 2)
+    elif mode == "a tip that is not there":
+        with pytest.raises(ChainUnavailable, match="has no block"):
+            await reader.header((await reader.tip()).number)
+    else:
+        with pytest.raises(WrongChain if mode == "another chain" else Inconsistent):
+            pytest.fail(str(await reader.read(2, 2)))
 
 
 async def test_a_node_that_does_not_know_receipts_by_block_is_asked_for_each(
@@ -126,7 +133,7 @@ async def test_receipts_from_before_byzantium_have_a_root_instead_of_a_status(
     (transaction,) = told["transactions"]
     del receipt["status"]
     old = {**receipt, "root": "0x" + "ab" * 32, "gasUsed": hex(gas_used)}
-    given = {**told, "transactions": [{**transaction, "gas": hex(100_000)}]}
+    given = {**told, "gasUsed": hex(gas_used), "transactions": [{**transaction, "gas": hex(100_000)}]}
     assert block(given, [old], 1).transactions[0].succeeded is succeeded
     with pytest.raises(ChainUnavailable):
         block(given, [receipt], 1)
@@ -141,6 +148,20 @@ async def test_a_drip_ends_in_time_and_an_endless_answer_at_a_size(hostile: Host
         hostile.mode = "endless body"
         with pytest.raises(ChainTooMuch, match="longer than 1048576 bytes"):
             await rpc.call("eth_chainId")
+
+
+@pytest.mark.parametrize("mode", BOMBS)
+async def test_an_answer_that_grows_when_it_is_unpacked_ends_at_a_size(hostile: Hostile, mode: str) -> None:
+    hostile.mode = mode
+    bomb(BOMBS[mode])
+    tracemalloc.start()
+    try:
+        async with Rpc(hostile.url, timeout=timedelta(seconds=20), max_answer=2**20) as rpc:
+            with pytest.raises(ChainUnavailable):
+                await rpc.call("eth_chainId")
+        assert tracemalloc.get_traced_memory()[1] < BOMB / 4, "it was never all in memory"
+    finally:
+        tracemalloc.stop()
 
 
 async def test_kept_blocks_that_were_replaced_are_read_again_and_only_those(node: Anvil) -> None:

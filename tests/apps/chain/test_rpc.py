@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -58,10 +59,11 @@ async def answering() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
         server.close()
 
 
-def says(body: bytes, status: str = "200 OK") -> Answer:
+def says(body: bytes, status: str = "200 OK", *headers: str) -> Answer:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        head = "\r\n".join([f"HTTP/1.1 {status}", f"content-length: {len(body)}", *headers])
+        writer.write(f"{head}\r\n\r\n".encode() + body)
         await writer.drain()
 
     return answer
@@ -169,6 +171,30 @@ async def test_another_status_than_200_is_unavailable(
 ) -> None:
     async with Rpc(await answering(says(b'{"id": 1, "result": "0x1"}', status))) as rpc:
         with pytest.raises(ChainUnavailable, match=f"HTTP {status[:3]}"):
+            await rpc.call("eth_blockNumber")
+
+
+async def test_an_answer_may_be_packed(answering: Callable[[Answer], Awaitable[str]]) -> None:
+    packed = gzip.compress(b'{"id": 1, "result": "0x1"}')
+    async with Rpc(await answering(says(packed, "200 OK", "content-encoding: gzip"))) as rpc:
+        assert await rpc.call("eth_blockNumber") == "0x1"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", b"not packed at all"),
+        ("gzip", gzip.compress(b'{"id": 1, "result": "0x1"}')[:-15]),
+        ("br", b'{"id": 1, "result": "0x1"}'),
+        ("gzip, gzip", gzip.compress(gzip.compress(b'{"id": 1, "result": "0x1"}'))),
+    ],
+    ids=["not packed", "in half", "another way", "twice"],
+)
+async def test_what_cannot_be_unpacked_is_unavailable(
+    answering: Callable[[Answer], Awaitable[str]], encoding: str, body: bytes
+) -> None:
+    async with Rpc(await answering(says(body, "200 OK", f"content-encoding: {encoding}"))) as rpc:
+        with pytest.raises(ChainUnavailable):
             await rpc.call("eth_blockNumber")
 
 

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from apps.chain.anvil import Anvil
+from apps.chain.hostile import Hostile, hostile_to
 from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import transfer
-from tests.apps.chain.hostile import Hostile, hostile_to
 from tests.apps.payments.desk import Desk
 
 pytestmark = pytest.mark.asyncio
@@ -28,6 +28,13 @@ MODES = {
     "lagging index": "the node has 0 receipts of the 1 transactions of block 1",
     "no receipts": "the node has no receipts of block",
     "another chain": "is one of chain 4711, not 31337",
+    "one in the middle left out": "are not numbered from the first to the last",
+    "receipts of another block": "are of another block of that height",
+    "another block": "where 1 was asked for",
+    "another parent": "while it was being read",
+    "a tip that is not there": "the node has no block",
+    "transactions of another block": "are of another block of that height",
+    "bomb in a bomb": "is packed as 'gzip, gzip'",
     "drip": "in time",
     "endless body": f"longer than {MAX_ANSWER} bytes",
 }

@@ -24,7 +24,8 @@ def test_the_demo_proves_that_the_books_balance(database_url: str) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     books, check = ended.stdout.splitlines()[-2:]
     assert books.startswith("The books balance: ")
-    assert check.startswith("An independent check of tables and Redis agrees")
+    assert check.startswith("An independent check of tables, Redis and receiver agrees")
+    assert "answers 503" in ended.stdout
     assert "is killed while it holds cron:health-check" in ended.stdout
     assert "Redis is restarted" in ended.stdout
 

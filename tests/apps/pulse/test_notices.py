@@ -370,6 +370,15 @@ async def test_the_independent_check_sees_each_thing_that_is_wrong(
             connection.execute(statement.encode())
             assert any(wrong in each for each in examine(connection, redis.url)), statement
             connection.rollback()
+    (day,) = {str(row["due_on"]) for row in await office.all("select due_on from reminders")}
+    right = {f"reminder:1:{day}:ONE_DAY": {b"{}"}}
+    for taken, wrong in (
+        (right, []),
+        ({}, ["1 reminders and alerts never reached the receiver"]),
+        ({**right, "alert:7": {b"{}"}}, ["1 notices at the receiver are of no reminder or alert"]),
+        ({key: {b"{}", b"[]"} for key in right}, ["1 notices came under one key and differ"]),
+    ):
+        assert await asyncio.to_thread(check, database_url, redis.url, taken) == wrong
     with closing(redis.client()) as client:
         client.set("cron:health-check", "left")
     assert await asyncio.to_thread(check, database_url, redis.url) == ["1 locks are left in Redis"]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
 import urllib.request
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from apps.chain.blocks import EMPTY_ROOT
+from .blocks import EMPTY_ROOT
 
 LOGLESS = "0x" + "0" * 512
 BATCH_LIMIT = 12
 DRIP = 0.05  # seconds between two bytes
 CHUNK = b" " * 2**16
+BOMB = 2**26  # bytes, when it is unpacked
 
 Call = dict[str, Any]
 Lie = Callable[[Call, Any], Any]  # a call and its true result
@@ -59,6 +63,25 @@ def _one_fewer(call: Call, result: Any) -> Any:
     )
 
 
+def _one_in_the_middle(call: Call, result: Any) -> Any:
+    """Is left out, with its receipt, where others follow: a plain payment, whose absence leaves no gap in the numbers of logs."""
+    if call["method"] == "eth_getBlockReceipts":
+        return _without_first(result, lambda receipt: not receipt["logs"])
+    plain = _block(
+        lambda block: {
+            **block,
+            "transactions": _without_first(block["transactions"], lambda each: each["input"] == "0x"),
+        }
+    )
+    return plain(call, result)
+
+
+def _without_first(items: list[Any], which: Callable[[Any], bool]) -> list[Any]:
+    """The last one stays."""
+    found = next((n for n, each in enumerate(items[:-1]) if which(each)), None)
+    return items if found is None else items[:found] + items[found + 1 :]
+
+
 def _lagging_index(call: Call, result: Any) -> Any:
     """Blocks are there, and what is looked up in an index is not yet."""
     match call["method"]:
@@ -89,6 +112,14 @@ def _other_chain(call: Call, result: Any) -> Any:
     return hex(4711) if call["method"] == "eth_chainId" else result
 
 
+def _tip_ahead(call: Call, result: Any) -> Any:
+    if call["method"] == "eth_getBlockByNumber" and call["params"][0] == "latest":
+        return {**result, "number": hex(2**40)}
+    return result
+
+
+OTHER_HASH = "0x" + "ab" * 32
+
 LIES: dict[str, Lie] = {
     "empty logs": _receipt(lambda receipt: {**receipt, "logs": []}),
     "some logs": _receipt(lambda receipt: {**receipt, "logs": receipt["logs"][1:]}),
@@ -100,11 +131,31 @@ LIES: dict[str, Lie] = {
     "no receipts": _no_receipts,
     "contradiction": _contradiction,
     "another chain": _other_chain,
+    "one in the middle left out": _one_in_the_middle,
+    "receipts of another block": _receipt(lambda receipt: {**receipt, "blockHash": OTHER_HASH}),
+    "another block": _block(lambda block: {**block, "number": hex(int(block["number"], 16) + 1)}),
+    "another parent": _block(lambda block: {**block, "parentHash": OTHER_HASH}),
+    "a tip that is not there": _tip_ahead,
+    "transactions of another block": _block(
+        lambda block: {**block, "transactions": [{**each, "blockHash": OTHER_HASH} for each in block["transactions"]]}
+    ),
 }
 
 
+BOMBS = {"bomb": 1, "bomb in a bomb": 2}  # and how often it is packed
+
+
+@cache
+def bomb(times: int) -> bytes:
+    packed = zlib.compressobj(wbits=31)
+    said = b"".join(packed.compress(bytes(2**20)) for _ in range(BOMB >> 20)) + packed.flush()
+    for _ in range(times - 1):
+        said = gzip.compress(said)
+    return said
+
+
 class Hostile(ThreadingHTTPServer):
-    """`mode` is one of LIES, or "batch limit", "drip", "endless body", "slow"; None: as the node."""
+    """`mode` is one of LIES or BOMBS, or "batch limit", "drip", "endless body", "slow"; None: as the node."""
 
     daemon_threads = True
 
@@ -136,6 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._without_end(b" ", DRIP)
         elif mode == "endless body":
             self._without_end(CHUNK, 0)
+        elif mode in BOMBS:
+            self._say_packed(BOMBS[mode])
         elif mode == "batch limit" and len(calls) > BATCH_LIMIT:
             error = {"code": -32600, "message": f"batches of more than {BATCH_LIMIT} calls are not served"}
             self._say({"jsonrpc": "2.0", "id": None, "error": error})
@@ -145,8 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(self._answers(body, {call["id"]: call for call in calls}, LIES.get(mode or "")))
 
     def _answers(self, body: bytes, calls: dict[int, Call], lie: Lie | None) -> Any:
-        request = urllib.request.Request(self.server.upstream, body, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        request = urllib.request.Request(self.server.upstream, body, {"content-type": "application/json"})  # noqa: S310 - loopback
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
             answers = json.load(answer)
         for each in answers if isinstance(answers, list) else [answers]:
             if lie is not None and "result" in each:
@@ -156,6 +209,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _say(self, answer: Any) -> None:
         said = json.dumps(answer).encode()
         self.send_response(200)
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def _say_packed(self, times: int) -> None:
+        said = bomb(times)
+        self.send_response(200)
+        self.send_header("content-encoding", ", ".join(["gzip"] * times))
         self.send_header("content-length", str(len(said)))
         self.end_headers()
         self.wfile.write(said)

@@ -1,17 +1,20 @@
-"""A proxy in front of a real S3 that answers some requests itself, always with a status of 2xx: the storage never sees those."""
+"""A proxy in front of a real S3 that answers some requests itself, mostly with a status of 2xx: the storage never sees those."""
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support import ports
+from apps.servers.server import LOOPBACK
 
 OPERATIONS = ("list", "get", "put", "delete")
 
@@ -32,7 +35,14 @@ class Request:
 
     @property
     def prefix(self) -> str:
-        return parse_qs(urlsplit(self.path).query, keep_blank_values=True).get("prefix", [""])[0]
+        return self._given("prefix")
+
+    @property
+    def start_after(self) -> str:
+        return self._given("start-after")
+
+    def _given(self, name: str) -> str:
+        return parse_qs(urlsplit(self.path).query, keep_blank_values=True).get(name, [""])[0]
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,28 @@ def other_bytes(request: Request, ask: Ask) -> Answer:
     return replace(real, headers=_without(real, "x-amz-checksum-sha256"), body=b"x" * len(real.body))
 
 
+def older(request: Request, ask: Ask) -> Answer:
+    """What was there before: whole, and under the ETag that it had."""
+    body = b"older"
+    if request.operation == "list":
+        return wrong_etag(request, ask)
+    return Answer(headers={"ETag": f'"{md5(body, usedforsecurity=False).hexdigest()}"'}, body=body)
+
+
+def bomb(request: Request, ask: Ask) -> Answer:
+    """Small as it comes, and large when it is unpacked."""
+    real = ask()
+    return replace(real, headers={**real.headers, "Content-Encoding": "gzip"}, body=gzip.compress(bytes(2**24)))
+
+
+def entities(request: Request, ask: Ask) -> Answer:
+    """Small as it comes, and large when it is parsed: each entity is ten of the one before."""
+    names = [f"e{n}" for n in range(10)]
+    made = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in pairwise(names))
+    text = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e0 "aaaaaaaaaa">{made}]><ListBucketResult><Name>&e9;</Name></ListBucketResult>'
+    return Answer(headers={"Content-Type": "application/xml"}, body=text.encode())
+
+
 LIES: dict[str, Lie] = {
     "maintenance page": page("text/html", "<!DOCTYPE html><html><body>Back soon<br></body></html>"),
     "well-formed page": page("application/xhtml+xml", "<html><head><title>Soon</title></head><body>Back</body></html>"),
@@ -107,7 +139,28 @@ LIES: dict[str, Lie] = {
     "JSON": page("application/json", '{"status": "ok", "objects": []}'),
     "wrong ETag": wrong_etag,
     "other bytes": other_bytes,
+    "error inside": page("application/xml", "<Error><Code>InternalError</Code><Message>Try again.</Message></Error>"),
+    "older version": older,
+    "bomb": bomb,
+    "entities": entities,
 }
+
+
+def left_out(request: Request, ask: Ask) -> Answer:
+    """A listing as S3 makes it, but for the object, which is missing from its index."""
+    return _listing("wallpapers", request.prefix, f"<StartAfter>{request.start_after}</StartAfter>")
+
+
+def same_page(request: Request, ask: Ask) -> Answer:
+    """However far one has come: where to begin is repeated, and not heeded."""
+    entry = '<Contents><Key>wlpr_a/original.jpg</Key><Size>5</Size><ETag>"5d41402abc4b2a76b9719d911017c592"</ETag>'
+    entry += "<LastModified>2020-01-01T00:00:00.000Z</LastModified></Contents>"
+    return _listing("wallpapers", request.prefix, f"<StartAfter>{request.start_after}</StartAfter>{entry}", keys=1)
+
+
+def redirect(status: int, location: str) -> Lie:
+    headers = {"Location": location, "x-amz-bucket-region": "eu-west-7"}
+    return lambda request, ask: Answer(status, headers)
 
 
 class Liar:
@@ -121,7 +174,7 @@ class Liar:
 
     @property
     def url(self) -> str:
-        return f"http://{ports.LOOPBACK}:{self._server.server_port}"
+        return f"http://{LOOPBACK}:{self._server.server_port}"
 
     @contextmanager
     def telling(self, lie: Lie, *about: str) -> Iterator[None]:
@@ -177,7 +230,7 @@ class Liar:
             def handle_error(self, *_: Any) -> None:
                 """A client that hung up."""
 
-        self._server = Quiet((ports.LOOPBACK, 0), Handler)
+        self._server = Quiet((LOOPBACK, 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         return self
@@ -188,9 +241,9 @@ class Liar:
         self._server.server_close()
 
 
-def _listing(bucket: str, prefix: str, also: str = "") -> Answer:
+def _listing(bucket: str, prefix: str, also: str = "", *, keys: int = 0) -> Answer:
     body = (
-        f"<ListBucketResult><Name>{bucket}</Name><Prefix>{prefix}</Prefix><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys>"
+        f"<ListBucketResult><Name>{bucket}</Name><Prefix>{prefix}</Prefix><KeyCount>{keys}</KeyCount><MaxKeys>1000</MaxKeys>"
         f"<IsTruncated>false</IsTruncated>{also}</ListBucketResult>"
     )
     return Answer(headers={"Content-Type": "application/xml"}, body=body.encode())
