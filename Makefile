@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup apps demo addresses payments wallpapers pulse soak test proof test-fast test-dev test-django flakes lint format types mypy pyright docs package release reference bench chaos chaos-ha mutants lock clean
+.PHONY: help setup apps demo addresses payments wallpapers pulse soak test proof test-fast test-dev test-django flakes lint format types mypy pyright docs package stranger release reference bench chaos chaos-ha mutants lock clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -37,9 +37,9 @@ apps: setup ## all five demos, one after the other; fails unless every proof hol
 	done; \
 	if [ -n "$$failed" ]; then echo "The proof does not hold:$$failed"; exit 1; fi; echo "All five proofs hold."
 
-soak: setup ## one application for minutes, with the faults of its demo and an independent check at the end (APP=payments MINUTES=10)
+soak: setup ## one application for minutes, with the faults of its demo over and over and an independent check at the end (APP=payments MINUTES=10)
 	@if [ "$(or $(APP),payments)" = birthdays ]; then \
-	  end=$$((SECONDS + 60 * $(or $(MINUTES),10))); while :; do $(BIN)/trueup demo || exit 1; [ $$SECONDS -lt $$end ] || break; done; \
+	  $(BIN)/trueup demo --rate 30 --users $$((30 * 60 * $(or $(MINUTES),10))); \
 	else \
 	  $(BIN)/python -m apps.$(or $(APP),payments) demo --seconds $$((60 * $(or $(MINUTES),10))); \
 	fi
@@ -107,6 +107,9 @@ chaos-ha: setup ## failover on a real cluster (Patroni, etcd) under load: six fa
 
 package: setup ## build sdist and wheel into dist/, check them, and run the quick start from the wheel in a fresh environment
 	@$(BIN)/python -m tools.release package
+
+stranger: setup ## the path of a new user, timed: a fresh environment, the README, every tutorial, a reconciler of one's own
+	@$(BIN)/python -m tools.stranger
 
 release: setup lint types docs ## fold changes/ into the changelog, then make package; commit and tag what it tells you
 	@$(BIN)/python -m tools.release fold

@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 NEVER = re.compile(r"(^|/)(\.env|id_rsa|__pycache__|\.trueup|[^/]+\.(pem|pyc|key))(/|$)")  # in a distribution
 EMPTY = "There is no release yet."
+TWINE = "twine==7.0.0"
 
 
 class NotReady(Exception):
@@ -106,6 +107,15 @@ def _no_secrets(names: Sequence[str]) -> None:
         raise NotReady(f"these files must not be in a distribution: {', '.join(found[:5])}")
 
 
+def check_as_the_index_does(sdist: Path, wheel: Path) -> None:
+    """Metadata and description, as the package index reads them. twine comes into an environment of its own."""
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, "tool", "run", "--quiet", "--from", TWINE, "twine", "check", "--strict", sdist, wheel]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if said.returncode:
+        raise NotReady(f"twine refuses what was built:\n{said.stdout}{said.stderr}")
+
+
 def try_out(root: Path, wheel: Path, directory: Path) -> None:
     """Install the wheel with the embedded PostgreSQL into a fresh environment, and run the README's first example there."""
     venv.create(directory / "venv", with_pip=False)
@@ -118,6 +128,10 @@ def try_out(root: Path, wheel: Path, directory: Path) -> None:
     ran = subprocess.run(
         [python, root / "tools/quickstart.py"], cwd=work, env=clean, capture_output=True, text=True, timeout=300
     )
+    # The server ends by itself when the program has; this waits for it, so that the directory can be removed.
+    subprocess.run(
+        [python.with_name("trueup"), "postgres", "stop"], cwd=work, env=clean, capture_output=True, timeout=60
+    )
     if ran.returncode or "Hello, Ada" not in ran.stdout:
         raise NotReady(f"the README's example does not run from the wheel:\n{ran.stdout}{ran.stderr}")
 
@@ -128,6 +142,7 @@ def package(root: Path, directory: Path) -> None:
         old.unlink()
     sdist, wheel = build(root, directory)
     inspect(root, sdist, wheel)
+    check_as_the_index_does(sdist, wheel)
     with tempfile.TemporaryDirectory() as fresh:
         try_out(root, wheel, Path(fresh))
     print(f"{sdist.name} and {wheel.name} are good: built, checked, installed, and the quick start ran")

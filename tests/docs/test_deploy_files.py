@@ -1,4 +1,4 @@
-"""The files under deploy/ have the fields they rely on, and every command in them exists with its options."""
+"""The files under deploy/ are what their programs accept, have the fields we rely on, and every command in them exists."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from tests.docs.pages import ROOT
+from tests.support import schemas
 from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
 from trueup.config.settings import Settings
@@ -65,6 +66,24 @@ def test_every_command_parses(command: list[str]) -> None:
 
 def test_every_variable_is_a_setting() -> None:
     assert variables() <= {setting.variable for setting in SETTINGS.values()}
+
+
+def test_compose_accepts_the_file() -> None:
+    assert schemas.wrong("compose-spec", COMPOSE) == []
+    assert schemas.wrong("compose-spec", {"services": {"worker": {"imag": "shop"}}})
+
+
+@pytest.mark.parametrize("resource", OBJECTS, ids=lambda resource: resource["kind"])
+def test_kubernetes_and_keda_accept_the_resources(resource: dict[str, Any]) -> None:
+    assert schemas.wrong_for_kubernetes(resource) == []
+    mistaken = {**resource, "spec": {**resource["spec"], "minReplicaCount": "2", "template": 7, "minAvailable": []}}
+    mistaken["spec"]["secretTargetRef"] = "shop"
+    assert schemas.wrong_for_kubernetes(mistaken)
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    assert schemas.wrong_in_dockerfile(DOCKERFILE) == []
+    assert schemas.wrong_in_dockerfile(DOCKERFILE.replace(":3.13.7-slim-bookworm", ""))
 
 
 def test_pods_have_no_privileges_and_take_the_database_from_a_secret() -> None:

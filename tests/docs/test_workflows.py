@@ -10,11 +10,27 @@ import pytest
 import yaml
 
 from tests.docs.pages import ROOT
+from tests.support import schemas
 
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 PINNED = re.compile(r"[\w-]+/[\w./-]+@(v\d+|release/v\d+|[0-9a-f]{40})")
+
+
+SCHEMAS = {
+    **dict.fromkeys(WORKFLOWS, "github-workflows"),
+    **{GITHUB / f"ISSUE_TEMPLATE/{name}.yml": "github-issue-forms" for name in ("bug", "idea")},
+    GITHUB / "ISSUE_TEMPLATE/config.yml": "github-issue-config",
+    GITHUB / "dependabot.yml": "dependabot",
+}
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_a_file_is_what_its_schema_allows(path: Path) -> None:
+    content = {"on" if key is True else key: value for key, value in loaded(path).items()}  # YAML reads `on` as true
+    assert schemas.wrong(SCHEMAS[path], content) == []
+    assert schemas.wrong(SCHEMAS[path], [])
 
 
 def loaded(path: Path) -> dict[str, Any]:
