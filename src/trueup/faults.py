@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trueup.errors import ConfigError
@@ -46,6 +48,10 @@ class InjectedFault(Exception):
     """What `raise` raises."""
 
 
+class Died(BaseException):
+    """The end of a worker that a test has die without ending the process; a handler's `except Exception` does not see it."""
+
+
 @dataclass
 class _Fault:
     action: str
@@ -67,8 +73,23 @@ _armed = _parse(os.environ.get("TRUEUP_FAULT", ""))
 ARMED = bool(_armed)
 
 
+_dying: set[str] = set()
+
+
+@contextmanager
+def dying_at(point: str) -> Iterator[None]:
+    """Inside this block a handler that reaches the point goes no further: it raises Died."""
+    _dying.add(point)
+    try:
+        yield
+    finally:
+        _dying.discard(point)
+
+
 def hit(point: str) -> None:
     """Perform the fault that is set for this point, if any."""
+    if point in _dying:
+        raise Died(point)
     fault = _armed.get(point)
     if fault is None:
         return

@@ -34,6 +34,16 @@ REFUSAL = """
 insert into trueup.schedule_refusals (name, version, error, refusals, refused_at, retry_at)
 select name, version, 'value too long', 1, now(), now() from trueup.schedules
 """
+HELD = """;
+update trueup.jobs set state = 'running', holder = {holder}, term = 1, claimed_at = now() - interval '{age}'
+"""
+DIED = """
+with died as (select (jsonb_populate_record(w, jsonb_build_object('holder', gen_random_uuid(), 'lease_until', now() - interval '{age}'))).* from trueup.workers as w)
+insert into trueup.workers select * from died;
+"""
+JOB_NOW = JOB.format(kind="send", queue="default", priority=0, age="0 s")
+OF_THE_DEAD = "(select holder from trueup.workers where lease_until < now())"
+OF_THE_LIVING = "(select holder from trueup.workers where lease_until > now())"
 PROVOKED = {
     "a killed fleet": (
         "update trueup.workers set lease_until = now() - interval '1 s'",
@@ -58,6 +68,16 @@ PROVOKED = {
         "kinds",
         "send (queue other",
     ),
+    "a job that is not taken over": (
+        DIED.format(age="125 s") + JOB_NOW + HELD.format(holder=OF_THE_DEAD, age="1 h"),
+        "stranded_jobs",
+        "(the lease of its worker ended 2m5s ago)",
+    ),
+    "a job of a worker that has no row": (
+        JOB_NOW + HELD.format(holder="gen_random_uuid()", age="2 min"),
+        "stranded_jobs",
+        "(the lease of its worker ended 2m ago)",
+    ),
     "a sweep that fails": (
         "update trueup.reconcilers set last_error = 'no such column', failures = 4, last_failed_at = now()",
         "sweeps",
@@ -67,12 +87,12 @@ PROVOKED = {
     "rows that are overdue": (
         ROW.format(state="resting", age="1 h", count=3),
         "overdue_rows",
-        "settle is behind by 01:00",
+        "settle is behind by 1h",
     ),
     "jobs that are overdue": (
         JOB.format(kind="send", queue="default", priority=-3, age="2 h"),
         "overdue_jobs",
-        "send waits in queue default for 02:00",
+        "send waits in queue default for 2h",
     ),
     "an open breaker": (
         "update trueup.reconcilers set paused_until = now() + interval '1 min', note = 'the provider is down'",
@@ -91,6 +111,11 @@ PAUSE = "insert into trueup.pauses values ('{what}', '{name}', now(), 'ada', 'th
 OVERDUE = JOB.format(kind="send", queue="default", priority=0, age="2 h")
 # What resembles a problem and is none.
 HARMLESS = {
+    "a job that will be taken over in a moment": DIED.format(age="15 s")
+    + JOB_NOW
+    + HELD.format(holder=OF_THE_DEAD, age="1 h"),
+    "a job that runs for hours": JOB_NOW + HELD.format(holder=OF_THE_LIVING, age="3 h"),
+    "a worker that died with nothing in hand": DIED.format(age="1 h"),
     "a tick that is a little late": SCHEDULE.format(age="1 min"),
     "a paused schedule that is late": SCHEDULE.format(age="1 d") + "; update trueup.schedules set state = 'paused'",
     "an unknown kind that has only just come": JOB.format(kind="gone", queue="default", priority=0, age="5 s"),
@@ -200,7 +225,7 @@ def test_a_pause_hides_only_what_is_paused(fleet: psycopg.Connection[Any], what:
     assert judge(checked(fleet), {}) == ()
     fleet.execute(OVERDUE.encode())
     (finding,) = judge(checked(fleet), {})
-    assert (finding.check, finding.problem) == ("overdue_jobs", "send waits in queue default for 02:00:00")
+    assert (finding.check, finding.problem) == ("overdue_jobs", "send waits in queue default for 2h")
 
 
 @pytest.mark.asyncio

@@ -130,3 +130,12 @@ async def test_compilation_costs_nothing(debian: DebianServer, measure: Any, sla
             async with App(url) as app:
                 took[jit] = await measure(app)
     assert took["on"] < 1.3 * took["off"] + slack, took
+
+
+@pytest.mark.parametrize("jit", ["on", "off"])
+async def test_the_doctor_tells_of_compilation_and_how_to_switch_it_off(debian: DebianServer, jit: str) -> None:
+    with database(debian, jit) as url:
+        async with App(url) as app:
+            found = [each for each in await app.examine() if each.check == "jit"]
+    assert [each.severity for each in found] == (["warning"] if jit == "on" else [])
+    assert all("set jit = off" in each.advice for each in found)

@@ -189,6 +189,7 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.ended_as_mine(HOLDER, mine)
     await jobs.rescue()
     await jobs.rescuable(100)
+    await jobs.claimable("default", ["send"], 100, [7])
     await jobs.stopping(HOLDER)
     await jobs.cancel(ids, "why")
     await jobs.request_stop(ids)
@@ -223,7 +224,15 @@ async def explain_everything(explainer: Explainer) -> None:
 
 
 async def explain_lanes(explainer: Explainer, statements: Statements) -> None:
-    place = {"lane": "@send", "last_key": "tenant 5", "keys": 500, "total": 50, "now": None, "bytes": 1_000_000}
+    place = {
+        "lane": "@send",
+        "last_key": "tenant 5",
+        "keys": 500,
+        "total": 50,
+        "now": None,
+        "bytes": 1_000_000,
+        "only": None,
+    }
     claim = {**place, "holder": HOLDER, "most": 10, "per_key": 5, "queue": "default", "kind": "limited"}
     for statement in ("lanes/claim", "lanes/turns"):
         await explainer.fetch_steered(statements["session/steer"], statements[statement], claim)

@@ -24,6 +24,7 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 from tests.support.watching import Watched, until, until_beside
 from trueup import App, ConfigError
+from trueup.config import CHECKS
 from trueup.events import ServiceFailed
 from trueup.work import health
 
@@ -123,7 +124,7 @@ async def test_one_worker_of_the_fleet_pings_and_only_while_all_checks_pass(data
                 await one.run_once()
                 await other.run_once()
             assert len(sink.received) == seen, "a check fails"
-            assert json.loads(sink.received[0].body) == {"ok": True, "checks": 10}
+            assert json.loads(sink.received[0].body) == {"ok": True, "checks": len(CHECKS)}
             holders = {
                 row[0]
                 for row in await app.store.pool.fetch(b"select label from trueup.leases where name = 'watch:ping'")

@@ -97,7 +97,7 @@ async def test_idle_queues_and_kinds_are_not_asked_while_others_are_drained(
 
     async with app:
         await plain.enqueue_many([(n,) for n in range(2_000)])
-        worker = app.worker(queues=["default", *(f"quiet {n}" for n in range(10))])
+        worker = app.worker(queues=["default", *(f"quiet-{n}" for n in range(10))])
         asked = Asked(worker, monkeypatch)
         async with worker:
             await seen.seen(JobCompleted, kind="plain", count=2_000)

@@ -18,7 +18,7 @@ import pytest
 from tests.support.watching import Watched, until
 from trueup import App, Discard, GiveUp, Retry
 from trueup.clock import elapsed
-from trueup.events import JobFinishRefused, JobResultDropped
+from trueup.events import JobFinishRefused, JobResultDropped, ServiceFailed
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 
@@ -47,16 +47,20 @@ def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
     return handler
 
 
-def refusing(sqlstate: str) -> str:
+def refusing(sqlstate: str, of: str = "new.kind = 'culprit'", at: str = "insert on trueup.history") -> str:
     """PostgreSQL refuses every record of the culprit in the history, in its own words."""
     return f"""
         create function refuse() returns trigger language plpgsql as $$
         begin
-          if new.kind = 'culprit' then raise exception 'not this one' using errcode = '{sqlstate}'; end if;
+          if {of} then raise exception 'not this one' using errcode = '{sqlstate}'; end if;
           return new;
         end $$;
-        create trigger refuse before insert on trueup.history for each row execute function refuse();
+        create trigger refuse before {at} for each row execute function refuse();
     """
+
+
+def refusing_claims(sqlstate: str, of: str) -> str:
+    return refusing(sqlstate, f"new.state = 'running' and {of}", "update on trueup.jobs")
 
 
 LOAD = {
@@ -243,6 +247,59 @@ async def test_scan(database_url: str, poison: str) -> None:
         assert getattr(failed, "service", "") == "scan culprit"
 
 
+LANES: dict[str, dict[str, Any]] = {
+    "queue": {},
+    "limit": {"limit": 5},
+    "rate": {"rate": "1000/s"},
+    "fair": {"limit": 5, "fair_by": "tenant"},
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("sqlstate", ["P0001", "23505", "25006", "40001", "53100", "57014", "XX000"])
+@pytest.mark.parametrize("lane", LANES)
+async def test_claim(database_url: str, monkeypatch: pytest.MonkeyPatch, lane: str, sqlstate: str) -> None:
+    """PostgreSQL refuses to hand out one job, the first of its lane: the others run, and so does that one as soon as it may."""
+    monkeypatch.setattr("trueup.work.jobs.refusals.PASSED_FOR", 0.2)
+    monkeypatch.setattr("trueup.work.jobs.refusals.PASSED_BRIEFLY_FOR", 0.2)
+    app = App(database_url, statement_timeout="2s", poll_every="200ms")
+    watched = Watched(app)
+
+    @app.job(**LANES[lane])
+    async def good(n: int, tenant: str = "same") -> int:
+        return n
+
+    async with app:
+        culprit = await good.enqueue(-1)
+        await app.store.pool.fetch(refusing_claims(sqlstate, "new.args ->> 'n' = '-1'").encode())
+        await good.enqueue_many((n,) for n in range(GOOD))
+        async with app.worker(concurrency=5):
+            await until(lambda: len(done(watched)) >= GOOD, WITHIN)
+            await until(lambda: watched.of(JobFinishRefused), WITHIN)
+            said = watched.of(JobFinishRefused)[0]
+            assert (said.job_id, said.move) == (culprit.id, "claim")
+            assert "not this one" in said.error
+            assert (await ends(app, culprit.id, "queued"))["attempt"] == 0
+            await app.store.pool.fetch(b"drop trigger refuse on trueup.jobs")
+            assert (await ends(app, culprit.id, "done"))["attempt"] == 1
+
+
+async def test_claim_when_all_are_refused(database_url: str) -> None:
+    """Then none of them is to blame."""
+    app = App(database_url)
+    watched = Watched(app)
+
+    @app.job
+    async def good(n: int) -> None: ...
+
+    async with app:
+        await good.enqueue_many((n,) for n in range(GOOD))
+        await app.store.pool.fetch(refusing_claims("P0001", "true").encode())
+        async with app.worker():
+            await until(lambda: watched.of(ServiceFailed), WITHIN)
+        assert watched.of(JobFinishRefused) == []
+
+
 @pytest.mark.parametrize("when", ["it goes back to the queue", "it is buried"])
 async def test_rescue(database_url: str, clock: ManualClock, when: str) -> None:
     """PostgreSQL refuses to take over one job of a worker that died: the others are run elsewhere."""
@@ -269,6 +326,8 @@ async def test_rescue(database_url: str, clock: ManualClock, when: str) -> None:
     (said,) = watched.of(JobFinishRefused)
     assert (said.job_id, said.kind, said.move) == (job.id, "culprit", "rescue")
     assert "not this one" in said.error
+    (finding,) = (each for each in (await app.check()).findings if each.check == "stranded_jobs")
+    assert finding.problem.startswith(f"culprit {job.id} (the lease of its worker ended ")
     for worker in (dying, other):
         await worker.end()
     await app.close()

@@ -156,7 +156,7 @@ class JobRescued(Event):
 @dataclass(frozen=True, slots=True)
 class JobFinishRefused(Event):
     """PostgreSQL refused to write the outcome of a job (for example, its row is locked), and the worker keeps it and tries again; or
-    refused to take it over from a dead worker (`move` is "rescue"), and the others are taken over without it."""
+    refused to take it over from a dead worker (`move` is "rescue") or to hand it out (`move` is "claim"), and the others are without it."""
 
     name = "job.finish_refused"
     job_id: int

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from trueup.config import CHECKS
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.connect import RETRYABLE, is_away, unavailable
 from trueup.store.health import Health, Measured
-from trueup.store.store import Store, unavailable
+from trueup.store.store import Store
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -25,6 +25,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "ticks": "workers are there but do not plan: look for `service failed` and `database lost` in their logs; trueup recovery",
         "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",
         "kinds": "deploy a worker whose code declares the kind and serves its queue, or cancel the jobs: trueup jobs cancel",
+        "stranded_jobs": "look for `job finish refused` with move=rescue in the logs of workers, and for locks on those rows: trueup doctor",
         "sweeps": "correct what the error names, then: trueup reconcilers run NAME",
         "overdue_rows": "start more workers, or raise concurrency= or rate= of the reconciler; trueup reconcilers show NAME",
         "overdue_jobs": "start more workers, or raise the concurrency, limit= or rate= of the kind; trueup status",

@@ -76,9 +76,15 @@ class Jobs:
         self._aging = aging.total_seconds()
 
     async def claim(
-        self, holder: UUID, lane: str, most: int, kinds: Sequence[str], max_bytes: int = MAX_CLAIM_BYTES
+        self,
+        holder: UUID,
+        lane: str,
+        most: int,
+        kinds: Sequence[str],
+        max_bytes: int = MAX_CLAIM_BYTES,
+        only: Sequence[int] | None = None,
     ) -> Claim:
-        """queued -> running, up to `most`, best rank first. Empty also when the holder's lease is gone.
+        """queued -> running, up to `most`, best rank first; `only` of these, if any are named. Empty also when the lease is gone.
 
         Ends after the job whose arguments exceed `max_bytes` together with those before it, so one is always claimed.
         """
@@ -92,6 +98,7 @@ class Jobs:
                 "most": most,
                 "kinds": array(kinds),
                 "bytes": max_bytes,
+                "only": None if only is None else numbers(only),
             },
         )
         return Claim((ClaimedJob(holder, *row[:-1]) for row in rows), more=bool(rows and rows[0][-1]))
@@ -207,6 +214,11 @@ class Jobs:
             only=None if only is None else list(only),
         )
         return [Rescued(*row) for row in rows]
+
+    async def claimable(self, lane: str, kinds: Sequence[str], most: int, refused: Sequence[int]) -> dict[int, str]:
+        """What a claim from this lane might take, without those that were refused: kinds by the jobs' ids."""
+        params = {"lane": lane, "kinds": list(kinds), "most": most, "refused": list(refused)}
+        return dict(await self._fetch("jobs/claimable", **params))
 
     async def rescuable(self, most: int) -> dict[int, str]:
         """What `rescue` would take: kinds by the jobs' ids."""

@@ -12,7 +12,7 @@ from trueup.clock import Clock
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.limits import AHEAD, LANE_PREFIX, Controls, Grant, grant
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Call, Conversation, Rows, array
+from trueup.store.db.message import Call, Conversation, Rows, array, numbers
 from trueup.store.jobs import MAX_CLAIM_BYTES, Database
 
 MAX_KEYS = 500  # keys looked at in one claim; the next claim goes on after the last of them
@@ -108,16 +108,25 @@ class Lanes:
         most: int,
         max_bytes: int = MAX_CLAIM_BYTES,
         queue: str = "",
+        only: Sequence[int] | None = None,
     ) -> LaneClaim:
         """queued -> running within the lane's limits. Empty at once when another worker is claiming through the lane.
 
-        `queue` is that of the lane's jobs: nothing is claimed while it is paused.
+        `queue` is that of the lane's jobs: nothing is claimed while it is paused. `only` of these jobs, if any are named.
         """
         async with self._database.conversation() as talk:
-            return await self._claim(talk, holder, lane, controls, most, max_bytes, queue)
+            return await self._claim(talk, holder, lane, controls, most, max_bytes, queue, only)
 
     async def _claim(
-        self, talk: Conversation, holder: UUID, lane: str, controls: Controls, most: int, max_bytes: int, queue: str
+        self,
+        talk: Conversation,
+        holder: UUID,
+        lane: str,
+        controls: Controls,
+        most: int,
+        max_bytes: int,
+        queue: str,
+        only: Sequence[int] | None,
     ) -> LaneClaim:
         now = self._clock.now()
         lock = Call(self._statements["lanes/lock"], {"now": now, "lane": lane})
@@ -142,6 +151,7 @@ class Lanes:
             "total": controls.limit.total if controls.limit else None,
             "per_key": controls.limit.per_key if controls.limit else None,
             "bytes": max_bytes,
+            "only": None if only is None else numbers(only),
         }
         found = await self._find(talk, place, controls, last_key, len(granted.slots))
         advance = {

@@ -12,7 +12,7 @@ import time
 from datetime import timedelta
 
 from trueup.clock import Clock, elapsed
-from trueup.durations import Duration, Rate, parse_duration
+from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, RateExceeded
 from trueup.jobs.definition import checked_name
 from trueup.store.db.load import Statements
@@ -75,7 +75,7 @@ def _checked(name: str, rate: str | Rate) -> Rate:
 
 
 def _seconds(name: str, wait: Duration) -> float:
-    parsed = parse_duration(wait)
+    parsed = duration_of("rate: wait", wait)
     if parsed > MAX_WAIT:
         raise ConfigError(f"rate {name!r}: wait={wait!r}: the maximum is an hour; postpone the job or row instead")
     return parsed.total_seconds()

@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-import psycopg
 from psycopg import Connection
 
 from trueup.clock import Clock
-from trueup.dsn import mask
-from trueup.errors import DatabaseUnavailable
 from trueup.events import ConnectionAwaited, Events
 from trueup.jobs.middleware import Middlewares
 from trueup.store.actions import Actions
@@ -18,14 +15,13 @@ from trueup.store.db import loaders
 from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.confirmed import ConfirmedConnection
-from trueup.store.db.connect import RETRYABLE, connection_settings, is_away, make_ready_sync, restarts
+from trueup.store.db.connect import connecting, connection_settings, make_ready_sync
 from trueup.store.db.listen import NotifyConnection
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import WAIT, Migrator, Step
 from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.pool import WAIT as POOL_WAIT
 from trueup.store.db.pool import HandlerConnections, Pool, SyncPool
-from trueup.store.db.reasons import reason
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.db.transactions import Transactions
@@ -100,10 +96,7 @@ class Store:
 
     async def open(self) -> None:
         """Connect. Raises DatabaseUnavailable, with the address and without the password, when that fails."""
-        try:
-            await self.pool.open()
-        except RETRYABLE as error:
-            raise unavailable(self.url, error) from None
+        await self.pool.open()
 
     async def close(self) -> None:
         await self.pool.close()
@@ -179,7 +172,7 @@ class Store:
         return ThreadConnection(self.connect_sync, part, timeout.total_seconds())
 
     def connect_sync(self, part: str) -> Connection[Any]:
-        try:
+        with connecting(self.url):
             connection = ConfirmedConnection.connect(**connection_settings(self.url, part, self.connect_timeout))
             try:
                 make_ready_sync(connection, "false")
@@ -187,8 +180,6 @@ class Store:
                 connection.close()
                 raise
             return connection
-        except RETRYABLE as error:
-            raise unavailable(self.url, error) from None
 
     def migrate(self, *, post: bool = True, wait: timedelta = WAIT) -> list[Step]:
         with self.connect_sync("migrate") as connection:
@@ -197,16 +188,3 @@ class Store:
     def check_schema(self) -> None:
         with self.connect_sync("check") as connection:
             Migrator(connection, self.statements.schema).check()
-
-
-def unavailable_if_away(url: str, error: Exception) -> None:
-    """Raises DatabaseUnavailable for a psycopg error that means the database is unreachable, or asks to repeat the transaction."""
-    if isinstance(error, psycopg.Error) and is_away(error):
-        raise unavailable(url, error) from error
-
-
-def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
-    """For people: that the database cannot be reached, or what it did when it was."""
-    raised = DatabaseUnavailable(reason(error, mask(url)))
-    raised.may_pass = restarts(error)
-    return raised

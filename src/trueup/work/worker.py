@@ -36,14 +36,14 @@ from trueup.leases.trust import Trust
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
-from trueup.store.db.connect import RETRYABLE, is_away
+from trueup.store.db.connect import RETRYABLE, is_away, unavailable
 from trueup.store.db.own_connection import OwnConnection
 from trueup.store.declarations import Declaration, Declarations
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.rows.scans import Scans
 from trueup.store.schedules import Entry, Schedules
-from trueup.store.store import Store, unavailable
+from trueup.store.store import Store
 from trueup.store.views import Views
 from trueup.store.workers import Workers
 from trueup.texts import describe, type_name
@@ -259,7 +259,7 @@ class Worker:
             try:
                 await start()
             except RETRYABLE as error:
-                raise unavailable(self.store.url, error) from None
+                raise unavailable(self.store.url, error) from error
 
         await patiently(attempt, self.settings.start_within, self.events, self._stop_requested.is_set)
 
@@ -295,11 +295,11 @@ class Worker:
                 error, TimeoutError
             )  # after others were opened: a pooler keeps this one waiting for a session
             if why.may_pass and not (opened and silent):
-                raise why from None
+                raise why from error
             raise DatabaseUnavailable(
                 f"{why}; a worker needs {needed} connections of its own at the same time, "
                 f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
-            ) from None
+            ) from error
 
     def _declaration(self) -> Declaration:
         """What this worker's code declares by now: jobs may have been added since it was made."""

@@ -15,11 +15,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.store.test_schema import dump
 from tests.support.database import TestServer
+from tests.support.pgbouncer import PgBouncer
 from tests.support.urls import connection_url
 from tests.support.waiting import wait_until
 from trueup import App
 from trueup.embedded.cluster import Cluster
-from trueup.errors import SchemaMismatch
+from trueup.errors import ConfigError, SchemaMismatch
 from trueup.events import Event, Events, MigrationApplied
 from trueup.store.db.migrate import Migrator, Step, all_steps, refusal
 from trueup.testing.worker import ManualWorker
@@ -194,6 +195,21 @@ def test_a_step_without_a_transaction_can_make_an_index_concurrently(connection:
     assert migrator.migrate() == migrator.steps
     valid = "select indisvalid from pg_index where indexrelid = 'trueup.jobs_kind'::regclass"
     assert connection.execute(valid).fetchone() == (True,)
+
+
+def test_migrating_through_a_pooler_leaves_no_settings_in_its_sessions(
+    connection: psycopg.Connection, empty_database_url: str
+) -> None:
+    """Those that a step needs outside a transaction cannot be given there."""
+    name = connection.info.dbname
+    with PgBouncer(empty_database_url) as pooler:
+        with psycopg.connect(pooler.url(name), autocommit=True, prepare_threshold=None) as pooled:
+            migrator = Migrator(pooled, "trueup", steps=[*OURS, CONCURRENTLY])
+            with pytest.raises(ConfigError, match="cannot run through a pooler in transaction mode; connect directly"):
+                migrator.migrate()
+            assert migrator.pending() == [CONCURRENTLY]
+        left = {setting for each in pooler.sessions(name) for setting in each.settings}
+        assert left <= {"transaction_isolation"}  # of each transaction, and none of a session's
 
 
 @pytest.mark.slow

@@ -12,9 +12,8 @@ import pytest
 from tests.support.proxy import Proxy
 from trueup import App, DatabaseUnavailable, Job
 from trueup.cli.errors import report
-from trueup.store.db.connect import is_away
+from trueup.store.db.connect import is_away, unavailable
 from trueup.store.db.reasons import ANSWERS
-from trueup.store.store import unavailable
 
 URL = "postgresql://app:geheim@db/shop"
 UNTRUE = ("cannot connect", "went away", "geheim")

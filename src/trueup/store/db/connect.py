@@ -11,8 +11,8 @@ import os
 import select
 import socket
 import threading
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -20,11 +20,12 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
+from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.store.db.confirmed import AsyncConfirmedConnection, Unconfirmed
 from trueup.store.db.load import source
 from trueup.store.db.message import StalePlan
-from trueup.store.db.reasons import STATEMENT_MODE
+from trueup.store.db.reasons import STATEMENT_MODE, reason
 from trueup.texts import describe
 
 # The server has ended a transaction that took too long, or whose client was silent in it, and hung up.
@@ -126,6 +127,22 @@ def restarts(error: BaseException) -> bool:
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return is_away(error) and STATEMENT_MODE not in text
     return not any(phrase in text for phrase in PERMANENT)
+
+
+def unavailable(url: str, error: Exception) -> DatabaseUnavailable:
+    """For people: that the database cannot be reached, or what it did when it was."""
+    raised = DatabaseUnavailable(reason(error, mask(url)))
+    raised.may_pass = restarts(error)
+    return raised
+
+
+@contextmanager
+def connecting(url: str) -> Iterator[None]:
+    """Around making a connection. Raises DatabaseUnavailable, with the address and without the password, when that fails."""
+    try:
+        yield
+    except RETRYABLE as error:
+        raise unavailable(url, error) from error
 
 
 TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)

@@ -3,7 +3,8 @@
 A statement is text with `%(name)s` parameters for values and `{schema}` for the schema. `{carried}` stands for the columns
 a job takes along into the history (`sql/jobs/_carried.sql`), so that the five moves which finish a job cannot disagree;
 `{matching}` for the conditions of a JobFilter (`sql/jobs/_matching.sql`);
-`{priorities}` for the priorities of a lane that have a due job (`sql/jobs/_priorities.sql`), `{running}` for the condition that a job's kind is not paused (`sql/jobs/_running.sql`), `{bytes}` for the size of a job's
+`{priorities}` for the priorities of a lane that have a due job (`sql/jobs/_priorities.sql`), `{running}` for the condition that a job's kind is not paused (`sql/jobs/_running.sql`), `{named}` for the
+condition that it is one of those that were named, if any were (`sql/jobs/_named.sql`), `{bytes}` for the size of a job's
 arguments (`sql/jobs/_bytes.sql`) and `{taken}` for the claim of chosen jobs (`sql/lanes/_taken.sql`), which several claims
 share; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
 those want a job or schedule in (`sql/declarations/_….sql`); `{sign}` for the sign of a table (`sql/tables/_sign.sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
@@ -29,6 +30,7 @@ SHARED = (
     ("jobs", "_priorities"),
     ("jobs", "_bytes"),
     ("jobs", "_running"),
+    ("jobs", "_named"),
     ("lanes", "_taken"),
     ("rows", "_rested"),
     ("declarations", "_living"),

@@ -24,7 +24,8 @@ from importlib.resources.abc import Traversable
 from itertools import takewhile
 from typing import Any
 
-from psycopg import ClientCursor, Connection, errors
+from psycopg import ClientCursor, Connection, OperationalError, errors
+from psycopg.conninfo import conninfo_to_dict
 
 from trueup import faults
 from trueup.clock import elapsed
@@ -39,6 +40,7 @@ DIRECTORY = files("trueup.store") / "migrations"
 NAME = re.compile(r"(\d{4})_(?:(pre|post)_)?(\w+)\.sql")
 NO_TRANSACTION = "-- no transaction"
 OLDEST_SERVER = 140_000
+CONCURRENTLY = re.compile(r"\bconcurrently\b", re.IGNORECASE)
 TRANSACTION_TIMEOUTS = 170_000  # the first server that has transaction_timeout
 ORDER = ("only", "pre", "post")
 SEARCH_PATH = "pg_catalog, pg_temp"  # as in migrations/begin.sql
@@ -190,16 +192,42 @@ class Migrator:
         return True
 
     def _run_outside(self, text: str) -> None:
-        """Statement by statement on a connection of its own; the lock is held by ours meanwhile."""
+        """Statement by statement on a connection of its own, each in a transaction; the lock is held by ours meanwhile."""
+        if CONCURRENTLY.search(text):
+            self._run_concurrently(text)
+            return
         info = self._connection.info
         with Connection.connect(info.dsn, password=info.password or None, autocommit=True) as other:
-            other.execute(f"set search_path = {SEARCH_PATH}")
-            other.execute("set statement_timeout = 0")
-            if other.info.server_version >= TRANSACTION_TIMEOUTS:
-                other.execute("set transaction_timeout = 0")
-            for statement in re.split(r";\s*$", text, flags=re.MULTILINE):
-                if statement.strip():
-                    other.execute(statement.encode())
+            for statement in _split(text):
+                with other.transaction():
+                    other.execute(self._statements["migrations/begin"])
+                    other.execute(statement)
+
+    def _run_concurrently(self, text: str) -> None:
+        """PostgreSQL allows no transaction around these, so settings come with the connection.
+
+        Those of a SET would stay behind in a session that a pooler lends to others.
+        """
+        info = self._connection.info
+        timeouts = [
+            "statement_timeout",
+            *(["transaction_timeout"] if info.server_version >= TRANSACTION_TIMEOUTS else []),
+        ]
+        given = conninfo_to_dict(info.dsn).get("options", "")
+        options = " ".join(
+            [str(given), f"-csearch_path={SEARCH_PATH.replace(' ', '')}", *(f"-c{each}=0" for each in timeouts)]
+        )
+        try:
+            other = Connection.connect(info.dsn, password=info.password or None, options=options, autocommit=True)
+        except OperationalError as error:
+            if "startup parameter" not in str(error):
+                raise
+            raise ConfigError(
+                f"this migration cannot run through a pooler in transaction mode; connect directly ({error})"
+            ) from error
+        with other:
+            for statement in _split(text):
+                other.execute(statement)
 
     def _limit(self, lock: timedelta) -> None:
         self._connection.execute(self._statements["migrations/limit"], {"lock": _milliseconds(lock)})
@@ -215,6 +243,10 @@ class Migrator:
             self._limit(timedelta(seconds=max(until - elapsed(), 0.0)) + LOCK_WAIT)
             self._connection.execute(self._statements["migrations/lock"], {"name": f"trueup migrate {self._schema}"})
             yield
+
+
+def _split(text: str) -> list[bytes]:
+    return [statement.encode() for statement in re.split(r";\s*$", text, flags=re.MULTILINE) if statement.strip()]
 
 
 def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, str]]) -> str | None:

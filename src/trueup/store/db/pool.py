@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from trueup.clock import elapsed
+from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable
 from trueup.store.db import message
 from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
@@ -28,6 +29,7 @@ from trueup.store.db.connect import (
     ARRAY_NULLS,
     check_array_nulls,
     closed_unless_usable,
+    connecting,
     connection_settings,
     leads_to_the_server,
     limit,
@@ -70,6 +72,7 @@ class Pool:
         on_wait: Waited | None = None,
     ) -> None:
         self._on_wait = on_wait
+        self._url = url
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._wait = wait.total_seconds()
         self._settings["context"] = context
@@ -90,8 +93,9 @@ class Pool:
         loop = asyncio.get_running_loop()
         if self._pool is not None and self._loop is loop:
             return
-        async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
-            check_array_nulls(await (await connection.execute(ARRAY_NULLS)).fetchone())
+        with connecting(self._url):
+            async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
+                check_array_nulls(await (await connection.execute(ARRAY_NULLS)).fetchone())
         if self._pool is not None and self._loop is loop:
             return  # another task was quicker
         pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
@@ -117,8 +121,8 @@ class Pool:
             self._unready = describe(error)
             raise
 
-    def _why(self) -> str:
-        return self._unready
+    def _no_connection(self, error: PoolTimeout) -> DatabaseUnavailable:
+        return _no_connection(self._url, error, self._wait, self._unready)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -132,7 +136,9 @@ class Pool:
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         pool = self._pool
         assert pool is not None
-        connection = await _take(pool, elapsed() if since is None else since, self._wait, self._on_wait, self._why)
+        connection = await _take(
+            pool, elapsed() if since is None else since, self._wait, self._on_wait, self._no_connection
+        )
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
@@ -148,7 +154,9 @@ class Pool:
     @asynccontextmanager
     async def extra(self) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection beyond the pool's size, for callers that already have one and must not wait for another."""
-        async with await AsyncConfirmedConnection.connect(**self._settings) as connection:
+        with connecting(self._url):
+            connection = await AsyncConfirmedConnection.connect(**self._settings)
+        async with connection:
             yield connection
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
@@ -283,6 +291,7 @@ class SyncPool:
         on_wait: Waited | None = None,
     ) -> None:
         self._on_wait = on_wait
+        self._url = url
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
         self._settings["context"] = context
         self._wait = wait.total_seconds()
@@ -307,8 +316,8 @@ class SyncPool:
             self._unready = describe(error)
             raise
 
-    def _why(self) -> str:
-        return self._unready
+    def _no_connection(self, error: PoolTimeout) -> DatabaseUnavailable:
+        return _no_connection(self._url, error, self._wait, self._unready)
 
     def close(self) -> None:
         with self._opening:
@@ -319,7 +328,7 @@ class SyncPool:
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         pool = self._open()
-        connection = _take_sync(pool, elapsed(), self._wait, self._on_wait, self._why)
+        connection = _take_sync(pool, elapsed(), self._wait, self._on_wait, self._no_connection)
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
@@ -335,13 +344,15 @@ class SyncPool:
 
     @contextmanager
     def extra(self) -> Iterator[Connection[Any]]:
-        with ConfirmedConnection.connect(**self._settings) as connection:
+        with connecting(self._url):
+            connection = ConfirmedConnection.connect(**self._settings)
+        with connection:
             yield connection
 
     def _open(self) -> ConnectionPool[Connection[Any]]:
         with self._opening:
             if self._pool is None:
-                with ConfirmedConnection.connect(**self._settings) as connection:
+                with connecting(self._url), ConfirmedConnection.connect(**self._settings) as connection:
                     check_array_nulls(connection.execute(ARRAY_NULLS).fetchone())
                 self._pool = ConnectionPool(
                     connection_class=ConfirmedConnection,
@@ -374,7 +385,7 @@ async def _take(
     since: float,
     wait: float,
     on_wait: Waited | None,
-    why: Callable[[], str],
+    refusal: Callable[[PoolTimeout], DatabaseUnavailable],
 ) -> AsyncConnection[Any]:
     """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
     deadline = since + wait
@@ -384,7 +395,7 @@ async def _take(
         except PoolTimeout as error:
             if elapsed() >= deadline:
                 _report(on_wait, since, got=False)
-                raise _no_connection(error, wait, why()) from None
+                raise refusal(error) from error
             continue
         if not went_away(connection):
             _report(on_wait, since, got=True)
@@ -398,7 +409,7 @@ def _take_sync(
     since: float,
     wait: float,
     on_wait: Waited | None,
-    why: Callable[[], str],
+    refusal: Callable[[PoolTimeout], DatabaseUnavailable],
 ) -> Connection[Any]:
     deadline = since + wait
     while True:
@@ -407,7 +418,7 @@ def _take_sync(
         except PoolTimeout as error:
             if elapsed() >= deadline:
                 _report(on_wait, since, got=False)
-                raise _no_connection(error, wait, why()) from None
+                raise refusal(error) from error
             continue
         if not went_away(connection):
             _report(on_wait, since, got=True)
@@ -416,11 +427,11 @@ def _take_sync(
         pool.putconn(connection)
 
 
-def _no_connection(error: PoolTimeout, wait: float, why: str) -> DatabaseUnavailable:
+def _no_connection(url: str, error: PoolTimeout, wait: float, why: str) -> DatabaseUnavailable:
     """`why`: what the server said on the latest connection that was made, if that could not be used."""
     said = f"it can be reached, but {why}" if why else "it cannot be reached, or all pool_size connections are in use"
     return DatabaseUnavailable(
-        f"no connection to PostgreSQL within {wait:g} s (pool_timeout): {said}: {describe(error)}"
+        f"no connection to {mask(url)} within {wait:g} s (pool_timeout): {said}: {describe(error)}"
     )
 
 

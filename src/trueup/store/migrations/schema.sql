@@ -110,6 +110,17 @@ begin
     select p.reconciler || ' for ' || left(p.key, 100), p.paused_until, p.note
       from (select * from {schema}.reconciler_pauses as o where o.paused_until > moment limit 1000) as p
      where exists (select from judged as r where r.name = p.reconciler)
+  ), holders (holder) as (
+    (select j.holder from {schema}.jobs as j where j.state = 'running' order by j.holder limit 1)
+    union all
+    select (select j.holder from {schema}.jobs as j where j.state = 'running' and j.holder > h.holder order by j.holder limit 1)
+      from holders as h where h.holder is not null
+  ), stranded as materialized (
+    select job.id, job.kind, coalesce(w.lease_until, job.claimed_at) as since
+      from (select holder from holders where holder is not null limit 1000) as h
+           left join {schema}.workers as w on w.holder = h.holder,
+           lateral (select j.id, j.kind, j.claimed_at from {schema}.jobs as j where j.state = 'running' and j.holder = h.holder limit 1) as job
+     where coalesce(w.lease_until <= moment, true) and exists (select from alive)
   ), died as materialized (
     select d.kind, count(*) as jobs
       from (select h.kind from {schema}.history as h
@@ -123,35 +134,40 @@ begin
       from (select greatest((select f.last_alive_at from {schema}.fleet as f), (select max(w.renewed_at) from {schema}.workers as w)) as last_at) as seen
     union all
     select 2, 'ticks', 'error', coalesce(max(extract(epoch from moment - l.next_due_at)), 0), 300,
-           coalesce('late by ' || date_trunc('second', moment - min(l.next_due_at)) || ': ' || string_agg(l.name, ', ') filter (where l.next_due_at < moment - interval '300 s'), 'on time')
+           coalesce('late by ' || {schema}.span_text(moment - min(l.next_due_at)) || ': ' || string_agg(l.name, ', ') filter (where l.next_due_at < moment - interval '300 s'), 'on time')
       from late as l
     union all
     select 3, 'schedules', 'error', count(*), 0, coalesce(string_agg(s.name || ': ' || s.why, '; '), 'every schedule can fire') from stuck as s
     union all
     select 4, 'kinds', 'error', coalesce(max(extract(epoch from moment - u.oldest)), 0), 60,
-           coalesce('no living worker runs ' || string_agg(u.kind || ' (queue ' || u.queue || ', waiting for ' || date_trunc('second', moment - u.oldest) || ')', ', '),
+           coalesce('no living worker runs ' || string_agg(u.kind || ' (queue ' || u.queue || ', waiting for ' || {schema}.span_text(moment - u.oldest) || ')', ', '),
                     'every kind that waits is known to a worker')
       from unknown as u
     union all
-    select 5, 'sweeps', 'error', count(*), 0,
+    select 5, 'stranded_jobs', 'error', coalesce(max(extract(epoch from moment - s.since)), 0), 60,
+           coalesce(string_agg(s.kind || ' ' || s.id || ' (the lease of its worker ended ' || {schema}.span_text(moment - s.since) || ' ago)', ', ') filter (where s.since < moment - interval '60 s'),
+                    'every running job has a living worker')
+      from stranded as s
+    union all
+    select 6, 'sweeps', 'error', count(*), 0,
            coalesce(string_agg(f.name || ' (' || f.failures || ' in a row): ' || f.error, '; '), 'the last sweep of each reconciler went through')
       from failing as f
     union all
-    select 6, 'overdue_rows', 'error', coalesce(max(extract(epoch from moment - b.due_at)) filter (where b.due_at < moment), 0), 900,
-           coalesce(string_agg(b.name || ' is behind by ' || date_trunc('second', moment - b.due_at), ', ') filter (where b.due_at < moment - interval '900 s'), 'rows are on time')
+    select 7, 'overdue_rows', 'error', coalesce(max(extract(epoch from moment - b.due_at)) filter (where b.due_at < moment), 0), 900,
+           coalesce(string_agg(b.name || ' is behind by ' || {schema}.span_text(moment - b.due_at), ', ') filter (where b.due_at < moment - interval '900 s'), 'rows are on time')
       from behind as b
     union all
-    select 7, 'overdue_jobs', 'warning', coalesce(max(extract(epoch from moment - h.oldest)), 0), 3600,
-           coalesce(string_agg(h.kind || ' waits in queue ' || h.queue || ' for ' || date_trunc('second', moment - h.oldest), ', ') filter (where h.oldest < moment - interval '3600 s'), 'jobs are on time')
+    select 8, 'overdue_jobs', 'warning', coalesce(max(extract(epoch from moment - h.oldest)), 0), 3600,
+           coalesce(string_agg(h.kind || ' waits in queue ' || h.queue || ' for ' || {schema}.span_text(moment - h.oldest), ', ') filter (where h.oldest < moment - interval '3600 s'), 'jobs are on time')
       from heads as h
     union all
-    select 8, 'breakers', 'warning', count(*), 0,
+    select 9, 'breakers', 'warning', count(*), 0,
            coalesce(string_agg(o.name || ' until ' || to_char(o.paused_until at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"') || coalesce(': ' || left(o.note, 200), ''), '; '), 'every circuit breaker is closed')
       from opened as o
     union all
-    select 9, 'quarantine', 'warning', coalesce(sum(s.rows), 0), 0, coalesce(string_agg(s.rows || ' of ' || s.reconciler, ', '), 'no row is in quarantine') from set_aside as s
+    select 10, 'quarantine', 'warning', coalesce(sum(s.rows), 0), 0, coalesce(string_agg(s.rows || ' of ' || s.reconciler, ', '), 'no row is in quarantine') from set_aside as s
     union all
-    select 10, 'dead_letters', 'warning', coalesce(sum(d.jobs), 0), 0,
+    select 11, 'dead_letters', 'warning', coalesce(sum(d.jobs), 0), 0,
            coalesce('died in the last hour: ' || string_agg(d.jobs || ' ' || d.kind, ', '), 'no job died in the last hour')
       from died as d
   )
@@ -224,6 +240,19 @@ begin
   nth := first;
   return next;
 end $function$;
+
+CREATE OR REPLACE FUNCTION {schema}.span_text(span interval)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+  select case when s >= 86400 then s / 86400 || 'd' || coalesce(nullif(s % 86400 / 3600, 0) || 'h', '')
+              when s >= 3600 then s / 3600 || 'h' || coalesce(nullif(s % 3600 / 60, 0) || 'm', '')
+              when s >= 60 then s / 60 || 'm' || coalesce(nullif(s % 60, 0) || 's', '')
+              else s || 's' end
+    from (select floor(extract(epoch from greatest(interval '0', least(span, interval '1000000 days'))))::bigint as s) as whole
+$function$;
 
 CREATE OR REPLACE FUNCTION {schema}.term_floor()
  RETURNS bigint

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -26,12 +26,13 @@ from trueup.events import Events, JobsClaimed
 from trueup.jobs.definition import Job
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.registry import Registry
-from trueup.store.jobs import MAX_CLAIM_BYTES, Jobs
+from trueup.store.jobs import MAX_CLAIM_BYTES, Claim, Jobs
 from trueup.store.lanes import LaneClaim, Lanes
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.places import Places
+from trueup.work.jobs.refusals import Refusals
 from trueup.work.jobs.runner import Runner
 from trueup.work.registration import Registration
 from trueup.work.service import Service, jittered
@@ -155,6 +156,7 @@ class Claimer(Service):
         ] = {}  # those claimed last come first, because the server looks them up in this order
         self._limited: dict[str, Job[Any, Any]] = {}
         self._rests = Rests(self._poll_every)
+        self._refusals = Refusals(jobs, events)
         self._full: set[str] = set()  # lanes that were at their limit when last asked or looked at
         self._told_at: dict[str, float] = {}
         self._look_at = 0.0  # at all lanes, whatever was heard of meanwhile
@@ -305,16 +307,23 @@ class Claimer(Service):
     async def _claim_queues(self, registration: Registration) -> None:
         for queue, most in self._room().items():
             faults.hit("before_claim")
-            sent = elapsed()
-            kinds = (
-                [kind for kind in self._kinds if kind not in full]
-                if (full := self._places.full())
-                else list(self._kinds)
-            )
-            jobs = await self._jobs.claim(registration.holder, queue, self._places.bounded(most), kinds, self._bytes())
+            await self._claim_queue(registration, queue, self._places.bounded(most))
+
+    async def _claim_queue(self, registration: Registration, queue: str, most: int) -> None:
+        sent = elapsed()
+        full = self._places.full()
+        kinds = [kind for kind in self._kinds if kind not in full] if full else list(self._kinds)
+        left, more = most, False
+
+        async def claim(only: Sequence[int] | None) -> Claim | None:
+            if left <= 0:
+                return None
+            return await self._jobs.claim(registration.holder, queue, left, kinds, self._bytes(), only)
+
+        async for jobs, unseen in self._refusals.claims(queue, kinds, claim):
             if jobs:
                 faults.hit("after_claim")
-            self._asked(queue, more=jobs.more)
+            left, more = left - len(jobs), jobs.more or unseen
             self._kinds = {**dict.fromkeys({job.kind for job in jobs}), **self._kinds}
             if surplus := self._places.surplus(jobs):
                 self._finisher.put_unstarted(surplus)
@@ -322,25 +331,39 @@ class Claimer(Service):
                 self._take(registration, [job for job in jobs if job.id not in given], sent)
             else:
                 self._take(registration, jobs, sent)
+        self._asked(queue, more=more)
 
     async def _claim_lanes(self, registration: Registration) -> None:
         controlled = self._controlled()
         for lane in [lane for lane in self._waiting if lane in controlled]:
             job = controlled[lane]
             free = self._places.free(job.kind, self._lane_room(job.queue))
-            if free <= 0:
-                continue
-            sent = elapsed()
-            claim = await self._lanes.claim(registration.holder, lane, job.controls, free, self._bytes(), job.queue)
-            self._asked(lane, more=claim.more)
-            self._note(lane, claim)
+            if free > 0:
+                await self._claim_lane(registration, lane, job, free)
+
+    async def _claim_lane(self, registration: Registration, lane: str, job: Job[Any, Any], most: int) -> None:
+        sent = elapsed()
+        left = most
+
+        async def claim(only: Sequence[int] | None) -> LaneClaim | None:
+            if left <= 0:
+                return None
+            return await self._lanes.claim(
+                registration.holder, lane, job.controls, left, self._bytes(), job.queue, only
+            )
+
+        more = False
+        async for claimed, unseen in self._refusals.claims(lane, [job.kind], claim):
+            left, more = left - len(claimed.jobs), claimed.more or unseen
+            self._note(lane, claimed)
             if job.controls.rate is None:
-                self._take(registration, [claimed for claimed, _ in claim.jobs], sent, first=True)
+                self._take(registration, [each for each, _ in claimed.jobs], sent, first=True)
             else:
-                for claimed, wait in claim.jobs:
-                    self._hand.expect(claimed, claim.granted_at + wait.total_seconds(), job.controls.rate)
+                for each, wait in claimed.jobs:
+                    self._hand.expect(each, claimed.granted_at + wait.total_seconds(), job.controls.rate)
                 self._start_paced()
-                self._report(registration, len(claim.jobs), sent)
+                self._report(registration, len(claimed.jobs), sent)
+        self._asked(lane, more=more)
 
     def _note(self, lane: str, claim: LaneClaim) -> None:
         """When to ask this lane again."""

@@ -14,7 +14,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -94,6 +94,10 @@ class Lease:
         self._terms.fence_sync(self._fence_name, self.holder, self.term, tx, self._silence)
 
 
+Keeper = Callable[[], tuple[LeaseBackend, Terms, AbstractContextManager[None]]]
+"""What keeps a lease, its terms, and a block in which errors of the database are explained."""
+
+
 class Hold(Renewing):
     """Used once. `acquire` and `end` block; `abandon` and `when_lost` do not.
 
@@ -104,7 +108,7 @@ class Hold(Renewing):
     _terms: Terms
     _trust: Trust
 
-    def __init__(self, wish: LeaseRequest, keeper: Callable[[], tuple[LeaseBackend, Terms]], events: Events) -> None:
+    def __init__(self, wish: LeaseRequest, keeper: Keeper, events: Events) -> None:
         super().__init__(f"lease {wish.name}", events)
         self._wish = wish
         self._keeper = keeper
@@ -119,9 +123,10 @@ class Hold(Renewing):
 
     def acquire(self) -> Lease:
         """Raises NotAcquired when it is held elsewhere, and DatabaseUnavailable when that could not be found out."""
-        self._backend, self._terms = self._keeper()
+        self._backend, self._terms, explained = self._keeper()
         try:
-            lease, trust = self._take()
+            with explained:
+                lease, trust = self._take()
             with self._lock:
                 if not self._abandoned:
                     self._lease, self._trust = lease, trust
@@ -196,7 +201,7 @@ class Hold(Renewing):
                 return self._backend.acquire(self._wish.name, self._holder, self._wish.ttl)
             except (*RETRYABLE, DatabaseUnavailable) as error:
                 if delay is None or self._over.wait(delay):
-                    raise DatabaseUnavailable(f"lease {self._wish.name!r}: {describe(error)}") from None
+                    raise DatabaseUnavailable(f"lease {self._wish.name!r}: {describe(error)}") from error
         raise AssertionError("unreachable")
 
     # -- keeping it ---------------------------------------------------------------------------------------------------

@@ -7,16 +7,13 @@ LostLease, unless the body has raised an error of its own or was cancelled from 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from trueup.errors import LostLease
 from trueup.events import Events
-from trueup.leases.backend import LeaseBackend
-from trueup.store.leases import Terms
 from trueup.work.aside import aside
-from trueup.work.leases.hold import Hold, Lease, LeaseRequest
+from trueup.work.leases.hold import Hold, Keeper, Lease, LeaseRequest
 
 __all__ = ["Lease", "LeaseContext"]
 
@@ -24,7 +21,7 @@ __all__ = ["Lease", "LeaseContext"]
 class LeaseContext:
     """What `app.lease(…)` gives: `async with` in coroutines, `with` in plain code. May be entered again after it was left."""
 
-    def __init__(self, wish: LeaseRequest, keeper: Callable[[], tuple[LeaseBackend, Terms]], events: Events) -> None:
+    def __init__(self, wish: LeaseRequest, keeper: Keeper, events: Events) -> None:
         self._wish = wish
         self._keeper = keeper
         self._events = events

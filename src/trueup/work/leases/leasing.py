@@ -8,13 +8,14 @@ from typing import Any, cast, get_args
 
 from trueup.building import imported
 from trueup.config import Settings, redis_urls
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.events import Events
 from trueup.jobs.definition import checked_name
 from trueup.leases.backend import Backend, LeaseBackend
 from trueup.leases.length import MIN_LEASE
-from trueup.store.leases import AdvisoryLeases, RowLeases
+from trueup.store.explained import Explained
+from trueup.store.leases import AdvisoryLeases, RowLeases, Terms
 from trueup.store.store import Store
 from trueup.work.jobs.exclusive import check_key
 from trueup.work.leases.hold import LeaseRequest
@@ -31,7 +32,7 @@ class Leasing:
         self, name: str, ttl: Duration, wait: Duration | None, backend: Backend, key: int | str | None
     ) -> LeaseContext:
         """Raises ConfigError that names the option which is wrong."""
-        length = parse_duration(ttl)
+        length = duration_of(f"lease {name!r}: ttl", ttl)
         if length < MIN_LEASE:
             raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
         checked_name("lease", name)
@@ -40,10 +41,18 @@ class Leasing:
         if backend not in get_args(Backend):
             raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
         check_key(f"lease {name!r}: key=", backend, key)
-        return self.holding(LeaseRequest(name, length, None if wait is None else parse_duration(wait)), backend, key)
+        return self.holding(
+            LeaseRequest(name, length, None if wait is None else duration_of(f"lease {name!r}: wait", wait)),
+            backend,
+            key,
+        )
 
     def holding(self, wish: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
-        return LeaseContext(wish, lambda: (self.backend(backend, key), self.store().terms), self.events)
+        return LeaseContext(wish, lambda: self._keeper(backend, key), self.events)
+
+    def _keeper(self, backend: Backend, key: int | str | None) -> tuple[LeaseBackend, Terms, Explained]:
+        store = self.store()
+        return self.backend(backend, key), store.terms, Explained(store)
 
     def backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
         """What keeps leases of this kind."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -98,7 +99,7 @@ class Scanner(Service):
         if self._pass is not None:
             return Scanned("elsewhere")
         this = self._pass = Pass(self.scan, self._caller, self.events)
-        holding = LeaseContext(self._wish, lambda: (RowLeases(self._terms), self._terms), self.events)
+        holding = LeaseContext(self._wish, lambda: (RowLeases(self._terms), self._terms, nullcontext()), self.events)
         try:
             await self._declare()
             async with holding as lease:

@@ -7,6 +7,7 @@
 -- trust that the limit is small. The limits are in materialised CTEs, so that no plan can claim more. The worker's row is
 -- share-locked, so that a rescue of this worker and a claim by it cannot miss each other.
 -- Nothing is claimed from a paused queue, and no job of a paused kind.
+-- `only`: of these jobs, after another has made the statement fail.
 -- The last column says whether there may be more.
 with recursive me as materialized (
   select holder from {schema}.workers
@@ -18,7 +19,7 @@ with recursive me as materialized (
     from due,
          lateral (select j.priority, j.rank, j.id from {schema}.jobs as j
                    where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
-                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running}
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running} and {named}
                    order by j.run_at, j.id limit %(most)s) as c
    order by c.rank, c.id limit %(most)s
 ), first as materialized (
@@ -26,7 +27,7 @@ with recursive me as materialized (
     from due,
          lateral (select j.ctid as slot, j.rank, j.id, {bytes} as bytes from {schema}.jobs as j
                    where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
-                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running}
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running} and {named}
                    order by j.run_at, j.id
                    limit case when due.priorities = 1 then %(most)s
                               else (select count(*) from best where best.priority = due.priority) end
@@ -36,7 +37,7 @@ with recursive me as materialized (
     from due,
          lateral (select j.ctid as slot, j.rank, j.id, {bytes} as bytes from {schema}.jobs as j
                    where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority
-                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running}
+                     and j.run_at <= {now} and j.kind = any(%(kinds)s::text[]) and {running} and {named}
                      and j.ctid <> all(array(select slot from first))
                    order by j.run_at, j.id
                    limit case when due.priorities = 1 then 0 else %(most)s - (select count(*) from first) end

@@ -2,6 +2,7 @@
 -- While its kind or its queue is paused it allows none.
 -- Fence made: (id, holder, term). Limits hold because the lane's row is locked and running jobs are counted after that.
 -- Index: jobs_due walks each priority to the last job that is due, jobs_in_lane counts.
+-- `only`: of these jobs, after another has made the statement fail.
 -- The last column is how many the lane's limits allowed. Without a job there is one row with that alone.
 with recursive me as materialized (
   select holder from {schema}.workers
@@ -16,7 +17,7 @@ with recursive me as materialized (
   select f.*, row_number() over (partition by f.key order by f.rank, f.id) as nth
     from due,
          lateral (select j.ctid as slot, j.id, j.key, j.rank, {bytes} as bytes from {schema}.jobs as j
-                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority and j.run_at <= {now}
+                   where j.state = 'queued' and j.lane = %(lane)s and j.priority = due.priority and j.run_at <= {now} and {named}
                    order by j.run_at, j.id limit (select n from room)) as f
 ), chosen as materialized (
   select slot, id, rank, bytes, 0 as turn, 1 as nth

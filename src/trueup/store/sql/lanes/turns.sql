@@ -3,6 +3,7 @@
 -- Fence made: (id, holder, term). Limits hold because the lane's row is locked and running jobs are counted after that.
 -- Index: jobs_due_by_key finds the first job of each key and priority, starting after the key whose turn was last, and walks
 -- those that have a due job; jobs_in_lane counts. At most `keys` of them are looked at, one probe for each.
+-- `only`: of these jobs, after another has made the statement fail.
 -- The last columns are how many the lane's limits allowed, how many keys were looked at, and the last of them. Without a job
 -- there is one row with those alone.
 with recursive me as materialized (
@@ -53,7 +54,7 @@ with recursive me as materialized (
     from turns join walked using (key),
          lateral (select j.ctid as slot, j.id, j.key, j.rank, {bytes} as bytes from {schema}.jobs as j
                    where j.state = 'queued' and j.lane <> j.queue and j.lane = %(lane)s
-                     and j.key = walked.key and j.priority = walked.priority and j.run_at <= {now}
+                     and j.key = walked.key and j.priority = walked.priority and j.run_at <= {now} and {named}
                    order by j.run_at, j.id
                    -- with as many keys as there is room for, none has a second turn
                    limit case when turns.waiting >= (select n from room) then 1 else turns.quota end) as f

@@ -1,0 +1,79 @@
+"""Errors of the driver as trueup's own, where these say more: around everything that callers of the Python API ask for.
+
+A database that is away, ended the connection or asks to repeat the transaction is DatabaseUnavailable. A statement that misses a
+table, column or function of ours is SchemaMismatch, if the record of migrations agrees. Both name the address, without its
+password, and say what to do; the error of the driver is their cause. Every other error stays as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeGuard
+
+import psycopg
+
+from trueup.dsn import mask
+from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
+from trueup.store.db.blocking import finish
+from trueup.store.db.connect import is_away, unavailable
+from trueup.store.health import Health
+from trueup.store.jobs import Database
+from trueup.store.store import Store
+
+# SQLSTATE
+NO_SCHEMA = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
+MISSING = NO_SCHEMA | {"42703", "42883"}  # undefined column, undefined function
+
+
+async def explain(store: Store, database: Database, error: Exception) -> None:
+    """Raise what says more than this error, if anything does. The database is asked why something of ours is missing."""
+    # Of a statement over a table of the user's that also needs one of ours, a ConfigError is made.
+    said = error.__context__ if isinstance(error, ConfigError) else error
+    if not isinstance(said, psycopg.Error):
+        return
+    if said.sqlstate in MISSING:
+        refusal = None
+        with suppress(psycopg.Error, DatabaseUnavailable):
+            refusal = await Health(database, store.statements, store.clock).refusal()
+        if refusal is not None:
+            raise SchemaMismatch(f"database {mask(store.url)}: {refusal}") from said
+    if said is error and is_away(said):
+        raise unavailable(store.url, said) from said
+
+
+class Explained:
+    """A block in which errors are explained: `async with`, or `with` for callers without an event loop.
+
+    In a transaction of the caller's, of whatever driver, errors stay the caller's. It has failed, so it cannot be asked which
+    migrations there are: only a missing table is taken for a missing schema.
+    """
+
+    def __init__(self, store: Store, tx: Any = None) -> None:
+        self._store = store
+        self._tx = tx
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_ours(error):
+            finish(explain(self._store, self._store.blocking, error))
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_ours(error):
+            await explain(self._store, self._store.pool, error)
+
+    def _is_ours(self, error: BaseException | None) -> TypeGuard[Exception]:
+        if self._tx is not None and getattr(error, "sqlstate", None) in NO_SCHEMA:
+            reason = str(error).splitlines()[0]
+            schema = self._store.statements.schema
+            raise SchemaMismatch(
+                f"the database has no trueup schema {schema!r} yet ({reason}); run `trueup migrate`"
+            ) from error
+        return self._tx is None and isinstance(error, Exception)

@@ -1,0 +1,1 @@
+(%(only)s::bigint[] is null or j.id = any(%(only)s::bigint[]))

@@ -1,0 +1,111 @@
+"""Claims that PostgreSQL refuses because of one job: the others are claimed without it.
+
+A statement that claims many jobs is refused as a whole, by a trigger over the table of jobs, say, or because one row of it cannot be
+read. The jobs of that lane are then claimed half by half. The job that is found is named in an event and passed over for a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import psycopg
+
+from trueup.clock import elapsed
+from trueup.events import Events, JobFinishRefused
+from trueup.store.db.connect import is_away, may_pass, unanswered
+from trueup.store.jobs import Jobs
+from trueup.texts import describe
+
+T = TypeVar("T")
+
+MAX_APART = 1_000  # jobs of a lane that are looked at when one of them is refused
+MAX_REFUSED = 5  # of them, before any other was not: then all would be
+MAX_REPEATS = 3  # claims of a lane in a row that end with an error that may pass, before one job is suspected
+PASSED_FOR, PASSED_BRIEFLY_FOR = (
+    60.0,
+    5.0,
+)  # seconds until a job is tried again; the latter after an error that may pass
+
+
+class Refusals:
+    """The jobs that one worker passes over, by their lanes."""
+
+    def __init__(self, jobs: Jobs, events: Events) -> None:
+        self._jobs = jobs
+        self._events = events
+        self._passed: dict[str, dict[int, float]] = {}  # until when
+        self._repeats = Counter[str]()
+        self._tries = Counter[int]()
+
+    async def claims(
+        self, lane: str, kinds: Sequence[str], claim: Callable[[Sequence[int] | None], Awaitable[T | None]]
+    ) -> AsyncIterator[tuple[T, bool]]:
+        """What `claim` takes, as a rule at once: it is told which jobs it may take, or None for all. Its None ends the search.
+
+        Also whether there may be jobs of the lane that were not looked at. Raises what is about no job.
+        """
+        error: psycopg.Error | None = None
+        passed = self._passed_over(lane)
+        if not passed:
+            try:
+                claimed = await claim(None)
+            except psycopg.Error as refused:
+                if not self._is_of_a_job(lane, refused):
+                    raise
+                error = refused
+            else:
+                self._repeats.pop(lane, None)
+                if claimed is not None:
+                    yield claimed, False
+                return
+        due = await self._jobs.claimable(lane, kinds, MAX_APART, passed)
+        if not due and error is not None:
+            raise error
+        any_claimed, culprits = False, dict[int, psycopg.Error]()
+        left = [list(due)] if due else []
+        while left:
+            group = left.pop()
+            try:
+                claimed = await claim(group)
+            except psycopg.Error as why:
+                if unanswered(why):
+                    raise
+                if len(group) > 1:
+                    left += [group[len(group) // 2 :], group[: len(group) // 2]]
+                    continue
+                culprits[group[0]] = why
+                if len(culprits) >= MAX_REFUSED and not any_claimed:
+                    raise error or why from None  # it is about none of them
+            else:
+                if claimed is None:
+                    break
+                any_claimed = True
+                yield claimed, len(due) == MAX_APART
+        for job_id, refusal in culprits.items():
+            self._pass_over(lane, job_id, due[job_id], refusal)
+
+    def _passed_over(self, lane: str) -> list[int]:
+        now = elapsed()
+        left = {job_id: until for job_id, until in self._passed.pop(lane, {}).items() if until > now}
+        if left:
+            self._passed[lane] = left
+        return list(left)
+
+    def _is_of_a_job(self, lane: str, error: psycopg.Error) -> bool:
+        """Whether one job may be the reason. What may pass is only taken for that when it does not."""
+        if unanswered(error):
+            return False
+        self._repeats[lane] += 1
+        return not _may_pass(error) or self._repeats[lane] > MAX_REPEATS
+
+    def _pass_over(self, lane: str, job_id: int, kind: str, why: psycopg.Error) -> None:
+        self._tries[job_id] += 1
+        self._events.emit(JobFinishRefused(job_id, kind, "claim", self._tries[job_id], describe(why)))
+        passed_for = PASSED_BRIEFLY_FOR if _may_pass(why) else PASSED_FOR
+        self._passed.setdefault(lane, {})[job_id] = elapsed() + passed_for
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    return is_away(error) or may_pass(error)
