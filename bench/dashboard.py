@@ -9,8 +9,9 @@ beside it, because that does not depend on what else the machine does.
 Then live pages stay open for a while, as in browser tabs, and the server's CPU time per second is measured with the sharing between
 tabs in place.
 
-Last, a worker drains jobs alternately with and without live pages beside it, which a process of its own serves. The ratio of the two
-medians says what an open dashboard costs a fleet on this machine.
+Last, a process of its own serves four live pages, first over tables that rest, and then while a worker drains jobs as fast as it can,
+alternately with and without them. What the pages cost is the CPU time of that process, and what the server takes more. Throughputs
+are shown, too; on a machine that is busy with other work they say little.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import parser, progress, report
-from bench.server import cpu_seconds, server
+from bench.server import cpu_seconds, process_seconds, server
 from trueup import App
 from trueup.embedded.cluster import Cluster
 from trueup.store.db.pool import Pool
@@ -214,20 +215,43 @@ async def stream(application: Application, path: str) -> None:
     await application(scope, receive, send)
 
 
+def at_rest(cluster: Cluster, url: str, seconds: int) -> dict[str, float]:
+    """Milliseconds of CPU time per second that four live pages cost while nothing else is done."""
+    with open_pages(url) as pid:
+        server_before, process_before, begun = cpu_seconds(cluster), process_seconds(pid), time.perf_counter()
+        time.sleep(seconds)
+        took = time.perf_counter() - begun
+        return {
+            "server_ms": (cpu_seconds(cluster) - server_before) * 1000 / took,
+            "process_ms": (process_seconds(pid) - process_before) * 1000 / took,
+        }
+
+
 def beside(cluster: Cluster, url: str, count: int, rounds: int) -> dict[str, float]:
-    """Jobs per second, and microseconds of the server's CPU time per job (enqueued and run), without (`alone`) and with live pages (`watched`)."""
+    """Jobs per second, and microseconds of the server's CPU time per job (enqueued and run), without (`alone`) and with live pages (`watched`).
+
+    `process_ms` is the CPU time per second of the process that serves them.
+    """
     rates: dict[str, list[float]] = {"alone": [], "watched": []}
     taken: dict[str, list[float]] = {"alone": [], "watched": []}
+    served: list[float] = []
     for nth in range(2 * rounds):
         how = "watched" if nth % 4 in (1, 2) else "alone"  # a b b a: the history grows for both alike
-        with open_pages(url) if how == "watched" else nullcontext():
-            before = cpu_seconds(cluster)
+        with open_pages(url) if how == "watched" else nullcontext() as pid:
+            before, begun, process_before = (
+                cpu_seconds(cluster),
+                time.perf_counter(),
+                process_seconds(pid) if pid else 0,
+            )
             rates[how].append(asyncio.run(drained(url, count)))
             taken[how].append((cpu_seconds(cluster) - before) * 1e6 / count)
+            if pid is not None:
+                served.append((process_seconds(pid) - process_before) * 1000 / (time.perf_counter() - begun))
         progress(f"{how}: {rates[how][-1]:,.0f} jobs per second")
     medians = {how: statistics.median(rates[how]) for how in rates}
     costs = {f"{how}_cpu_us": statistics.median(taken[how]) for how in taken}
-    return {**medians, **costs, "ratio": medians["watched"] / medians["alone"]}
+    ratio = medians["watched"] / medians["alone"]
+    return {**medians, **costs, "ratio": ratio, "process_ms": statistics.median(served)}
 
 
 async def drained(url: str, count: int) -> float:
@@ -249,15 +273,16 @@ async def drained(url: str, count: int) -> float:
 
 
 @contextmanager
-def open_pages(url: str) -> Iterator[None]:
-    """Live pages of a dashboard in another process."""
+def open_pages(url: str) -> Iterator[int]:
+    """Live pages of a dashboard in another process, whose id it yields."""
     spawning = multiprocessing.get_context("spawn")
     begun = spawning.Event()
     process = spawning.Process(target=_show_pages, args=(url, begun), daemon=True)
     process.start()
     try:
         assert begun.wait(60), "the pages did not open"
-        yield
+        assert process.pid is not None
+        yield process.pid
         assert process.is_alive(), "the dashboard ended"
     finally:
         process.terminate()
@@ -268,7 +293,7 @@ def _show_pages(url: str, begun: Any) -> None:
     async def show() -> None:
         pages = dashboard.asgi({"bench": App(url)})
         tabs = [asyncio.create_task(stream(pages, path)) for path in BESIDE]
-        await asyncio.sleep(1)  # the first look, for which nothing is known yet, is not part of it
+        await asyncio.sleep(4)  # the first looks, for which nothing is known yet, are not part of it
         begun.set()
         await asyncio.gather(*tabs)
 
@@ -303,7 +328,13 @@ def show(result: dict[str, Any], console: Console) -> None:
     for name, taken in result["live"].items():
         table.add_row(name, f"{taken:,.1f} ms")
     console.print(table)
+    rest = result["at_rest"]
+    table = Table("four live pages", "server CPU per second", "CPU per second of the process that serves them")
+    table.add_row("at rest", f"{rest['server_ms']:,.1f} ms", f"{rest['process_ms']:,.1f} ms")
     drain = result["beside"]
+    more = (drain["watched_cpu_us"] - drain["alone_cpu_us"]) * drain["watched"] / 1000
+    table.add_row("beside a worker that drains jobs", f"{more:,.1f} ms more", f"{drain['process_ms']:,.1f} ms")
+    console.print(table)
     table = Table("a worker that drains jobs", "jobs per second", "server CPU per job")
     for how in ("alone", "watched"):
         table.add_row(how, f"{drain[how]:,.0f}", f"{drain[f'{how}_cpu_us']:,.0f} µs")
@@ -327,8 +358,13 @@ def main() -> None:
                 connection.execute(statement.format(**sizes).encode())
         pages = asyncio.run(measure(cluster, url, given.rounds))
         live = asyncio.run(watch(cluster, url, given.seconds))
+        rest = at_rest(cluster, url, given.seconds)
         compared = beside(cluster, url, given.drained, given.rounds)
-    report({"sizes": vars(given), "pages": pages, "live": live, "beside": compared}, show, as_json=given.json)
+    report(
+        {"sizes": vars(given), "pages": pages, "live": live, "at_rest": rest, "beside": compared},
+        show,
+        as_json=given.json,
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 
 from trueup.web import serving
 from trueup.web.guard import Guard, Receive, Rules, Scope, Send
-from trueup.web.serving import Probes
+from trueup.web.serving import Probes, Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,3 +49,29 @@ async def test_a_check_that_hangs_or_fails_is_no_readiness(monkeypatch: pytest.M
     assert (await asked("/readyz", lambda: asyncio.sleep(60))).status_code == 503
     assert (await asked("/readyz", lambda: 1 / 0)).status_code == 503
     assert (await asked("/healthz", lambda: 1 / 0)).status_code == 200
+
+
+async def served(host: str, port: int) -> int:
+    return await Server("shop", application, down, Rules(), host, port).run_until_stopped()
+
+
+async def test_a_port_that_is_taken_is_one_line_that_names_it_and_the_way_out(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert await served("127.0.0.1", port) == 1
+    told = capfd.readouterr().err
+    assert told == (
+        f"shop: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "choose another port (--port; 0 picks a free one), or stop what listens there\n"
+    )
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
+async def test_an_address_of_another_machine_is_one_line_too(host: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert await served(host, 0) == 1
+    told = capfd.readouterr().err
+    assert told.startswith(f"shop: cannot listen on {host}:0: ")
+    assert told.endswith("; give --host an address of this machine\n")

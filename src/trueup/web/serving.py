@@ -8,13 +8,14 @@ and say nothing but that. Needs uvicorn.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager
 
 import uvicorn
 
@@ -73,14 +74,19 @@ class Server(uvicorn.Server):
     async def run_until_stopped(self) -> int:
         """The exit status of the process: 0 when it was asked to stop, 1 when it could not start."""
         try:
-            await self.serve()
-        except SystemExit as ended:  # uvicorn's way to say that it cannot listen
-            where = f"{self.config.host}:{self.config.port}"
-            cause = ended.__context__
-            why = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "unknown reason"
-            advice = "choose another port, or stop what listens there"
-            print(f"{self._name}: cannot listen on {where}: {why}; {advice}", file=sys.stderr)
+            sockets = await _listening(self.config.host, self.config.port, self.config.backlog)
+        except OSError as error:
+            print(
+                f"{self._name}: cannot listen on {self.config.host}:{self.config.port}: {_why(error)}", file=sys.stderr
+            )
             return 1
+        try:
+            await self.serve(sockets)
+        except SystemExit:  # the application has not started; uvicorn has logged why
+            return 1
+        finally:
+            for each in sockets:
+                each.close()
         return 0 if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -111,6 +117,32 @@ class Server(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+
+async def _listening(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """A socket for each address of the host. uvicorn would log that one cannot be had, and end the process."""
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
+    with ExitStack() as failing:
+        failing.callback(server.close)
+        sockets = [failing.enter_context(each.dup()) for each in server.sockets]
+        for each in sockets:
+            each.listen(backlog)
+        failing.pop_all()
+    server.close()
+    return sockets
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}; give --host an address of this machine"
+    # From Python 3.13 on, asyncio tries every address of a host and says without a number that none of them is of this machine.
+    number = error.errno or errno.EADDRNOTAVAIL
+    advice = {
+        errno.EADDRINUSE: "choose another port (--port; 0 picks a free one), or stop what listens there",
+        errno.EADDRNOTAVAIL: "give --host an address of this machine",
+        errno.EACCES: "choose a port above 1023 (--port)",
+    }
+    return f"{os.strerror(number)}; {advice.get(number, 'choose another address (--host, --port)')}"
 
 
 async def _answer(send: Send, status: int, told: object) -> None:

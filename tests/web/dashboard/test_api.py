@@ -51,6 +51,17 @@ def test_it_says_what_the_pages_say(client: httpx.Client) -> None:
     assert overview["workers_alive"] == 3
     assert not overview["ok"]
     assert {each["check"] for each in overview["findings"]} >= {"sweeps"}
+    spans = client.get("/shop/flow", params={"window": "1h"}).json()["spans"]
+    live = sum(each["queued"] + each["running"] for each in overview["queues"])
+    assert (len(spans), spans[-1]["backlog"]) == (60, live)
+    assert sum(each["done"] for each in spans) > 0
+    (ships,) = [e for e in client.get("/shop/reconcilers").json()["reconcilers"] if e["name"] == "ship_paid_orders"]
+    assert ships["waiting"] > 0 < ships["rate"]
+    assert ships["eta_s"] == pytest.approx(ships["waiting"] / ships["rate"])
+    row = client.get("/shop/reconcilers/ship_paid_orders/row", params={"key": "70311"}).json()
+    assert (row["state"], row["attempt"]) == ("quarantined", 5)
+    assert [each["headline"] for each in row["timeline"]][:2] == ["Set aside", "Attempt 5 failed"]
+    assert client.get("/shop/reconcilers/ship_paid_orders/row", params={"key": "none"}).status_code == 404
     dead = client.get("/shop/jobs", params={"state": "dead", "limit": 2}).json()
     assert [job["state"] for job in dead["jobs"]] == ["dead", "dead"]
     following = client.get("/shop/jobs", params={"state": "dead", "before": dead["next"]}).json()
@@ -68,6 +79,44 @@ def test_it_says_what_the_pages_say(client: httpx.Client) -> None:
     assert client.get("/shop/reconcilers/ship_paid_orders").json()["quarantine"]
     assert client.get("/shop/fleet").json()["leases"]
     assert client.get("/shop/recovery").json()["downtimes"]
+
+
+SAID = {
+    "": (
+        r"Sweeps fail: mirror_stock .*?href=\"/shop/reconcilers\">Show the error",
+        r"Rows are in quarantine: 5 of ship_paid_orders.*?Release or discard",
+        *(
+            r"<svg[^>]* aria-label=\"Jobs that ended",
+            r"aria-label=\"Jobs queued and running",
+            r"aria-label=\"Longest wait",
+        ),
+    ),
+    "/schedules": (r"refresh_rates.*?<svg", r"daily_digest.*?Europe/Berlin"),
+    "/schedules/refresh_rates": (r"<svg[^>]*aria-label=\"Ticks of refresh_rates", r"skipped.*?coalesced", r"late by"),
+    "/schedules/settle_books": (r"Clock changes in 20\d\d.*?(Mar|Nov) \d\d",),
+    "/reconcilers": (r"mirror_stock.*?failing.*?warehouse_stock&#34; does not exist", r"Waiting.*?Rate"),
+    "/reconcilers/ship_paid_orders": (
+        *(r"about \S+ left", r"/(s|min)<", r"aria-label=\"What became of rows", r"70324.*?Release", r"Dry run"),
+        r"Show its timeline",
+    ),
+    "/reconcilers/ship_paid_orders/row?key=70311": (r"Attempt 5 failed.*?Attempt 1 failed", r"Traceback"),
+    "/fleet": (
+        r"2 × 2026.11.2",
+        r"event loop was blocked 3 times.*?resize_image",
+        *(r"nightly-export.*?held.*?worker-a", r"9 kinds, 4 schedules, 3 reconcilers", r"Term"),
+    ),
+    "/recovery": (r"ticks missed", r"<svg", r"coalesced"),
+    "/alerts": (r"sweeps.*?failing", r"ticks.*?5m"),
+    "/audit": (r"charge_card", r"cli|python|web"),
+}
+
+
+@pytest.mark.parametrize("path", SAID)
+def test_a_page_says_what_it_is_for(address: str, path: str) -> None:
+    with httpx.Client(base_url=address, headers=OPERATOR, timeout=30) as browser:
+        text = browser.get(f"/shop{path}").text
+    for expected in SAID[path]:
+        assert re.search(expected, text, re.DOTALL), expected
 
 
 def test_the_page_of_a_job_names_the_worker_and_the_term_of_each_attempt(client: httpx.Client, address: str) -> None:
@@ -93,6 +142,15 @@ def test_an_operator_acts_by_it(client: httpx.Client) -> None:
     assert client.post("/shop/reconcilers/ship_paid_orders/quarantine/release", json=row).status_code == 404
 
 
+def test_it_tells_of_clock_changes_and_frees_all_of_quarantine(client: httpx.Client) -> None:
+    year = client.get("/shop/schedules/settle_books/year", params={"year": 2026}).json()  # 2:30 in New York
+    assert [(each["clocks"], each["reading"][:10]) for each in year["touched"]] == [("gap", "2026-03-08")]
+    assert client.get("/shop/schedules/settle_books/year").status_code == 200
+    assert client.get("/shop/schedules/none/year").status_code == 404
+    assert client.post("/shop/reconcilers/expire_carts/release-all", json={}).json()["done"].endswith("0 rows released")
+    assert client.post("/shop/reconcilers/none/release-all", json={}).status_code == 404
+
+
 def test_queues_and_kinds_are_paused_by_it_and_checks_are_listed(client: httpx.Client) -> None:
     for what in ("queues", "kinds"):
         answer = client.post(f"/shop/{what}/mail/pause", json={"reason": "the provider is down"})
@@ -113,9 +171,11 @@ def test_backfills_and_actions_on_many_jobs_are_runs_that_it_follows_and_stops(c
     assert client.get("/shop/schedules/refresh_rates/backfill", params=span).json()["missing"] == len(skipped)
     run = client.post("/shop/schedules/refresh_rates/backfill", json=span).json()
     assert (run["action"], run["state"], run["total"], run["by"]) == ("backfill", "waiting", len(skipped), "Otto")
-    assert client.post(f"/shop/runs/{run['id']}/stop", json={}).json()["state"] == "stopped"
+    assert client.post(f"/shop/runs/{run['id']}/stop", json={}).json()["state"] == "undone"
     assert client.post(f"/shop/runs/{run['id']}/stop", json={}).status_code == 404
     dead = client.post("/shop/jobs-matching/discard", json={"state": ["dead"], "kind": "charge_card"}).json()
+    number = len(client.get("/shop/jobs", params={"state": "dead", "kind": "charge_card"}).json()["jobs"])
+    assert (dead["state"], dead["total"]) == ("waiting", number)
     assert client.get("/shop/runs").json()["runs"][0]["id"] == dead["id"]
     assert client.post(f"/shop/runs/{dead['id']}/stop", json={}).status_code == 200
     assert client.get("/shop/schedules/refresh_rates/backfill", params=span).json()["missing"] == len(skipped)

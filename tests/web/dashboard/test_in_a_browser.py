@@ -170,14 +170,46 @@ def test_a_dead_job_is_revived_and_a_queued_one_cancelled(page: Page, address: s
 
 def test_everything_that_matches_is_discarded_with_progress(page: Page, address: str, url: str) -> None:
     matching = "select count(*) from trueup.history where state = 'dead' and kind = 'send_receipt'"
-    assert execute(url, matching) != [(0,)]
+    ((number,),) = execute(url, matching)
+    assert number
     others = execute(url, "select count(*) from trueup.history where state = 'dead' and kind <> 'send_receipt'")
     page.goto(f"{address}/jobs?state=dead&kind=send_receipt")
     page.locator("summary", has_text="Discard all").click()
     page.get_by_role("button", name="Discard everything that matches").click()
-    expect(page.locator(".run-line", has_text="Discard").locator(".state")).to_have_text("●done")
+    line = page.locator(".run-line", has_text="Discard")
+    expect(line.locator(".state")).to_have_text("●done")
+    expect(line).to_contain_text(f"{number} of {number} jobs")
     assert execute(url, matching) == [(0,)]
     assert execute(url, "select count(*) from trueup.history where state = 'dead' and kind <> 'send_receipt'") == others
+
+
+def test_an_action_on_many_jobs_is_undone_and_several_apps_are_kept_apart(
+    page: Page, address: str, url: str, server: TestServer
+) -> None:
+    asked = "select count(*) from trueup.history where state = 'dead'"
+    before = execute(url, asked)
+    with (
+        server.database() as other,
+        served(dashboard.asgi({"shop": shop(url), "mail": shop(other)}, closes=True, undo_for=600)) as two,
+    ):
+        page.goto(f"{two}/shop/jobs?state=dead")
+        page.locator("summary", has_text="Discard all").click()
+        expect(page.locator("details.ask[open] .panel")).to_contain_text("after 600 seconds and can be undone")
+        page.get_by_role("button", name="Discard everything that matches").click()
+        line = page.locator(".run-line", has_text="Discard")
+        expect(line.locator(".state")).to_have_text("○waiting")
+        expect(line).to_contain_text(f"0 of {before[0][0]} jobs")
+        page.get_by_role("link", name="mail", exact=True).click()
+        expect(page.get_by_text("No worker is alive")).to_be_visible()
+        page.goto(f"{two}/mail/jobs?state=dead")
+        expect(page.get_by_text("No job matches.")).to_be_visible()
+        expect(line).to_have_count(0)
+        page.goto(f"{two}/shop/jobs?state=dead")
+        line.get_by_role("button", name="Undo").click()
+        expect(page.get_by_role("status").filter(has_text="Undone: nothing was changed.")).to_be_visible()
+        expect(line.locator(".state")).to_have_text("■undone")
+        page.goto(address)  # a stream would keep the server
+    assert execute(url, asked) == before
 
 
 def test_rows_are_released_from_quarantine_and_looked_at_by_a_dry_run(page: Page, address: str, url: str) -> None:
@@ -262,6 +294,43 @@ def test_the_bar_of_a_running_job_moves(page: Page, address: str, url: str) -> N
     expect(page.locator("progress")).to_have_js_property("value", 10)
     execute(url, put, 60, job)
     expect(page.locator("progress")).to_have_js_property("value", 60)
+
+
+def test_filters_combine_are_suggested_and_are_all_in_the_address(page: Page, address: str, url: str) -> None:
+    asked = (
+        "select id, args ->> 'order' from trueup.history where state = 'dead' and kind = 'charge_card' order by id desc"
+    )
+    (job, order), *others = execute(url, asked)
+    page.goto(f"{address}/jobs?state=dead")
+    for name, some in (
+        ("kinds", "charge_card"),
+        ("queues", "billing"),
+        ("arguments", "card_token="),
+        ("errors", "CardDeclined"),
+        ("ages", "24h"),
+    ):
+        offered = page.locator(f"datalist#{name} option").evaluate_all("all => all.map(each => each.value)")
+        assert some in offered, (name, offered)
+    rows = page.locator("tbody tr")
+    page.get_by_label("Kind").fill("charge_card")
+    page.get_by_label("Argument").fill("amount=49.90 EUR")
+    page.get_by_label("Error contains").fill("insufficient")
+    page.get_by_label("Attempts, at least").fill("1")
+    page.get_by_role("button", name="Filter").click()
+    expect(rows).to_have_count(min(50, 1 + len(others)))
+    page.get_by_label("And argument").fill(f"order={order}")  # beside the first one, which stays
+    page.get_by_role("button", name="Filter").click()
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text(f"#{job}")
+    shared = page.url
+    page.goto(f"{address}/jobs")
+    page.goto(shared)
+    expect(rows).to_have_count(1)
+    filled = page.locator("input[name=arg]").evaluate_all("all => all.map(each => each.value)")
+    assert filled == ["amount=49.90 EUR", f"order={order}", ""]
+    page.get_by_label("Older than").fill("300d")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No job matches.")).to_be_visible()
 
 
 def test_a_queue_and_a_kind_are_paused_and_resumed(page: Page, address: str, url: str) -> None:

@@ -11,12 +11,13 @@ import pytest
 import pytest_asyncio
 from starlette.routing import Route
 
-from trueup import App
+from trueup import App, Context, injected
 from trueup.cli.dashboard import auth_from, check_bind
 from trueup.errors import ConfigError
 from trueup.web import dashboard
 from trueup.web.dashboard.api import routes as api_routes
-from trueup.web.dashboard.site import Site
+from trueup.web.dashboard.api.endpoints import ENDPOINTS
+from trueup.web.dashboard.site import PAGES, Site
 from trueup.web.dashboard.source import sources
 from trueup.web.guard import Application
 
@@ -163,21 +164,47 @@ async def test_only_the_proxy_says_who_somebody_is(app: App) -> None:
 
 @pytest.mark.asyncio
 async def test_payloads_are_redacted_as_told_and_secrets_in_any_case(app: App) -> None:
+    """Wherever they are shown: arguments, meta, the note of the progress and the result, on pages and in answers of the API."""
     await app.open()
 
     @app.job
-    async def pay(amount: str, iban: str, password: str) -> None: ...
+    async def pay(amount: str, iban: str, password: str, *, ctx: Context = injected) -> dict[str, str]:
+        await ctx.progress(40, "sends from DE00 1234")
+        return {"iban": "DE00 1234", "note": "5 EUR"}
 
-    handle = await pay.enqueue("5 EUR", "DE00 1234", "hunter2 of ours")
+    handle = await pay.using(meta={"iban": "DE00 1234"}).enqueue("5 EUR", "DE00 1234", "hunter2 of ours")
 
-    def redact(kind: str, arguments: Any) -> Any:
-        return {**arguments, "iban": "hidden"} if kind == "pay" and isinstance(arguments, dict) else arguments
+    def redact(kind: str, payload: Any) -> Any:
+        hidden = {"iban": "hidden", "note": "hidden"} if kind == "pay" else {}
+        return {**payload, **{name: text for name, text in hidden.items() if name in payload}}
 
-    async with client(dashboard.asgi(app, redact=redact)) as here:
-        page = (await here.get(f"/trueup/jobs/{handle.id}")).text
-        assert "5 EUR" in page
-        assert "DE00" not in page
-        assert "hunter2" not in page
+    def raising(kind: str, payload: Any) -> Any:
+        raise KeyError(payload)
+
+    async def seen(how: Any) -> str:
+        async with client(dashboard.asgi(app, redact=how)) as here:
+            places = (
+                "/trueup/jobs",
+                f"/trueup/jobs/{handle.id}",
+                "/api/v1/trueup/jobs",
+                f"/api/v1/trueup/jobs/{handle.id}",
+            )
+            answers = [await here.get(place) for place in places]
+        assert {answer.status_code for answer in answers} == {200}
+        return " ".join(answer.text for answer in answers)
+
+    waiting = await seen(redact)
+    async with app.worker():
+        await handle.result(timeout="20s")
+    for text in (waiting, await seen(redact)):
+        assert "5 EUR" in text
+        assert "DE00" not in text
+        assert "hunter2" not in text
+    assert "40" in await seen(redact)
+    text = await seen(raising)
+    assert "hidden: redact raised KeyError" in text
+    assert "DE00" not in text
+    assert "5 EUR" not in text
 
 
 @pytest.mark.asyncio
@@ -207,6 +234,29 @@ async def test_a_database_that_is_away_is_a_sentence_and_no_traceback() -> None:
         assert answer.status_code == 503
         assert "The database is unavailable" in answer.text
         assert "Traceback" not in answer.text
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_was_never_migrated_is_a_sentence_on_every_page_and_in_every_answer(
+    empty_database_url: str,
+) -> None:
+    app = App(empty_database_url)
+    async with client(dashboard.asgi({"shop": app})) as here:
+        for page in PAGES:
+            answer = await here.get(
+                f"/shop{page.path}".replace("{id}", "1").replace("{name}", "x"), params={"key": "1"}
+            )
+            if page.path not in ("", "/alerts"):  # which say it as a finding, or list the checks there are
+                assert (answer.status_code, "The schema does not fit this release" in answer.text) == (503, True), page
+            assert "trueup migrate" in answer.text, page
+        for each in ENDPOINTS:
+            if each.method == "GET":
+                path = each.path.replace("{id}", "1").replace("{name}", "x")
+                answer = await here.get(f"/api/v1/shop{path}")
+                assert answer.status_code in (200, 422, 503), (path, answer.text)
+                if answer.status_code == 503:
+                    assert "trueup migrate" in answer.text
+    await app.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "ops.example"])

@@ -44,9 +44,10 @@ async def act_on_job(visit: Visit, form: Form) -> Said:
 async def act_on_all(visit: Visit, form: Form) -> Said:
     name = visit.part("action")
     asked = jobs.narrowed(jobs.wanted(visit), name)
-    work = bulk.matching(visit.source, name, asked)
-    visit.bulk.start(visit.source, work, name, visit.person.name, jobs.described(visit))
-    text = f"{name.capitalize()} of everything that matches {_soon(visit)}"
+    work, total = bulk.matching(visit.source, name, asked), await bulk.counted(visit.source, asked)
+    visit.bulk.start(visit.source, work, name, visit.person.name, jobs.described(visit), total=total)
+    number = "everything that matches" if total is None else "1 job" if total == 1 else f"{total:,} jobs"
+    text = f"{name.capitalize()} of {number} {_soon(visit)}"
     return Said(text, visit.url("jobs", **jobs.filters(visit)))
 
 
@@ -56,7 +57,9 @@ async def stop_run(visit: Visit, form: Form) -> Said:
     run = visit.bulk.stop(visit.source.name, int(written)) if known else None
     if run is None:
         return Said("It has ended already.", visit.url("jobs"), wrong=True)
-    return Said("Stopped. What it had reached stays as it is.", visit.url(*run.about))
+    undone = run.state == "undone"
+    text = "Undone: nothing was changed." if undone else "Stopped. What it had reached stays as it is."
+    return Said(text, visit.url(*run.about))
 
 
 async def act_on_queue(visit: Visit, form: Form) -> Said:

@@ -13,6 +13,7 @@ PLACES: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "ticks": (("schedules",), {}, "Show schedules"),
     "schedules": (("schedules",), {}, "Show schedules"),
     "kinds": (("jobs",), {"state": "queued"}, "Show the jobs"),
+    "stranded_jobs": (("jobs",), {"state": "running"}, "Show the jobs"),
     "sweeps": (("reconcilers",), {}, "Show the error"),
     "overdue_rows": (("reconcilers",), {}, "Show reconcilers"),
     "overdue_jobs": (("jobs",), {"state": "queued"}, "Show the jobs"),
@@ -25,6 +26,7 @@ PLACES: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 SENTENCES = {
     "ticks": "Ticks are ",
     "schedules": "A schedule cannot fire: ",
+    "stranded_jobs": "No worker can take over: ",
     "sweeps": "Sweeps fail: ",
     "overdue_rows": "Rows are overdue: ",
     "overdue_jobs": "Jobs are overdue: ",

@@ -51,7 +51,7 @@ class Run:
     total: int | None = None  # where it is known in advance
     seen: int = 0
     done: int = 0
-    state: str = "waiting"  # waiting, running, done, stopped, failed
+    state: str = "waiting"  # waiting, running, done, undone, stopped, failed
     error: str | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -100,11 +100,14 @@ class Bulk:
         return run
 
     def stop(self, source: str, run_id: int) -> Run | None:
-        """Ends one that is under way; what it has reached stays as it is. None when it has ended, or there is none."""
+        """Ends one that is under way; what it has reached stays as it is. None when it has ended, or there is none.
+
+        One that has not begun is undone: it has changed nothing.
+        """
         run = self._runs.get(run_id)
         if run is None or run.source != source or not run.underway or run.task is None:
             return None
-        run.state = "stopped"
+        run.state = "undone" if run.state == "waiting" else "stopped"
         run.task.cancel()
         return run
 
@@ -122,12 +125,19 @@ class Bulk:
             await work(run)
             run.state = "done"
         except asyncio.CancelledError:
-            run.state = "stopped"
+            if run.underway:
+                run.state = "stopped"
             raise
         except Exception as error:
             run.state, run.error = "failed", describe(error)
         finally:
             source.forget()
+
+
+async def counted(source: Source, wanted: dict[str, Any]) -> int | None:
+    """How many jobs match; None when that is too many to count."""
+    found = await source.app.jobs.count(**wanted)
+    return None if found.more else found.number
 
 
 def matching(source: Source, name: str, wanted: dict[str, Any]) -> Work:

@@ -17,7 +17,7 @@ from trueup.masking import mask_value
 from trueup.schedules import spec as specs
 
 Redact = Callable[[str, Any], Any]
-"""`redact(kind, arguments)` returns what may be shown of a job's arguments, or of its result."""
+"""`redact(kind, arguments)` returns what may be shown of a job's arguments, its result or {"note": …} of its progress."""
 
 MAX_JSON = 20_000  # characters of a payload on a page
 
@@ -94,8 +94,16 @@ def pretty(value: Any) -> str:
 
 
 def shown(redact: Redact | None, kind: str, value: Any) -> Any:
-    """A payload as people may see it: `redact` first, then whatever looks like a secret is hidden."""
-    return mask_value(value if redact is None else redact(kind, value))
+    """A payload as people may see it: `redact` first, then whatever looks like a secret is hidden.
+
+    A `redact` that raises hides the whole: it may have been written for other values than this one.
+    """
+    if redact is not None and value is not None:
+        try:
+            value = redact(kind, value)
+        except Exception as error:
+            return f"hidden: redact raised {type(error).__name__}"
+    return mask_value(value)
 
 
 def rule(spec: Any) -> str:

@@ -32,7 +32,7 @@ SHAPES = {
     **dict.fromkeys(("queued", "resting", "waiting", "finished", "free"), ("idle", "○")),
     **dict.fromkeys(("paused", "stopping", "retry", "late", "skipped", "stopped", "behind"), ("warn", "◆")),
     **dict.fromkeys(("dead", "failing", "failed", "quarantined", "gone", "refused", "lost", "firing"), ("bad", "▲")),
-    **dict.fromkeys(("cancelled", "discarded", "retired", "off"), ("off", "■")),
+    **dict.fromkeys(("cancelled", "discarded", "retired", "off", "undone"), ("off", "■")),
 }
 
 

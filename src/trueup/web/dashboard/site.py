@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
 from trueup.operate.acting import acting
 from trueup.texts import describe
@@ -41,7 +42,10 @@ from trueup.web.dashboard.visit import Visit
 
 Shows = Callable[[Visit], Awaitable[dict[str, Any]]]
 
-LOOK_EVERY = 2.0  # seconds between two looks of a live page
+LOOK_EVERY = (
+    2.0  # seconds between two looks of live pages, all of which look at the same moments and so share their answers
+)
+ANSWERS_WITHIN = 10.0  # seconds, with what time it is: a page that says "live" must not wait for pool_timeout
 ALIVE_EVERY = 15.0  # seconds: proxies end a stream that says nothing
 STATIC = files("trueup.web.dashboard") / "static"
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -123,14 +127,20 @@ class Site:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    async def visit(self, request: Request, person: Person) -> Visit:
+    async def visit(self, request: Request, person: Person, *, follows: bool = False) -> Visit:
         """Raises NotFound for an App that is not here, and what the database raises when it is away."""
         source = self.sources.get(str(request.path_params["source"]))
         if source is None:
             raise NotFound(f"the dashboard shows {', '.join(self.sources)}, and nothing of that name")
         store = await source.open()
-        now: datetime = await source.shared("now", store.now, 0.0)
-        return Visit(request, person, source, self.sources, self.bulk, self.redact, now)
+        try:
+            async with source.explained(), asyncio.timeout(ANSWERS_WITHIN):
+                now: datetime = await source.shared("now", store.now, 0.0)
+        except TimeoutError as error:
+            silent = f"the database at {mask(store.url)} has not answered within {ANSWERS_WITHIN:g} s"
+            raise DatabaseUnavailable(f"{silent}; check that the server runs and can be reached from here") from error
+        shown = source.followed() if follows else source
+        return Visit(request, person, shown, self.sources, self.bulk, self.redact, now)
 
     def person(self, request: Request) -> Person | None:
         return self.auth.person(request)
@@ -150,7 +160,7 @@ class Site:
 
     async def _shown(self, request: Request, person: Person, page: PageRoute) -> Response:
         visit = await self.visit(request, person)
-        values = {**self._frame(request, person), **render.context_of(visit), **await page.shows(visit)}
+        values = await self._values(request, person, visit, page)
         values["section"] = page.section
         said = _said(request)
         response = HTMLResponse(render.whole(page.template, {**values, "said": said}))
@@ -158,6 +168,10 @@ class Site:
             response.delete_cookie(forms.FLASH, path=visit.base + "/")
         forms.remember(request, response)
         return response
+
+    async def _values(self, request: Request, person: Person, visit: Visit, page: PageRoute) -> dict[str, Any]:
+        async with visit.source.explained():
+            return {**self._frame(request, person), **render.context_of(visit), **await page.shows(visit)}
 
     async def _stream(self, request: Request, person: Person, page: PageRoute) -> AsyncIterator[str]:
         """The live part of a page whenever it has changed."""
@@ -167,8 +181,8 @@ class Site:
         while True:
             began = loop.time()
             try:
-                visit = await self.visit(request, person)
-                values = {**self._frame(request, person), **render.context_of(visit), **await page.shows(visit)}
+                visit = await self.visit(request, person, follows=True)
+                values = await self._values(request, person, visit, page)
                 text = render.live(page.template, values)
                 mark = hashlib.sha256(_TIMES.sub(r"\1", text).encode()).digest()
                 event = _event("page", {"html": text, "now": visit.now.timestamp()}) if mark != last else ""
@@ -178,9 +192,8 @@ class Site:
                 quiet = 0.0
                 yield event or ": alive\n\n"
             last = mark
-            took = loop.time() - began
-            quiet += LOOK_EVERY + took
-            await asyncio.sleep(max(LOOK_EVERY, 10 * took))
+            await asyncio.sleep(pause(loop.time()))
+            quiet += loop.time() - began
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
@@ -204,8 +217,9 @@ class Site:
         visit = await self.visit(request, person)
         back = _back(form.get("back", ""), visit.base)
         try:
-            with acting(person.name, "web"):
-                said = await act(visit, form)
+            async with visit.source.explained():
+                with acting(person.name, "web"):
+                    said = await act(visit, form)
         except (NotFound, TrueupError) as error:
             if isinstance(error, DatabaseUnavailable | SchemaMismatch):
                 raise
@@ -261,7 +275,9 @@ class Site:
         except NotFound as error:
             return self._message(request, person, 404, "Not found", _sentence(str(error)))
         except (psycopg.Error, OSError, TrueupError) as error:
-            return self._message(request, person, 503, "The database is unavailable", _sentence(describe(error)))
+            mismatch = isinstance(error, SchemaMismatch)
+            title = "The schema does not fit this release" if mismatch else "The database is unavailable"
+            return self._message(request, person, 503, title, _sentence(describe(error)))
 
     async def _nothing(self, request: Request, error: Exception) -> Response:
         person = self.person(request)
@@ -286,6 +302,11 @@ class Site:
             "is_open": isinstance(self.auth, Open),
             "section": "",
         }
+
+
+def pause(at: float) -> float:
+    """Seconds until live pages look again. All of them look at the same moments, so that one look serves them all."""
+    return LOOK_EVERY - at % LOOK_EVERY
 
 
 async def _static(request: Request) -> Response:

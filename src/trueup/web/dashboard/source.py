@@ -1,18 +1,23 @@
 """An App that the dashboard shows: its name on the page, what it is asked, and answers that are shared for a moment.
 
 Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives everybody the same answer
-until it is older than a second, or ten times as old as the look took, so that looking never takes more than a tenth of a core.
+until it is older than a second, or ten times as old as the look took. For pages that follow by themselves it is a hundred times
+as old: no answer that live pages show takes more than a hundredth of a core, however many tabs show it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeVar, cast
 
 from trueup.app import App
 from trueup.clock import elapsed
 from trueup.errors import ConfigError
+from trueup.store.explained import Explained
 from trueup.store.fleet import Fleet
 from trueup.store.flow import Flow
 from trueup.store.rows.quarantine import Quarantine
@@ -22,8 +27,16 @@ from trueup.web.dashboard.dry_runs import DryRuns
 T = TypeVar("T")
 
 FRESH = 1.0  # seconds
-TIMES = 10  # as long as the look took
+TIMES = 10  # as long as the look took, for a page that a person asks for
+LIVE_TIMES = 100  # for one that follows by itself
 MAX_KEPT = 256  # answers
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    answer: Any
+    at: float
+    took: float  # seconds
 
 
 class Source:
@@ -32,7 +45,8 @@ class Source:
         self.app = app
         self.dry_runs = DryRuns()
         self._opened: tuple[Store, asyncio.AbstractEventLoop] | None = None
-        self._kept: dict[object, tuple[float, Any]] = {}
+        self._times = TIMES
+        self._kept: dict[object, Answer] = {}
         self._asked: dict[object, asyncio.Task[Any]] = {}
 
     async def open(self) -> Store:
@@ -42,6 +56,16 @@ class Source:
             self._kept.clear()
             self._asked.clear()
         return self._opened[0]
+
+    def followed(self) -> Self:
+        """The same for a page that follows by itself: it takes older answers where a new one would cost much."""
+        same = copy(self)
+        same._times = LIVE_TIMES
+        return same
+
+    def explained(self) -> Explained:
+        """A block in which errors of the database say what to do. It is open already."""
+        return Explained(self.app.store)
 
     @property
     def flow(self) -> Flow:
@@ -60,26 +84,33 @@ class Source:
 
     async def shared(self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
         """The answer of `look`, from the cache if it was asked a moment ago."""
-        until, answer = self._kept.get(key, (0.0, None))
-        if elapsed() < until:
-            return cast(T, answer)
+        kept = self._kept.get(key)
+        if kept is not None and elapsed() - kept.at < max(fresh, self._times * kept.took):
+            return cast(T, kept.answer)
         task = self._asked.get(key)
         if task is None:
-            task = self._asked[key] = asyncio.ensure_future(self._look(key, look, fresh))
-            task.add_done_callback(lambda done: (self._asked.pop(key, None), done.cancelled() or done.exception()))
+            task = self._asked[key] = asyncio.ensure_future(self._look(key, look))
+            task.add_done_callback(partial(self._looked, key))
         return cast(T, await asyncio.shield(task))
 
-    async def _look(self, key: object, look: Callable[[], Awaitable[T]], fresh: float) -> T:
+    async def _look(self, key: object, look: Callable[[], Awaitable[T]]) -> T:
         begun = elapsed()
         answer = await look()
-        took = elapsed() - begun
+        ended = elapsed()
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
-        self._kept[key] = (elapsed() + max(fresh, TIMES * took), answer)
+        if self._asked.get(key) is asyncio.current_task():  # nothing was done meanwhile, see `forget`
+            self._kept[key] = Answer(answer, ended, ended - begun)
         return answer
 
+    def _looked(self, key: object, look: asyncio.Task[Any]) -> None:
+        if self._asked.get(key) is look:
+            del self._asked[key]
+        if not look.cancelled():
+            look.exception()  # those who asked have it
+
     def forget(self) -> None:
-        """After something was done: the next page looks anew."""
+        """After something was done: the next page looks anew. A look that is under way may be from before, and is not kept."""
         self._kept.clear()
         self._asked.clear()
 

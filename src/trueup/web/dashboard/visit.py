@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from trueup.app import App
 from trueup.durations import parse_duration
 from trueup.errors import ConfigError, NotFound
+from trueup.jobs.records import JobProgress
 from trueup.web.dashboard.auth import Person
 from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact, shown
@@ -48,6 +49,13 @@ class Visit:
 
     def shown(self, kind: str, value: Any) -> Any:
         return shown(self.redact, kind, value)
+
+    def progress(self, kind: str, stored: JobProgress | None) -> JobProgress | None:
+        """A job's progress as people may see it."""
+        if stored is None or stored.note is None:
+            return stored
+        note = self.shown(kind, {"note": stored.note})
+        return replace(stored, note=str(note.get("note", "")) if isinstance(note, Mapping) else str(note))
 
     def text(self, name: str, most: int = 200) -> str | None:
         """A parameter of the address, without what PostgreSQL cannot store."""

@@ -79,8 +79,9 @@ async def _answered(
     site: Site, request: Request, person: Person, endpoint: Endpoint, query: BaseModel, body: BaseModel | None
 ) -> Any:
     visit = await site.visit(request, person)
-    with acting(person.name, "web"):
-        answer = await endpoint.answer(visit, query, body)
+    async with visit.source.explained():
+        with acting(person.name, "web"):
+            answer = await endpoint.answer(visit, query, body)
     if body is not None:
         visit.source.forget()
     return answer.model_dump(mode="json")

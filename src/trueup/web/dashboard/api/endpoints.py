@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,6 +13,7 @@ from trueup.web.dashboard import bulk
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.formats import rule
 from trueup.web.dashboard.pages import jobs as pages
+from trueup.web.dashboard.pages import overview as overview_page
 from trueup.web.dashboard.pages import reconcilers as reconciler_pages
 from trueup.web.dashboard.pages.schedules import Backfill
 from trueup.web.dashboard.visit import Visit, clean
@@ -48,16 +49,25 @@ async def overview(visit: Visit, query: Any, body: Any) -> BaseModel:
     )
 
 
+async def flow(visit: Visit, query: models.FlowQuery, body: Any) -> BaseModel:
+    spans, live = await overview_page.flow(visit, query.window)
+    levels = overview_page.backlog(live, spans)
+    return models.Flow(
+        spans=[models.Span(**asdict(span), backlog=level) for span, level in zip(spans, levels, strict=True)]
+    )
+
+
 async def jobs(visit: Visit, query: models.JobQuery, body: Any) -> BaseModel:
     page = await visit.app.jobs.list(**_wanted(query), limit=query.limit, after=query.before)
-    return models.JobList(jobs=[models.JobSummary.model_validate(job) for job in page], next=page.next)
+    shown = [replace(job, progress=visit.progress(job.kind, job.progress)) for job in page]
+    return models.JobList(jobs=[models.JobSummary.model_validate(job) for job in shown], next=page.next)
 
 
 async def job(visit: Visit, query: Any, body: Any) -> BaseModel:
     found = await pages.one(visit)
     named = {name: getattr(found, name) for name in models.Job.model_fields}
     named |= {"args": visit.shown(found.kind, found.args), "result": visit.shown(found.kind, found.result)}
-    named["meta"] = visit.shown(found.kind, found.meta)
+    named |= {"meta": visit.shown(found.kind, found.meta), "progress": visit.progress(found.kind, found.progress)}
     return models.Job.model_validate({**named, "holder": None if found.holder is None else str(found.holder)})
 
 
@@ -70,9 +80,10 @@ async def act_on_job(visit: Visit, query: Any, body: Any) -> BaseModel:
 
 async def act_on_matching(visit: Visit, query: Any, body: models.JobFilter) -> BaseModel:
     name, wanted = visit.part("action"), _wanted(body)
-    work = bulk.matching(visit.source, name, pages.narrowed(wanted, name))
-    what = body.model_dump_json(exclude_defaults=True)
-    return models.Run.model_validate(visit.bulk.start(visit.source, work, name, visit.person.name, what))
+    asked, what = pages.narrowed(wanted, name), body.model_dump_json(exclude_defaults=True)
+    work, total = bulk.matching(visit.source, name, asked), await bulk.counted(visit.source, asked)
+    run = visit.bulk.start(visit.source, work, name, visit.person.name, what, total=total)
+    return models.Run.model_validate(run)
 
 
 async def runs(visit: Visit, query: Any, body: Any) -> BaseModel:
@@ -110,6 +121,11 @@ async def schedule(visit: Visit, query: Any, body: Any) -> BaseModel:
     return models.Schedule(**{**found, "rule": rule(found["spec"]), "ticks": ticks})
 
 
+async def year(visit: Visit, query: models.YearQuery, body: Any) -> BaseModel:
+    found = await visit.app.schedules.preview(visit.part("name"), query.year or visit.now.year)
+    return models.Year.model_validate(found)
+
+
 async def act_on_schedule(visit: Visit, query: Any, body: Any) -> BaseModel:
     name, operations = visit.part("name"), visit.app.schedules
     match visit.part("action"):
@@ -135,16 +151,24 @@ async def backfill(visit: Visit, query: Any, body: models.BackfillRange) -> Base
 
 
 async def reconcilers(visit: Visit, query: Any, body: Any) -> BaseModel:
-    found = await visit.source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
+    found = (await reconciler_pages.reconcilers(visit))["reconcilers"]
     return models.Reconcilers(reconcilers=[models.ReconcilerSummary(**each) for each in found])
 
 
 async def reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
     name = visit.part("name")
-    found = await visit.app.reconcilers.show(name, 1)
+    found = (await reconciler_pages.reconciler(visit))["reconciler"]
     quarantine = [] if found["what"] == "scan" else await visit.app.reconcilers.quarantined(name, limit=200)
     rows = [models.Quarantined(**each) for each in quarantine]
     return models.Reconciler(**{**found, "quarantine": rows})
+
+
+async def row(visit: Visit, query: models.Key, body: Any) -> BaseModel:
+    found = await reconciler_pages.row(visit)
+    if found["row"] is None:
+        raise NotFound(f"nothing is recorded about row {query.key[:100]} of {found['name']}")
+    told = [models.Happened.model_validate(each) for each in found["story"]]
+    return models.RowTimeline(**{**found["row"], "reconciler": found["name"], "key": query.key, "timeline": told})
 
 
 async def act_on_reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
@@ -154,6 +178,10 @@ async def act_on_reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
             done = "paused" if await operations.pause(name, f"paused by {visit.person.name}") else "was paused already"
         case "resume":
             done = "resumed" if await operations.resume(name) else "was not paused"
+        case "release-all":
+            done = f"{await operations.release_all(name)} rows released"
+        case "discard-all":
+            done = f"{await operations.discard_all(name)} rows discarded"
         case other:
             raise NotFound(f"there is no action {other!r} on reconcilers")
     return models.Done(done=f"reconciler {name}: {done}")
@@ -231,6 +259,7 @@ async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseMod
 
 ENDPOINTS = (
     Endpoint("/overview", "What needs attention, and what waits", overview, models.Overview),
+    Endpoint("/flow", "Throughput, backlog and lateness over time", flow, models.Flow, models.FlowQuery),
     Endpoint("/jobs", "Jobs that match, newest first", jobs, models.JobList, models.JobQuery),
     Endpoint("/jobs/{id}", "One job", job, models.Job),
     Endpoint("/jobs/{id}/{action}", "retry, cancel, revive or discard", act_on_job, models.Done, body=models.Nothing),
@@ -246,6 +275,9 @@ ENDPOINTS = (
     Endpoint("/fleet", "Workers and leases", fleet, models.Fleet),
     Endpoint("/schedules", "All schedules", schedules, models.Schedules),
     Endpoint("/schedules/{name}", "One schedule and its latest ticks", schedule, models.Schedule),
+    Endpoint(
+        "/schedules/{name}/year", "What clock changes do to its ticks in a year", year, models.Year, models.YearQuery
+    ),
     Endpoint(
         "/schedules/{name}/backfill",
         "Which ticks of a range a backfill would fire",
@@ -265,6 +297,7 @@ ENDPOINTS = (
     ),
     Endpoint("/reconcilers", "All reconcilers and scans", reconcilers, models.Reconcilers),
     Endpoint("/reconcilers/{name}", "One reconciler and its quarantine", reconciler, models.Reconciler),
+    Endpoint("/reconcilers/{name}/row", "What is recorded about one row", row, models.RowTimeline, models.Key),
     Endpoint(
         "/reconcilers/{name}/dry-run",
         "The rows that the next sweep would take; with shadow, what its handler would do with them",
@@ -272,7 +305,13 @@ ENDPOINTS = (
         models.DryRun,
         body=models.DryRunAsked,
     ),
-    Endpoint("/reconcilers/{name}/{action}", "pause or resume", act_on_reconciler, models.Done, body=models.Nothing),
+    Endpoint(
+        "/reconcilers/{name}/{action}",
+        "pause, resume, release-all or discard-all: the last two free every row in quarantine",
+        act_on_reconciler,
+        models.Done,
+        body=models.Nothing,
+    ),
     Endpoint(
         "/reconcilers/{name}/quarantine/{action}",
         "release or discard a row that is in quarantine",

@@ -52,6 +52,26 @@ class Overview(Model):
     workers_alive: int
 
 
+class FlowQuery(Model):
+    window: Literal["1h", "6h", "24h"] = "1h"
+
+
+class Span(Model):
+    """Jobs in one span of time; `backlog` is how many were live at its end. The last span has only begun."""
+
+    begins_at: datetime
+    enqueued: int
+    done: int
+    dead: int
+    cancelled: int
+    worst_waited_s: float
+    backlog: float
+
+
+class Flow(Model):
+    spans: list[Span]
+
+
 class Error(Model):
     attempt: int
     type: str
@@ -62,6 +82,12 @@ class Error(Model):
     term: int | None = None
     host: str | None = None
     pid: int | None = None
+
+
+class Progress(Model):
+    percent: float
+    note: str | None
+    at: datetime | None
 
 
 class JobSummary(Model):
@@ -76,6 +102,7 @@ class JobSummary(Model):
     enqueued_at: datetime
     finished_at: datetime | None
     error: Error | None
+    progress: Progress | None
 
 
 class JobList(Model):
@@ -210,7 +237,7 @@ class Run(Model):
     action: str
     what: str
     by: str
-    state: Literal["waiting", "running", "done", "stopped", "failed"]
+    state: Literal["waiting", "running", "done", "undone", "stopped", "failed"]
     started_at: datetime
     total: int | None
     seen: int
@@ -222,7 +249,31 @@ class Runs(Model):
     runs: list[Run]
 
 
+class YearQuery(Model):
+    year: Annotated[int, Field(ge=1970, le=8999)] | None = None
+
+
+class Touched(Model):
+    """A time on the clocks of the schedule's zone that they skip (a gap) or show twice (a fold), and when it is due then."""
+
+    reading: datetime
+    clocks: Literal["gap", "fold"]
+    changed_at: datetime
+    ticks: list[datetime]
+    why: str
+
+
+class Year(Model):
+    """`more`: there are more than are listed."""
+
+    year: int
+    touched: list[Touched]
+    more: bool
+
+
 class ReconcilerSummary(Model):
+    """`waiting` is null where the App does not declare it; `rate` is rows per second of the last minutes."""
+
     name: str
     what: str
     state: str
@@ -234,6 +285,9 @@ class ReconcilerSummary(Model):
     quarantined: int
     discarded: int
     outcomes: dict[str, int]
+    waiting: int | None
+    rate: float
+    eta_s: float | None
 
 
 class Reconcilers(Model):
@@ -250,6 +304,25 @@ class Quarantined(Model):
 
 class Reconciler(ReconcilerSummary):
     quarantine: list[Quarantined]
+
+
+class Happened(Model):
+    at: datetime
+    headline: str
+    detail: str
+    made_by: str
+
+
+class RowTimeline(Model):
+    """One row as far as it is recorded; `timeline` has the newest first."""
+
+    reconciler: str
+    key: str
+    state: str
+    attempt: int
+    reason: str | None
+    due_at: datetime | None
+    timeline: list[Happened]
 
 
 class Action(Model):

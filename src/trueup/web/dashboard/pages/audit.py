@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from trueup.store.actions import ActionRecord
 from trueup.web.dashboard.visit import Visit
 
@@ -25,7 +27,9 @@ def filters(visit: Visit) -> dict[str, str | None]:
 async def audit(visit: Visit) -> dict[str, Any]:
     given, before = filters(visit), visit.number("before", 1, MAX_ID)
     asked: dict[str, Any] = {**given, "job": visit.number("job", 1, MAX_ID), "within": visit.duration("within")}
-    page = await visit.app.actions.list(**asked, limit=PAGE, after=before)
+    page = await visit.source.shared(
+        ("actions", orjson.dumps(asked), before), lambda: visit.app.actions.list(**asked, limit=PAGE, after=before), 0.0
+    )
     return {
         "actions": [(each, _link(visit, each)) for each in page],
         "filters": given,

@@ -68,9 +68,14 @@ async def jobs(visit: Visit) -> dict[str, Any]:
         ],
         "kinds": sorted({each["kind"] for each in (*queues, *ended)} | {job.kind for job in app.registry}),
         "queue_names": sorted({each["queue"] for each in queues}),
+        "argument_names": sorted(
+            {name for job in app.registry if given["kind"] in (None, job.kind) for name in job.arguments.names}
+        ),
+        "error_types": sorted({job.error.type for job in page.jobs if job.error is not None}),
         "ages": AGES,
         "actions": possible(asked),
         "runs": visit.bulk.of(source.name, ("jobs",)),
+        "undo_for": visit.bulk.undo_for,
         "all_states_url": visit.url("jobs", **{**given, "state": None}),
     }
 
@@ -101,11 +106,12 @@ def described(visit: Visit) -> str:
 
 
 async def job(visit: Visit) -> dict[str, Any]:
-    found = await one(visit)
+    found = await visit.source.shared(("job", visit.part("id")), lambda: one(visit), 0.0)
     workers = {each["holder"]: each for each in await visit.source.shared("workers", visit.source.fleet.workers)}
     return {
         "job": found,
         "title": f"{found.kind} #{found.id}",
+        "progress": visit.progress(found.kind, found.progress),
         "args": visit.shown(found.kind, found.args),
         "result": visit.shown(found.kind, found.result),
         "meta": visit.shown(found.kind, found.meta) if found.meta else None,
@@ -113,7 +119,9 @@ async def job(visit: Visit) -> dict[str, Any]:
         "worker": workers.get(found.holder),
         "actions": [action for action, states in STATES.items() if found.state in states],
         "moments": _moments(found),
-        "done_by": await visit.app.actions.list(job=found.id, limit=10),
+        "done_by": await visit.source.shared(
+            ("done by", found.id), lambda: visit.app.actions.list(job=found.id, limit=10), 0.0
+        ),
     }
 
 

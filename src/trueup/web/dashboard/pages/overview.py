@@ -24,12 +24,11 @@ async def overview(visit: Visit) -> dict[str, Any]:
     source, views = visit.source, visit.app.store.views
     window = visit.text("window") if visit.text("window") in WINDOWS else "1h"
     assert window is not None
-    within, step = WINDOWS[window]
-    spans = await source.shared(("flow", window), lambda: source.flow.jobs(visit.now, within, step), 2.0)
+    _, step = WINDOWS[window]
+    spans, live = await flow(visit, window)
     queues = await source.shared("queues", views.queues)
     workers = [each for each in await source.shared("workers", source.fleet.workers) if each["alive"]]
     planning = await source.shared("planning", views.planning)
-    live = sum(each["queued"] + each["running"] for each in queues)
     begins = [span.begins_at for span in spans]
     return {
         "window": window,
@@ -58,6 +57,15 @@ async def overview(visit: Visit) -> dict[str, Any]:
             unit="s",
         ),
     }
+
+
+async def flow(visit: Visit, window: str) -> tuple[list[Span], int]:
+    """The spans of this window, and how many jobs are live now."""
+    within, step = WINDOWS[window]
+    source = visit.source
+    spans = await source.shared(("flow", window), lambda: source.flow.jobs(visit.now, within, step), 2.0)
+    queues = await source.shared("queues", visit.app.store.views.queues)
+    return spans, sum(each["queued"] + each["running"] for each in queues)
 
 
 def backlog(live: int, spans: list[Span]) -> list[float]:

@@ -84,7 +84,7 @@ async def row(visit: Visit) -> dict[str, Any]:
     name, key = visit.part("name"), visit.text("key", 1000)
     found = None
     if key:
-        records = await visit.source.quarantine.show(name, [key])
+        records = await visit.source.shared(("row", name, key), lambda: visit.source.quarantine.show(name, [key]), 0.0)
         found = records.get(key)
     failures = list(JobError.all_of(found and found["errors"]))
     return {

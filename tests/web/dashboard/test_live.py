@@ -1,0 +1,96 @@
+"""What pages that follow by themselves cost: one look for all of them, and the dearer it is the more rarely."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.support.proxy import Proxy
+from tests.web.dashboard.test_who_may import client
+from trueup import App
+from trueup.web import dashboard
+from trueup.web.dashboard import site, source
+from trueup.web.dashboard.site import pause
+from trueup.web.dashboard.source import Source
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_dear_answer_is_older_on_a_page_that_follows_than_on_one_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, looks = 0.0, 0
+
+    async def look() -> int:
+        nonlocal now, looks
+        now, looks = now + 0.05, looks + 1
+        return looks
+
+    monkeypatch.setattr(source, "elapsed", lambda: now)
+    shown = Source("shop", App("postgresql://nowhere/shop"))
+    following = shown.followed()
+    assert await shown.shared("queues", look) == 1
+    now += 1.5
+    assert await following.shared("queues", look) == 1, "a hundred times 50 ms have not passed"
+    assert await shown.shared("queues", look) == 2, "a person who asks gets a new one after a second"
+    assert await following.shared("queues", look) == 2, "which is kept for all"
+    now += 5.1
+    assert await following.shared("queues", look) == 3
+    shown.forget()
+    assert await following.shared("queues", look) == 4, "after an action everything is looked at anew"
+
+
+async def test_a_look_from_before_an_action_is_not_shown_after_it() -> None:
+    begun, goes_on, looks = asyncio.Event(), asyncio.Event(), 0
+
+    async def look() -> int:
+        nonlocal looks
+        looks += 1
+        seen = looks
+        begun.set()
+        await goes_on.wait()
+        return seen
+
+    shown = Source("shop", App("postgresql://nowhere/shop"))
+    before = asyncio.create_task(shown.shared("jobs", look))
+    await begun.wait()
+    shown.forget()
+    after = asyncio.create_task(shown.followed().shared("jobs", look))
+    goes_on.set()
+    assert (await before, await after) == (1, 2)
+    assert await shown.shared("jobs", look) == 2, "the look from before was not kept"
+
+
+@pytest.mark.parametrize("at", [10.0, 10.1, 11.3, 11.999])
+async def test_live_pages_look_at_the_same_moments_whenever_they_were_opened(at: float) -> None:
+    assert at + pause(at) == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize("how", ["cut", "black_hole"])
+async def test_a_database_that_stops_answering_is_noticed_by_pages_in_seconds(
+    database_url: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long callers of the App would wait for a connection."""
+    monkeypatch.setattr(site, "ANSWERS_WITHIN", 0.3)
+    with Proxy.before(database_url) as proxy:
+        app = App(proxy.url(database_url))
+        async with client(dashboard.asgi({"shop": app})) as here:
+            assert (await here.get("/shop/fleet")).status_code == 200
+            getattr(proxy, how)()
+            async with asyncio.timeout(15):  # pool_timeout is 30 s
+                for path in ("/shop/fleet", "/api/v1/shop/fleet"):
+                    assert "127.0.0.1" in (await answered(here, path, 503)).text
+            proxy.heal()
+            proxy.reset()
+            async with asyncio.timeout(60):
+                await answered(here, "/shop/fleet", 200)
+        await app.close()
+
+
+async def answered(here: httpx.AsyncClient, path: str, status: int) -> httpx.Response:
+    """Asked until it is answered like this: what was looked at a moment ago is shown once more."""
+    while (answer := await here.get(path)).status_code != status:
+        await asyncio.sleep(0.05)
+    return answer
