@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any, get_type_hints
 
 import pytest
 
-from trueup import App, Limit, Rate, Retry
+from trueup import Again, App, Limit, Rate, Retry, Snooze
 from trueup.config.settings import SETTINGS
 from trueup.declared import ScheduleOptions
 from trueup.errors import ConfigError
+from trueup.jobs.definition import Options
 from trueup.reconcile.purge import PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions
 
@@ -21,6 +23,7 @@ class Thing:
         return "<a thing>"
 
 
+NOWHERE = "postgresql://someone@127.0.0.1:1/nothing"
 WRONG: dict[str, Any] = {
     "number": 7,
     "negative": -7,
@@ -123,6 +126,14 @@ TABLE = {
     "lease_columns": NAME,
     "where": {"text"},
 }
+USING = {
+    **{option: JOB[option] for option in ("queue", "priority", "unique", "unique_for", "on_conflict")},
+    "delay": DURATION,
+    "run_at": NAME,
+    "max_attempts": WHOLE,
+    "meta": {"mapping"},
+}
+LEASE = {"ttl": DURATION, "wait": DURATION, "backend": NAME, "key": NAME}
 RETRY = {
     "max_attempts": WHOLE,
     "first": DURATION,
@@ -137,6 +148,13 @@ RETRY = {
 def job(options: dict[str, Any]) -> None:
     @App().job(**({"unique": "key"} if "unique_for" in options else {}), **options)
     def declared(x: int = 1) -> None: ...
+
+
+def using(options: dict[str, Any]) -> None:
+    @App().job
+    def declared(x: int = 1) -> None: ...
+
+    declared.using(**({"unique": "key"} if "unique_for" in options else {}), **options)
 
 
 def cron(options: dict[str, Any]) -> None:
@@ -207,6 +225,14 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, set[str]]]] = {
     ),
     "Limit": (lambda options: void(Limit(**{"total": 1, **options})), {"total": WHOLE, "per_key": WHOLE}),
     "App": (lambda options: void(App(**options)), {"clock": NAME}),
+    "worker": (
+        lambda options: void(App(NOWHERE).worker(**options)),
+        {"queues": {"list", "mapping"}, "concurrency": WHOLE},
+    ),
+    "using": (using, USING),
+    "lease": (lambda options: void(App(NOWHERE).lease("nightly", **options)), LEASE),
+    "Snooze": (lambda options: void(Snooze(**options)), {"after": DURATION}),
+    "Again": (lambda options: void(Again(**{"after": "1s", **options})), {"after": DURATION, "everybody": BOOL}),
 }
 
 
@@ -234,7 +260,29 @@ def test_a_value_of_the_wrong_type_is_refused_when_it_is_declared(declaration: s
     assert accepted.keys() == options[option], f"accepted: {accepted}, refused: {refused}"
 
 
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda: job({"retries": 3}), "a job takes no retries; it takes executor, .*, retry, "),
+        (lambda: job({"priorty": 3}), r"a job takes no priorty; did you mean priority\?"),
+        (lambda: cron({"timezone": "UTC"}), "a schedule takes no timezone; it takes .*, tz"),
+        (lambda: every({"offset": "1m"}), "a schedule takes no offset; it takes anchor, "),
+        (
+            lambda: reconcile({"evry": "1m", "timout": "1s"}),
+            "a reconciler takes no evry, timout; did you mean every, timeout",
+        ),
+        (lambda: move({"batchsize": 3}), "a move takes no batchsize; it takes batch, "),
+    ],
+)
+def test_an_unknown_option_is_refused_as_a_call_would_with_the_options_there_are(
+    declare: Callable[[], None], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        declare()
+
+
 def test_every_option_is_tried() -> None:
+    assert {field.name for field in fields(Options)} - {"tx"} == set(USING)
     assert set(get_type_hints(ScheduleOptions)) == set(SCHEDULE)
     assert set(get_type_hints(ReconcileOptions)) == set(RECONCILE)
     assert set(get_type_hints(PurgeOptions)) == set(PURGE)

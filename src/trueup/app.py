@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +22,10 @@ from trueup.building import BUILDING, imported
 from trueup.clock import Clock, DatabaseClock
 from trueup.config import Settings, load_settings
 from trueup.config.given import GivenSettings
+from trueup.config.settings import SETTINGS
 from trueup.dsn import with_search_path
-from trueup.durations import Duration, Rate, parse_duration
-from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
+from trueup.durations import Duration, Rate, duration_of
+from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import Events, JobsEnqueued
 from trueup.include import DeclaredBy, import_included
 from trueup.jobs.context import Context
@@ -38,7 +39,7 @@ from trueup.jobs.records import JobDetails
 from trueup.jobs.registry import Registry
 from trueup.leases.backend import Backend
 from trueup.observe.logs import attach_logs
-from trueup.options import wrong
+from trueup.options import check_known, naming, wrong
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.purge import Purge
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from trueup.operate.rules import Registered
     from trueup.operate.schedules import ScheduleOperations
     from trueup.operate.workers import WorkerOperations
+    from trueup.store.explained import Explained
     from trueup.store.schedules import Entry
     from trueup.store.store import Store
     from trueup.work.leases.lease import LeaseContext
@@ -72,8 +74,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-MISSING = ("42P01", "3F000")  # SQLSTATE: undefined_table, invalid_schema_name
+JOB_OPTIONS = (Job.__init__.__kwdefaults__ or {}).keys() - {"local_names"}
 
 
 class Declare:
@@ -171,6 +172,7 @@ class App:
         A coroutine function runs on the event loop, a plain one in a thread, or on `executor`. `limit`, `rate` and `fair_by`
         hold for the whole fleet. `exhausted` is called in the transaction that makes the job a dead letter.
         """
+        check_known("a job", options, JOB_OPTIONS)
         options["local_names"] = sys._getframe(1).f_locals
         return Declare(self, options) if function is None else self._declare(function, options)
 
@@ -399,11 +401,13 @@ class App:
     async def now(self, tx: Any = None) -> datetime:
         """The database's time, which decides everything. With your transaction as `tx`, the time it began."""
         store = self._store or await self.open()
-        return await store.now(tx)
+        async with self._explained(tx):
+            return await store.now(tx)
 
     def now_sync(self, tx: Any = None) -> datetime:
         """`now` for code without an event loop."""
-        return self.store.now_sync(tx)
+        with self._explained(tx):
+            return self.store.now_sync(tx)
 
     async def rate(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
         """Wait until the next call of the whole fleet may start: `await app.rate("provider", "1/s")` before each one.
@@ -411,23 +415,28 @@ class App:
         Raises RateExceeded, which says how far away it is (`after`), when that would take longer than `wait`, an hour at most.
         """
         store = self._store or await self.open()
-        await store.rates.wait(name, rate, wait)
+        async with self._explained():
+            await store.rates.wait(name, rate, wait)
 
     def rate_sync(self, name: str, rate: str | Rate, *, wait: Duration = "1m") -> None:
         """`rate` for code without an event loop."""
-        self.store.rates.wait_sync(name, rate, wait)
+        with self._explained():
+            self.store.rates.wait_sync(name, rate, wait)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def worker(
-        self, *, queues: Mapping[str, int | None] | list[str] | None = None, concurrency: int | None = None
+        self, *, queues: str | Iterable[str] | Mapping[str, int | None] | None = None, concurrency: int | None = None
     ) -> Worker:
         """A worker for this App's jobs: `async with app.worker(concurrency=50): …`, or `await app.worker().run()`."""
         with BUILDING:
             from trueup.operate.watch import watching
             from trueup.work.worker import Worker
-        if isinstance(queues, list):
-            queues = dict.fromkeys(queues)
+        given: dict[str, Any] = {}
+        for name, value in (("queues", queues), ("concurrency", concurrency)):
+            if value is not None:
+                with naming(f"worker: {name}"):
+                    given[name] = SETTINGS[name].kind.read(value)
         self.logs.refresh()  # what happens before it has started is to be logged, too
         for event in self._declared_by.events(self.discover()):
             self.events.emit(event)
@@ -436,8 +445,7 @@ class App:
             self.registry,
             self.settings,
             self.events,
-            queues=queues,
-            concurrency=concurrency,
+            **given,
             schedules=list(self._schedules.values()),
             scans=list(self._scans.values()),
             reconcilers=[each for each in self._reconcilers.all() if not each.on_demand],
@@ -547,9 +555,10 @@ class App:
         with BUILDING:
             from trueup.operate.recovery import recovery
         store = await self.open()
-        return await recovery(
-            store, parse_duration(since), self.settings.keep_ticks, backlog or self.reconcilers.behind
-        )
+        async with self._explained():
+            return await recovery(
+                store, duration_of("since", since), self.settings.keep_ticks, backlog or self.reconcilers.behind
+            )
 
     def named(self, kind: str) -> Job[..., Any]:
         """The job of this name, to enqueue it with options: `app.named("send").using(delay="5m").enqueue(to="ada")`.
@@ -584,14 +593,16 @@ class App:
         """What `trueup doctor` finds about the database, this machine, the tables of this App's reconcilers and `on_examine`."""
         with BUILDING:
             from trueup.operate.doctor import examine, examine_others
-        found = await examine(await self.open(), self.settings, self._reconcilers.all())
+        store = await self.open()
+        async with self._explained():
+            found = await examine(store, self.settings, self._reconcilers.all())
         return (*found, *await examine_others(self._examined_with_us))
 
     # -- what declared jobs ask of their App (jobs.definition.Enqueuer, jobs.handle.Waiter) -----------------------------
 
     async def put(self, draft: Draft, tx: Any) -> Handle[Any]:
         store = self._store or await self.open()
-        with self._explained(tx):
+        async with self._explained(tx):
             stored = await store.enqueue.one(draft, tx)
         self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
@@ -604,7 +615,7 @@ class App:
 
     async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
         store = self._store or await self.open()
-        with self._explained(tx):
+        async with self._explained(tx):
             stored = await store.enqueue.many(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
@@ -615,22 +626,11 @@ class App:
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
 
-    @contextmanager
-    def _explained(self, tx: Any) -> Iterator[None]:
-        """Errors of the driver as trueup's own where these say more; in the caller's transaction, others stay as they are."""
-        try:
-            yield
-        except Exception as error:  # of psycopg, or of the driver that tx= came from
-            if getattr(error, "sqlstate", None) in MISSING:
-                reason = str(error).splitlines()[0]
-                raise SchemaMismatch(
-                    f"the database has no trueup schema {self.settings.schema!r} yet ({reason}); run `trueup migrate`"
-                ) from None
-            if tx is None:
-                with BUILDING:
-                    from trueup.store.store import unavailable_if_away
-                unavailable_if_away(self.store.url, error)
-            raise
+    def _explained(self, tx: Any = None) -> Explained:
+        """Errors of the driver as trueup's own where these say more."""
+        with BUILDING:
+            from trueup.store.explained import Explained
+        return Explained(self.store, tx)
 
     def _enqueued(self, draft: Draft, created: int, kept: int, tx: Any) -> None:
         """Emit the event: in our own transaction after the commit, in the caller's now, because we do not see its end."""
@@ -647,7 +647,9 @@ class App:
         wait = ResultWait(self.registry, job_id, timeout)
         store = self._store or await self.open()
         while True:
-            ended, value = wait.read(await store.jobs.outcome(job_id))
+            async with self._explained():
+                ending = await store.jobs.outcome(job_id)
+            ended, value = wait.read(ending)
             if ended:
                 return value
             await asyncio.sleep(wait.pause())
@@ -658,7 +660,9 @@ class App:
             from trueup.store.db.blocking import finish
         wait = ResultWait(self.registry, job_id, timeout)
         while True:
-            ended, value = wait.read(finish(self.store.blocking_jobs.outcome(job_id)))
+            with self._explained():
+                ending = finish(self.store.blocking_jobs.outcome(job_id))
+            ended, value = wait.read(ending)
             if ended:
                 return value
             time.sleep(wait.pause())

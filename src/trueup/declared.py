@@ -14,6 +14,8 @@ from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.middleware import encode_meta
 from trueup.leases.backend import Backend
 from trueup.operate.schedules import Policy
+from trueup.options import check_known
+from trueup.schedules.interval import Every
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.schedules import Entry
@@ -56,9 +58,10 @@ class Declared:
     def of(cls, spec: Spec, options: ScheduleOptions) -> Declared:
         """Raises ConfigError naming an invalid option, and TypeError for an unknown one, as a call does."""
         given: dict[str, Any] = dict(options)
-        unknown = sorted(given.keys() - ScheduleOptions.__annotations__.keys())
-        if unknown:
-            raise TypeError(f"a schedule takes no {', '.join(unknown)}")
+        of_spec = (
+            ("anchor",) if isinstance(spec, Every) else ("dst", "tz")
+        )  # arguments of `every` and `cron` themselves
+        check_known("a schedule", given, [*ScheduleOptions.__annotations__, *of_spec])
         policy = SchedulePolicy.of(**{name: given.pop(name) for name in Policy.__annotations__ if name in given})
         lease = RunLease.of(
             given.pop("lease", None),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 from trueup.errors import ConfigError
 
@@ -19,6 +20,16 @@ def shown(value: object) -> str:
 def wrong(option: str, value: object, expected: str) -> ConfigError:
     """`option` is its name and what it belongs to: `wrong("job 'send': retry", 5, "a Retry")`."""
     return ConfigError(f"{option}={shown(value)}: {expected} is needed")
+
+
+def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises TypeError, as a call does, that names the options `who` does not have and those that were probably meant."""
+    has = sorted(known)
+    unknown = sorted(set(given) - set(has))
+    if unknown:
+        close = {found for name in unknown for found in get_close_matches(name, has, 1, 0.8)}
+        hint = f"did you mean {', '.join(sorted(close))}?" if close else f"it takes {', '.join(has)}"
+        raise TypeError(f"{who} takes no {', '.join(unknown)}; {hint}")
 
 
 @contextmanager

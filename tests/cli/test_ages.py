@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from trueup.cli.ages import ago, span
@@ -26,6 +27,15 @@ NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 )
 def test_a_span_shows_its_two_largest_units(seconds: float, shown: str) -> None:
     assert span(seconds) == shown
+
+
+def test_the_texts_of_checks_have_lengths_of_time_in_the_same_form(database_url: str) -> None:
+    lengths = [10, 61, 599, 3600, 7500, 86_400, 90_061, 86_405, 10**9]
+    asked = "select seconds, trueup.span_text(seconds * interval '1 second') from unnest(%s::bigint[]) as seconds"
+    with psycopg.connect(database_url) as connection:
+        assert dict(connection.execute(asked, [lengths]).fetchall()) == {each: span(each) for each in lengths}
+        odd = "select trueup.span_text(interval '-1 day'), trueup.span_text(interval '1000000000 days')"
+        assert connection.execute(odd).fetchone() == ("0s", "1000000d")
 
 
 def test_what_is_still_to_come_is_not_said_to_be_past() -> None:

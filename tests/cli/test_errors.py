@@ -36,7 +36,7 @@ def test_a_database_without_the_schema_says_to_migrate(
     for command in (["status"], ["jobs", "list"], ["jobs", "show", "1"], ["dead", "revive", "1"]):
         result = bare_cli(*command)
         assert result.code == 2
-        assert result.err.endswith("run: trueup migrate\n")
+        assert "the database has no trueup schema 'trueup' yet; run `trueup migrate`" in result.err
         assert "Traceback" not in result.err
 
 

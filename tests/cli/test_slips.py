@@ -24,6 +24,24 @@ def test_an_empty_option_is_refused_and_not_ignored(bare_cli: Cli, project: Path
     assert not (project / ".trueup").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["enqueue"], "trueup jobs enqueue"),
+        (["revive", "7"], "trueup dead revive"),
+        (["jobs", "revive", "7"], "trueup dead revive"),
+        (["backfill"], "trueup schedules backfill"),
+        (["pause", "mails"], "trueup queues pause, or trueup schedules pause"),
+        (["jobs", "status"], "trueup status"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_of_another_group_is_named_with_its_group(bare_cli: Cli, words: list[str], path: str) -> None:
+    result = bare_cli(*words)
+    assert result.code == 2
+    assert f". It is: {path}" in result.err
+
+
 def parameters(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Every argument and option of every command: (`jobs list`, …)."""
     for name, each in (group or command()).commands.items():

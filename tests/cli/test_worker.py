@@ -190,4 +190,6 @@ def test_the_worker_does_not_start_without_its_database(start: Start) -> None:
     process = start("worker", TRUEUP_DATABASE_URL="postgresql://app:geheim@127.0.0.1:1/shop", TRUEUP_START_WITHIN="0s")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    assert err.startswith("error: cannot connect to postgresql://app:***@127.0.0.1:1/shop")
+    last = [json.loads(line) for line in err.splitlines()][-1]  # every line is JSON where lines are
+    assert last["level"] == "error"
+    assert last["message"].startswith("cannot connect to postgresql://app:***@127.0.0.1:1/shop")

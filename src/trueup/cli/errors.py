@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 from trueup.dsn import mask
 from trueup.errors import ConfigError, InvalidArguments, TrueupError, UnknownKind
+from trueup.observe.logs import LOGGER
 from trueup.observe.printable import printable
 
 WRONG = 1  # something was found to be wrong
@@ -35,10 +39,24 @@ def report(error: Exception) -> int:
 
 
 def say_error(text: str) -> None:
-    """`error: …` on standard error, passwords masked, further lines indented, nothing that a terminal would act on."""
+    """`error: …` on standard error, passwords masked, further lines indented, nothing that a terminal would act on.
+
+    Where log lines are JSON, it is one of them.
+    """
+    if _writes_json():
+        logging.getLogger(LOGGER).error(text)
+        return
     first, *rest = (printable(line.strip()) for line in mask(text).strip().splitlines() or ["unknown"])
     label = typer.style("error:", fg="red", bold=True)
     typer.echo("\n".join([f"{label} {first}", *(f"       {line}" for line in rest)]), err=True)
+
+
+def _writes_json() -> bool:
+    """Whether this process writes log lines, as workers do, and they are JSON."""
+    from trueup.observe.lines import JsonLines, LinesHandler
+
+    handlers = logging.getLogger(LOGGER).handlers
+    return any(isinstance(each, LinesHandler) and isinstance(each.formatter, JsonLines) for each in handlers)
 
 
 def _report_usage(error: Any) -> int:
@@ -46,9 +64,24 @@ def _report_usage(error: Any) -> int:
         error.show()
         return USAGE
     context = getattr(error, "ctx", None)
-    hint = f"\ntry: {context.command_path} --help" if context is not None else ""
-    say_error(f"{error.format_message()}{hint}")
+    text = error.format_message()
+    if context is not None:
+        unknown = re.match("No such command '([^']+)'", text)
+        elsewhere = list(_named(unknown[1], context.find_root().command, ("trueup",))) if unknown else []
+        if unknown and elsewhere:
+            text = f"{unknown[0]}. It is: {', or '.join(elsewhere)}"
+        text += f"\ntry: {context.command_path} --help"
+    say_error(text)
     return int(error.exit_code)
+
+
+def _named(name: str, group: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """The commands of this name, each with the groups that lead to it: `trueup jobs enqueue`."""
+    for each, command in group.commands.items():
+        if each == name:
+            yield " ".join((*path, each))
+        elif hasattr(command, "commands"):
+            yield from _named(name, command, (*path, each))
 
 
 def _report_database(error: Exception) -> int:
@@ -58,9 +91,6 @@ def _report_database(error: Exception) -> int:
     from trueup.store.db.reasons import reason
 
     match error:
-        case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedColumn():
-            say_error("this database has no trueup schema that fits this release; run: trueup migrate")
-            return USAGE
         case errors.InsufficientPrivilege():
             say_error(reason(error))
             return USAGE

@@ -73,12 +73,13 @@ class Session:
         import asyncio
 
         from trueup.operate.acting import acting
+        from trueup.store.explained import Explained
 
         async def connected() -> T:
             try:
                 note_new_server(app.settings)
-                await app.open()
-                return await work(app)
+                async with Explained(await app.open()):
+                    return await work(app)
             finally:
                 await app.close()
 

@@ -250,10 +250,9 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
 
 
 async def _look_or_say_why_not(app: App) -> dict[str, Any]:
-    from trueup.store.db.connect import RETRYABLE
-    from trueup.store.store import unavailable
+    from trueup.store.db.connect import RETRYABLE, unavailable
 
     try:
         return await look(app)
     except RETRYABLE as error:
-        raise unavailable(app.store.url, error) from None
+        raise unavailable(app.store.url, error) from error

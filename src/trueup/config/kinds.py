@@ -166,10 +166,11 @@ def _read_path(value: object) -> Path:
 
 
 CHECKS = (
-    *("workers", "ticks", "schedules", "kinds", "sweeps", "overdue_rows", "overdue_jobs"),
+    *("workers", "ticks", "schedules", "kinds", "stranded_jobs", "sweeps", "overdue_rows", "overdue_jobs"),
     *("breakers", "quarantine", "dead_letters"),
 )
-AGES = ("workers", "ticks", "kinds", "overdue_rows", "overdue_jobs")  # measured in seconds; the others are counts
+# Measured in seconds; the others are counts.
+AGES = ("workers", "ticks", "kinds", "stranded_jobs", "overdue_rows", "overdue_jobs")
 
 
 def _read_limits(value: object) -> Mapping[str, float | None]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass
 from typing import Self
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
-from trueup.operate.twins import twin
+from trueup.operate.operating import Operating, twin
 from trueup.store.actions import ActionRecord
 from trueup.store.store import Store
 from trueup.store.views import MAX_ID
@@ -31,13 +30,13 @@ class ActionPage:
         return len(self.actions)
 
 
-class ActionOperations:
+class ActionOperations(Operating):
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._actions = store.actions
 
     def blocking(self) -> Self:
-        same = copy(self)
+        same = super().blocking()
         same._actions = self._store.blocking_actions
         return same
 
@@ -63,7 +62,7 @@ class ActionOperations:
         found = await self._actions.list(
             limit=limit + 1,
             before=MAX_ID if after is None else int(after),
-            within_s=None if within is None else parse_duration(within).total_seconds(),
+            within_s=None if within is None else duration_of("within", within).total_seconds(),
             actor=actor,
             via=via,
             action=action,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 from trueup.config import Settings
 from trueup.operate.checks import ADVICE
-from trueup.operate.twins import twin
+from trueup.operate.operating import Operating, twin
 from trueup.store.alerts import Alert, AlertStates
 from trueup.store.health import Health, Measured
-from trueup.store.jobs import Database
 from trueup.store.store import Store
 
 CheckState = Literal["ok", "failing", "firing", "off"]
@@ -38,16 +36,10 @@ class AlertRule:
     sent: bool = False
 
 
-class AlertOperations:
+class AlertOperations(Operating):
     def __init__(self, store: Store, settings: Settings) -> None:
-        self._store = store
+        super().__init__(store)
         self._settings = settings
-        self._database: Database = store.pool
-
-    def blocking(self) -> Self:
-        same = copy(self)
-        same._database = self._store.blocking
-        return same
 
     async def list(self) -> Rules:
         """Every check as it is now, those that fire first, then those that fail."""

@@ -6,19 +6,18 @@ Each coroutine method has a twin for code without an event loop: `get` and `get_
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, JobsCancelled, JobsDiscarded, JobsRevived
 from trueup.jobs.definition import checked_name
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.acting import Acting, Recorder
-from trueup.operate.twins import twin
+from trueup.operate.operating import Operating, twin
 from trueup.store.actions import Action
 from trueup.store.jobs import Jobs
 from trueup.store.pauses import What
@@ -64,9 +63,9 @@ class Retried:
 M = TypeVar("M", set[int], Cancelled, Retried)
 
 
-class Operations:
+class Operations(Operating):
     def __init__(self, store: Store, events: Events) -> None:
-        self._store = store
+        super().__init__(store)
         self._events = events
         self._jobs = store.jobs
         self._views = store.views
@@ -74,7 +73,7 @@ class Operations:
         self._recorder = Recorder(store)
 
     def blocking(self) -> Self:
-        same = copy(self)
+        same = super().blocking()
         same._jobs, same._views = self._store.blocking_jobs, self._store.blocking_views
         same._pauses = self._store.blocking_pauses
         same._recorder = self._recorder.blocking()
@@ -346,7 +345,7 @@ def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Ma
         matching.get("min_attempts", 0),
         matching.get("arguments"),
         matching.get("error_contains"),
-        None if older_than is None else parse_duration(older_than).total_seconds(),
+        None if older_than is None else duration_of("older_than", older_than).total_seconds(),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import copy
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
@@ -19,8 +18,8 @@ from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ReconcilerPaused, ReconcilerResumed, RowsFreed
 from trueup.operate import runs
 from trueup.operate.acting import Acting, Recorder
+from trueup.operate.operating import Operating, twin
 from trueup.operate.runs import DryRun, Progress, Run
-from trueup.operate.twins import twin
 from trueup.reconcile.declare import Reconcilers as Declared
 from trueup.reconcile.lateness import GRACE
 from trueup.reconcile.purge import Purge
@@ -46,7 +45,7 @@ N = TypeVar("N", Quarantine, Reconcilers)
 Records: TypeAlias = list[Record]  # named here, because in the class `list` is a method
 
 
-class ReconcileOperations:
+class ReconcileOperations(Operating):
     def __init__(
         self,
         store: Store,
@@ -58,7 +57,7 @@ class ReconcileOperations:
         knows: bool = True,
     ) -> None:
         """`knows`: whether what is not declared here is declared nowhere; without an application's code nobody can tell."""
-        self._store = store
+        super().__init__(store)
         self._settings = settings
         self._events = events
         self._declared = declared
@@ -70,7 +69,7 @@ class ReconcileOperations:
         self._recorder = Recorder(store)
 
     def blocking(self) -> Self:
-        same, (statements, clock) = copy(self), (self._store.statements, self._store.clock)
+        same, (statements, clock) = super().blocking(), (self._store.statements, self._store.clock)
         same._views = ReconcilerViews(self._store.blocking, statements, clock)
         same._rows = Reconcilers(self._store.blocking, statements, clock)
         same._quarantine = Quarantine(self._store.blocking, statements, clock)

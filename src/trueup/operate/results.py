@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trueup.clock import elapsed
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout
 from trueup.jobs.records import JobDetails, JobError
 from trueup.jobs.registry import Registry
@@ -22,7 +22,7 @@ class ResultWait:
         self._registry = registry
         self._job_id = job_id
         self._timeout = timeout
-        self._deadline = None if timeout is None else elapsed() + parse_duration(timeout).total_seconds()
+        self._deadline = None if timeout is None else elapsed() + duration_of("timeout", timeout).total_seconds()
         self._pause = FIRST_PAUSE
 
     def read(self, ending: Ending | None) -> tuple[bool, Any]:

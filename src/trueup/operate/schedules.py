@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
-from trueup.durations import Duration, Rate, parse_duration
+from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ScheduleChanged
 from trueup.jobs.definition import checked_name
@@ -24,6 +24,7 @@ from trueup.jobs.middleware import encode_meta
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
 from trueup.operate.audit import Audit, audit
+from trueup.operate.operating import Operating
 from trueup.schedules import spec as specs
 from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import Overlap
@@ -65,7 +66,7 @@ class BackfillPreview:
     to_fire: tuple[datetime, ...]
 
 
-class ScheduleOperations:
+class ScheduleOperations(Operating):
     def __init__(
         self,
         store: Store,
@@ -74,7 +75,7 @@ class ScheduleOperations:
         keep_ticks: timedelta,
         declared: Sequence[str] = (),
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self._schedules = store.schedules
         self._registry = registry
         self._events = events
@@ -285,7 +286,7 @@ class ScheduleOperations:
 
         Also finds schedules that this App's code or a running worker declares, and that are not stored or are retired.
         """
-        found = await audit(self._schedules, parse_duration(since), self._keep_ticks)
+        found = await audit(self._schedules, duration_of("since", since), self._keep_ticks)
         missing = await self._store.declarations.missing(self._declared)
         return found.with_missing({name: _why_missing(state) for name, state in missing.items()})
 
@@ -372,7 +373,7 @@ def _with(policy: SchedulePolicy, given: Policy) -> SchedulePolicy:
     if unknown:
         raise ConfigError(f"a schedule has no {', '.join(unknown)}; its policy is {', '.join(Policy.__annotations__)}")
     durations = ("catch_up", "grace", "jitter")
-    read: dict[str, Any] = {key: parse_duration(value) if key in durations else value for key, value in given.items()}
+    read: dict[str, Any] = {key: duration_of(key, value) if key in durations else value for key, value in given.items()}
     return replace(policy, **read)
 
 

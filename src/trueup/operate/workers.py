@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Self
 
 from trueup.jobs.records import WorkerInfo
-from trueup.operate.twins import twin
+from trueup.operate.operating import Operating, twin
 from trueup.store.store import Store
 
 
-class WorkerOperations:
+class WorkerOperations(Operating):
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._views = store.views
 
     def blocking(self) -> Self:
-        same = copy(self)
+        same = super().blocking()
         same._views = self._store.blocking_views
         return same
 

@@ -1,0 +1,67 @@
+"""What the groups of operations have in common: `app.jobs`, `app.schedules`, `app.reconcilers` and the rest.
+
+Their public methods raise errors of the database as `trueup.store.explained` has it. Where one has a twin for code without an
+event loop, `get_sync = twin(get)`, the twin runs the same coroutine on a database whose statements block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from copy import copy
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from trueup.store.actions import Begins
+from trueup.store.db.blocking import finish
+from trueup.store.explained import explain
+from trueup.store.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Operating:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database: Begins = store.pool
+
+    def blocking(self) -> Self:
+        """The same on a database whose statements block."""
+        same = copy(self)
+        same._database = self._store.blocking
+        return same
+
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            if iscoroutinefunction(method) and not name.startswith("_"):
+                setattr(cls, name, _explained(method))
+
+
+G = TypeVar("G", bound=Operating)
+
+
+def _explained(
+    method: Callable[Concatenate[G, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[G, P], Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def run(self: G, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(self, *args, **kwargs)
+        except Exception as error:
+            await explain(self._store, self._database, error)
+            raise
+
+    return run
+
+
+def twin(method: Callable[Concatenate[G, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[G, P], T]:
+    """The method for code without an event loop: it blocks the thread instead."""
+    explained = _explained(method)
+
+    @wraps(method)
+    def run(self: G, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(explained(self.blocking(), *args, **kwargs))
+
+    run.__doc__ = f"`{method.__name__}` for code without an event loop."
+    return run
