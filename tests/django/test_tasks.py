@@ -14,15 +14,24 @@ from django.core.checks import run_checks
 from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
-from django_tasks import TaskResultStatus, default_task_backend, task_backends
-from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
-from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from tests.django.shop import tasks
+from tests.django.shop.framework import (
+    NATIVE,
+    InvalidTask,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+    TaskResultStatus,
+    default_task_backend,
+    task_backends,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
 from tests.django.shop.jobs import note
 from tests.django.shop.models import Order
 from trueup.django.application import DjangoApp
-from trueup.django.tasks import TrueupBackend
+from trueup.django.tasks import FRAMEWORK, TrueupBackend
 from trueup.errors import NotFound
 from trueup.testing.worker import ManualWorker
 
@@ -67,6 +76,7 @@ def said() -> Iterator[list[tuple[str, str]]]:
 
 def test_the_backend_supports_everything() -> None:
     backend = default_task_backend
+    assert ("django.tasks" if NATIVE else "django_tasks") == FRAMEWORK
     assert isinstance(task_backends["default"], TrueupBackend)
     assert (backend.alias, backend.options) == ("default", {})
     assert backend.supports_defer
@@ -245,7 +255,7 @@ def test_arguments_that_are_not_json_are_refused(project: DjangoApp, value: Any)
 
 
 def test_queues_are_those_of_the_settings(project: DjangoApp) -> None:
-    with pytest.raises(InvalidTaskError, match="Queue 'unknown' is not valid"):
+    with pytest.raises(InvalidTask, match="Queue 'unknown' is not valid"):
         tasks.noop.using(queue_name="unknown")
     result = tasks.noop.using(queue_name="unknown", backend="any queue").enqueue()
     assert (result.task.queue_name, result.backend) == ("unknown", "any queue")

@@ -1,8 +1,8 @@
 """The pages of the documentation, and the code in them.
 
 Blocks fenced as `python` are run from top to bottom, in one namespace per page. A comment on the line before the fence
-changes that: `<!-- not run -->` leaves the block out, `<!-- file: jobs.py -->` writes it to that file first. Blocks in tabs
-(`=== "sync"`) are indented.
+changes that: `<!-- file: jobs.py -->` writes the block to that file, `<!-- run by: tests/docs/test_blocks.py -->` leaves it to a
+test that has what it needs. Blocks in tabs (`=== "sync"`) are indented.
 """
 
 from __future__ import annotations

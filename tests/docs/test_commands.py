@@ -1,4 +1,4 @@
-"""Every `trueup …` that a page, an example or a message of the code tells people to type is one that the parser accepts."""
+"""Every `trueup …` that a page, an example, a deployment file or a message of the code runs or names is one that the parser accepts."""
 
 from __future__ import annotations
 
@@ -123,12 +123,39 @@ def test_commands_are_found_and_wrong_ones_refused() -> None:
         assert refused(wrong)
 
 
+# What runs commands without a shell around them: `command: [trueup, worker]`, `CMD [...]` is checked with deploy/.
+LISTED = re.compile(r"\[\s*\"?trueup\"?\s*,([^\]]*)\]")
+RUN = re.compile(r"(?:run: |COMMAND: |^\t@|python -m )(?:\S*/|\$\(BIN\)/)?trueup(?:\.cli)? ([^#\n]*)", re.MULTILINE)
+RUNNERS = [
+    *sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_file()),
+    *sorted((ROOT / ".github").rglob("*.yml")),
+    *sorted(ROOT.glob("apps/*/compose.yaml")),
+    ROOT / "Makefile",
+    *WRITTEN,
+]
+
+
+def in_lists(path: Path) -> list[str]:
+    text = path.read_text("utf-8")
+    lists = [" ".join(re.findall(r"[^\s,\"']+", match[1])) for match in LISTED.finditer(text)]
+    return lists + [re.sub(r"\$\(.*", "", match[1]).strip() for match in RUN.finditer(text)]
+
+
+def test_every_command_that_a_file_runs_is_one_the_parser_accepts() -> None:
+    found = {(title(path), command) for path in RUNNERS for command in in_lists(path)}
+    assert {(path, command, why) for path, command in found if (why := refused(command))} == set()
+    assert {"deploy/kubernetes/worker.yaml", "docs/howto/deploying.md", "Makefile", ".github/workflows/test.yml"} <= {
+        path for path, _ in found
+    }
+    assert len({path for path, _ in found if path.startswith("apps/")}) == 5
+
+
 VARIABLE = re.compile(r"\bTRUEUP_[A-Z][A-Z_]*[A-Z]\b")
 FILES = [
     path
-    for place in ("src", "docs", "deploy", "examples", "apps", "README.md")
+    for place in ("src", "docs", "deploy", "examples", "apps", ".github", "Makefile", "README.md")
     for path in sorted([ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*"))
-    if path.suffix in (".py", ".md", ".toml", ".yaml", ".yml", ".service", ".ini", "") and path.is_file()
+    if path.suffix in (".py", ".md", ".toml", ".yaml", ".yml", ".service", ".ini", ".example", "") and path.is_file()
 ]
 
 

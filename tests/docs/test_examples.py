@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES, Block, blocks, title
+from tests.docs.pages import DOCS, PAGES, ROOT, Block, blocks, title
 from trueup import App
 
 WITH_EXAMPLES = [page for page in PAGES if any(block.runs for block in blocks(page))]
@@ -36,7 +36,9 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, folder: Path)
         try:
             for block in blocks(page):
                 if block.file is not None:
-                    (folder / block.file).write_text(block.code)
+                    place = folder / block.file
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_text(block.code)
                 elif block.runs:
                     run(block, namespace, runner)
         finally:
@@ -54,11 +56,18 @@ def run(block: Block, namespace: dict[str, Any], runner: asyncio.Runner) -> None
         exec(code, namespace)
 
 
+def test_no_block_is_left_out() -> None:
+    marked = {(title(page), block.mark) for page in PAGES for block in blocks(page) if block.language == "python"}
+    assert {mark for _, mark in marked if not mark.startswith(("file: ", "run by: "))} == {""}
+    for page, mark in marked:
+        if mark.startswith("run by: "):
+            assert page.removeprefix("docs/") in (ROOT / mark.removeprefix("run by: ")).read_text("utf-8")
+
+
 def test_every_kind_of_guide_has_examples_that_run() -> None:
     assert DOCS.parent / "README.md" in WITH_EXAMPLES
     guides = [page for page in sorted((DOCS / "howto").glob("*.md")) if page not in WITH_EXAMPLES]
     assert [title(page) for page in guides] == [
-        "docs/howto/deploying.md",
         "docs/howto/django.md",  # its blocks are parts of examples/django_shop
         "docs/howto/moving.md",
         "docs/howto/restoring.md",

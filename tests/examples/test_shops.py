@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -44,7 +47,11 @@ def test_its_own_tests_pass(example: str, count: int, server: TestServer) -> Non
 def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconciler(
     variables: dict[str, str], tmp_path: Path
 ) -> None:
-    order_by_http("fastapi_shop", variables, tmp_path)
+    with order_by_http("fastapi_shop", variables, tmp_path) as site:
+        with urlopen(f"{site}/jobs/shop/reconcilers") as dashboard:
+            assert "ship" in dashboard.read().decode()
+        lines = list(map(json.loads, (tmp_path / "worker.log").read_text().splitlines()))
+        assert [line["message"] for line in lines if line.get("logger") == "shop.jobs"] == ["order 1 is paid"]
 
 
 @pytest.mark.slow
@@ -54,10 +61,13 @@ def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconci
 def test_an_order_placed_with_flask_is_charged_by_a_worker_and_shipped_by_a_reconciler(
     variables: dict[str, str], tmp_path: Path
 ) -> None:
-    order_by_http("flask_shop", variables, tmp_path)
+    with order_by_http("flask_shop", variables, tmp_path):
+        pass
 
 
-def order_by_http(example: str, variables: dict[str, str], tmp_path: Path) -> None:
+@contextmanager
+def order_by_http(example: str, variables: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """An order from the request to the parcel. Yields the address of the server, which still runs."""
     shop = EXAMPLES / example
     run(shop, variables, "-m", "shop.database")
     with reserve() as port, ExitStack() as processes:
@@ -69,6 +79,7 @@ def order_by_http(example: str, variables: dict[str, str], tmp_path: Path) -> No
         order = ask(orders, {"email": "ada@example.com"})["order"]
         shipped = {"state": "shipped", "tracking_number": f"AT-{order:08}"}
         wait_until(lambda: ask(f"{orders}/{order}") == shipped, "the order is shipped", timeout=WITHIN, pause=0.1)
+        yield orders.removesuffix("/orders")
 
 
 @pytest.mark.proof(beside="test_its_own_tests_pass")

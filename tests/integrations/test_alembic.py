@@ -37,9 +37,16 @@ def test_autogenerate_leaves_our_schema_alone(database_url: str) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-async def test_a_revision_brings_the_schema_up_to_date_once(empty_database_url: str, driver: str) -> None:
-    engine = create_async_engine(make_url(empty_database_url).set(drivername=f"postgresql+{driver}"))
+@pytest.mark.parametrize(
+    ("driver", "options"),
+    [("psycopg", {}), ("asyncpg", {}), ("asyncpg", {"ssl": "prefer", "prepared_statement_cache_size": "0"})],
+    ids=["psycopg", "asyncpg", "asyncpg with options that libpq does not know"],
+)
+async def test_a_revision_brings_the_schema_up_to_date_once(
+    empty_database_url: str, driver: str, options: dict[str, str]
+) -> None:
+    url = make_url(empty_database_url).set(drivername=f"postgresql+{driver}").update_query_dict(options)
+    engine = create_async_engine(url)
     applied = []
     for _ in range(2):
         async with engine.begin() as connection:

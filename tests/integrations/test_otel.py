@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -190,7 +191,7 @@ async def test_a_failed_enqueue_is_on_its_span(app: App, traced: Traced) -> None
     await app.open()
     async with app.store.pool.use() as connection:
         await connection.execute("alter table trueup.jobs rename to gone")
-    with pytest.raises(Exception, match="trueup migrate"):
+    with pytest.raises(psycopg.errors.UndefinedTable):
         await note.enqueue()
     assert traced.only("note", SpanKind.PRODUCER).status.status_code == StatusCode.ERROR
 

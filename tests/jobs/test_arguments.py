@@ -59,6 +59,11 @@ def test_arguments_come_back_by_name_and_defaults_are_left_to_the_function() -> 
         (("a", 1, True), {}, "send: takes 2 positional arguments, 3 were given"),
         (("a",), {"to": "b"}, "send: argument 'to' was given twice"),
         (("a",), {"when": 1}, "send: when: is not one of its arguments"),
+        (
+            ("a",),
+            {"tx": None},
+            "tx: is an option and not one of its arguments; write job.using(tx=…).enqueue(…)",
+        ),
         (("a", "many"), {}, "send: times: Input should be a valid integer"),
         ((1,), {}, "send: to: Input should be a valid string"),
         ((), {"times": "x", "urgent": []}, "to: is missing; times: "),

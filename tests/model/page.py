@@ -27,13 +27,13 @@ def made() -> str:
 
 
 def explored_row(protocol: Modelled, bounds: str) -> str:
-    found, broken = protocol.check(bounds)
-    promises = "none" if broken is None else broken.promise
+    found = protocol.check(bounds)
+    promises = "none" if found.broken is None else found.broken.promise
     return _row((protocol.name, bounds, f"{found.states:,}", f"{found.transitions:,}", promises))
 
 
 def guard_row(protocol: Modelled, guard: Guard) -> str:
-    broken = protocol.check(guard.shown_in, guard.name, *guard.backed_by)[1]
+    broken = protocol.check(guard.shown_in, guard.name, *guard.backed_by).broken
     lost = "nothing" if broken is None else broken.promise
     if guard.redundant:
         lost = f"nothing: {guard.redundant}"

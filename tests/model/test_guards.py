@@ -82,6 +82,6 @@ def test_there_is_no_other_statement_that_ends_a_claim() -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 def test_every_step_names_a_statement_that_exists(protocol: Modelled) -> None:
-    named = protocol.check(list(protocol.bounds)[-1])[0].statements
+    named = protocol.check(list(protocol.bounds)[-1]).statements
     assert named
     assert [each for each in sorted(named) if not (STATEMENTS / f"{each}.sql").is_file()] == []

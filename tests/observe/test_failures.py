@@ -7,10 +7,12 @@ import gc
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -172,16 +174,19 @@ async def test_a_failure_leaves_no_reference_cycle(
     trueup = logging.getLogger("trueup")
     monkeypatch.setattr(trueup, "propagate", False)  # pytest keeps the records, with their exceptions
 
+    raised: list[weakref.ref[Uncommon]] = []
+
     def breaks() -> None:
         kept = Uncommon("boom")
+        raised.append(weakref.ref(kept))
         raise kept
 
     monkeypatch.setitem(globals(), "breaks", breaks)
-    gc.collect()
     gc.disable()
     try:
         await fail(still, attempts)
-        assert [each for each in gc.get_objects() if type(each) is Uncommon] == []
+        assert raised
+        assert [error for each in raised if (error := each()) is not None] == []
     finally:
         gc.enable()
 
@@ -287,6 +292,23 @@ def test_every_line_is_json_whoever_logs() -> None:
         "asyncio",
         "py.warnings",
     ]
+
+
+CONSOLE_PROGRAM = """
+import logging
+from trueup.config import load_settings
+from trueup.observe.lines import configure_logging
+configure_logging(load_settings(overrides={"log_format": "console"}))
+logging.getLogger("shop").setLevel(logging.INFO)
+logging.getLogger("shop.jobs").info("order %s is paid", 7)
+logging.getLogger("httpx").info("not asked for")
+"""
+
+
+def test_lines_of_an_application_look_like_ours_on_a_terminal_too() -> None:
+    done = subprocess.run([sys.executable, "-c", CONSOLE_PROGRAM], capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(r"\S+ INFO +order 7 is paid *", line)
 
 
 def test_an_application_that_has_configured_logging_keeps_its_root_handlers() -> None:

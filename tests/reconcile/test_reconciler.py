@@ -75,11 +75,6 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], said: str) -
     assert said in str(raised.value)
 
 
-def test_what_nobody_takes_is_refused_as_a_call_would() -> None:
-    with pytest.raises(TypeError, match="takes no evry, timout"):
-        made(evry="1m", timout="1s")
-
-
 def test_tx_is_given_with_a_lock_and_as_if_in_shadow() -> None:
     assert made(with_tx, claim="row_lock").handler.tx == "tx"
     assert made(with_tx, mode="shadow").handler.tx == "tx"

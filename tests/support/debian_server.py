@@ -27,6 +27,7 @@ MAJOR = 15
 PACKAGES = (
     f"postgresql-{MAJOR}",
     f"postgresql-client-{MAJOR}",
+    f"postgresql-{MAJOR}-cron",
     "libllvm14",
     "libz3-4",
     "libedit2",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import django
 from django.conf import settings
@@ -32,7 +33,7 @@ if not settings.configured:
             "django.contrib.contenttypes",
             "django.contrib.messages",
             "django.contrib.sessions",
-            "django_tasks",
+            *(["django_tasks"] if find_spec("django.tasks") is None else []),
             "trueup.django",
             "tests.django.shop",
         ],

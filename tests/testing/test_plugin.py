@@ -13,10 +13,10 @@ import pytest
 from tests.support.database import TestServer
 
 SHOP = """
-from trueup import App, Context, Tick
+from trueup import App, Context, Row, Tick, To
 
 app = App("postgresql://nobody@127.0.0.1:1/production")
-sent, ticks, paid = [], [], {}
+sent, ticks, paid, charged, parcels = [], [], {}, [], []
 
 @app.job
 async def send(to: str) -> None:
@@ -25,6 +25,17 @@ async def send(to: str) -> None:
 @app.job
 def pay(ctx: Context, order: int) -> None:
     paid[ctx.idempotency_key] = order
+
+@app.job
+async def charge(ctx: Context, order: int) -> None:
+    async with ctx.transaction() as tx:
+        await tx.execute("update orders set state = 'paid' where id = %s", [order])
+        charged.append(ctx.idempotency_key)
+
+@app.table("orders", key="id", state="state").reconcile("paid")
+async def ship(order: Row, *, ctx: Context) -> To:
+    parcels.append(ctx.idempotency_key)
+    return To("shipped")
 
 @app.cron("30 2 * * *", tz="Europe/Berlin")
 async def nightly(tick: Tick) -> None:
@@ -35,13 +46,15 @@ async def nightly(tick: Tick) -> None:
 TESTS = """
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
 import shop
 from trueup.testing.harness import due_between
 
 @pytest.fixture(autouse=True)
 def empty():
-    shop.sent.clear(), shop.ticks.clear(), shop.paid.clear()
+    for made in (shop.sent, shop.ticks, shop.paid, shop.charged, shop.parcels):
+        made.clear()
 
 def test_sync(trueup_sync):
     shop.send.enqueue_sync("ada")
@@ -67,12 +80,34 @@ def test_the_week_of_the_change():
         ("27 01:30", "nightly"), ("28 01:30", "nightly"), ("29 01:00", "nightly"), ("30 00:30", "nightly"),
     ]
 
-def test_idempotency(trueup_sync):
-    trueup_sync.assert_idempotent({"pay": (1,), "send": {"to": "x"}}, lambda: len(shop.paid))
-    with pytest.raises(AssertionError, match="send is not idempotent: before 2, after one run 3, after a repetition 4"):
-        trueup_sync.assert_idempotent({"pay": (1,), "send": ("x",)}, lambda: len(shop.sent))
-    with pytest.raises(AssertionError, match="no example for pay"):
+EXAMPLES = {"pay": (1,), "send": {"to": "x"}, "charge": (1,)}
+
+@pytest.fixture
+def orders(trueup_database_url):
+    with psycopg.connect(trueup_database_url, autocommit=True) as connection:
+        connection.execute("create table orders (id int primary key, state text not null)")
+        connection.execute("insert into orders values (1, 'placed')")
+
+def test_idempotency(trueup_sync, orders):
+    trueup_sync.assert_idempotent(EXAMPLES, lambda: (len(shop.paid), set(shop.charged), set(shop.parcels)))
+    assert len(shop.charged) == 3, "two deaths before the commit, and a run to the end"
+    assert len(shop.parcels) == 2
+    assert [len(set(given)) for given in (shop.ticks, shop.charged, shop.parcels)] == [1, 1, 1]
+    with pytest.raises(AssertionError, match="no example for pay, charge"):
         trueup_sync.assert_idempotent({"send": ("x",)}, lambda: 0)
+
+@pytest.mark.parametrize(("name", "effect"), [
+    ("send", "sent"), ("charge", "charged"), ("nightly", "ticks"), ("ship", "parcels"),
+])
+def test_each_handler_that_repeats_its_effect_is_named(trueup_sync, orders, name, effect):
+    with pytest.raises(AssertionError, match=f"{name} is not idempotent: before [01], after one run [12], after a repetition [23]"):
+        trueup_sync.assert_idempotent(EXAMPLES, lambda: len(getattr(shop, effect)))
+
+def test_a_reconciler_needs_a_row(trueup_sync, orders, trueup_database_url):
+    with psycopg.connect(trueup_database_url, autocommit=True) as connection:
+        connection.execute("delete from orders")
+    with pytest.raises(AssertionError, match="no row is due for ship"):
+        trueup_sync.assert_idempotent(EXAMPLES, lambda: 0)
 
 @pytest.mark.asyncio
 async def test_async(trueup_async, trueup_clock):
@@ -114,7 +149,7 @@ def test_the_fixtures_serve_the_app_of_a_project(tmp_path: Path, server: TestSer
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed" in done.stdout
+    assert "12 passed" in done.stdout
 
 
 def test_the_plugin_imports_nothing_of_trueup_before_it_is_used() -> None:

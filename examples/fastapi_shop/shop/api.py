@@ -1,3 +1,4 @@
+import logging
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, HTTPException
@@ -7,8 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from shop.database import Order, connected, get_session
 from shop.jobs import app, charge
 from trueup.integrations.fastapi import InSession, in_session, lifespan
+from trueup.web import dashboard
+
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
 
 api = FastAPI(lifespan=lifespan(app, inside=connected))
+api.mount("/jobs", dashboard.asgi({"shop": app}))  # without auth= it answers this machine only
 
 Session = Annotated[AsyncSession, Depends(get_session)]
 Jobs = Annotated[InSession, Depends(in_session(get_session))]

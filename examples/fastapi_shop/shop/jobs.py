@@ -1,8 +1,12 @@
 """What happens to orders after the request: a worker runs this."""
 
+import logging
+
 from shop.database import Order
 from trueup import App, Context, Retry, Row, To
 
+log = logging.getLogger(__name__)
+log.setLevel(logging.INFO)
 app = App()  # DATABASE_URL
 orders = app.table(Order, state="state", changed_at="state_changed_at")
 
@@ -14,6 +18,7 @@ async def charge(ctx: Context, order_id: int) -> None:
         await tx.execute(
             "update orders set state = 'paid', state_changed_at = now() where id = %s and state = 'placed'", (order_id,)
         )
+    log.info("order %s is paid", order_id)  # `trueup worker` writes it beside its own lines
 
 
 @orders.reconcile("paid", every="1s")

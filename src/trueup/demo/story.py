@@ -22,6 +22,7 @@ from trueup.errors import ConfigError, EmbeddedUnavailable, TrueupError
 
 MIN_WORKERS, MAX_WORKERS = 3, 6  # one is killed while another is frozen; more show nothing new
 MIN_SECONDS = 25  # of sending, or all are sent before anything can happen
+ROUND = 60  # seconds of sending, before all of it happens again
 MIN_RATE, MAX_RATE = 20, 200  # a second: below it no worker has several in hand; above it two cores cannot keep up
 POLL = 0.05  # seconds
 STEP_WITHIN = 60.0  # seconds
@@ -114,6 +115,7 @@ class Story:
         self._journal = stage.journal
         self._rate = rate
         self._pace = Pace()
+        self._rounds = 0
         self._killed, self._frozen = stage.workers[-2:]
         self._dashboard: Part | None = None
         self._dashboard_url = ""
@@ -123,15 +125,30 @@ class Story:
         self._yesterday(users)
         self._begin()
         self._leave(users)
+        self._misfortunes()
+        while self._wait_for_more():
+            self._misfortunes()
+        self._finish(users)
+        self._report()
+        self._stop()
+        return self._prove()
+
+    def _misfortunes(self) -> None:
+        self._rounds += 1
         self._freeze(self._frozen)
         self._kill(self._killed)
         self._restart(self._killed)
         self._thaw(self._frozen)
         self._interrupt_receiver()
-        self._finish(users)
-        self._report()
-        self._stop()
-        return self._prove()
+
+    def _wait_for_more(self) -> bool:
+        """Until a minute's messages are delivered, when so many wait that all of it can happen again; whether they do."""
+        messages, enough = self._look().messages, ROUND * self._rate
+        if messages.due - messages.ended < enough + MIN_SECONDS * self._rate:
+            return False
+        within = STEP_WITHIN + SLOWER * ROUND
+        self._until(lambda: self._look().messages.completed >= messages.completed + enough, "more is delivered", within)
+        return True
 
     def open_dashboard(self) -> None:
         """The dashboard, on which the story can be followed from its beginning."""
@@ -231,8 +248,9 @@ class Story:
         self._screen.say("others take over what both had in hand, one message at a time", "green")
 
     def _thaw(self, worker: Worker) -> None:
+        before = self._refused()
         worker.thaw()
-        self._until(lambda: self._refused() > 0, f"the late outcomes of worker {worker.name} are refused")
+        self._until(lambda: self._refused() > before, f"the late outcomes of worker {worker.name} are refused")
         self._until(lambda: self._is_there(worker), f"worker {worker.name} has a new lease")
         self._screen.say(
             f"worker {worker.name} wakes up (SIGCONT), wants to finish its old messages, is refused, and starts anew",
@@ -286,7 +304,7 @@ class Story:
         if all(check.holds for check in checks):
             self._screen.conclude(
                 f"Proved. A day's messages were made up for in {self._journal.seconds:.0f} s, each of them once, with workers "
-                f"{self._killed.name} and {self._frozen.name} and the receiver lost on the way.",
+                f"{self._killed.name} and {self._frozen.name} and the receiver lost on the way{_times(self._rounds)}.",
                 "bold green",
             )
         else:
@@ -413,6 +431,10 @@ class Story:
 
     def _tails(self) -> str:
         return "\n\n".join(f"{part.log}:\n{part.log_tail()}" for part in self._alive())
+
+
+def _times(rounds: int) -> str:
+    return f", {rounds} times" if rounds > 1 else ""
 
 
 def _names(workers: Sequence[Worker]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import django
@@ -118,7 +118,7 @@ class DjangoApp(App):
             store.terms.close()
 
     def worker(
-        self, *, queues: Mapping[str, int | None] | list[str] | None = None, concurrency: int | None = None
+        self, *, queues: str | Iterable[str] | Mapping[str, int | None] | None = None, concurrency: int | None = None
     ) -> Worker:
         """As `App.worker`; unless queues are named, it also serves those of Django's tasks."""
         if queues is None and self.settings.queues is None and self.task_queues:

@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from trueup.dsn import libpq_url
 from trueup.errors import ConfigError
 from trueup.store.db.migrate import Migrator
 
@@ -37,6 +38,6 @@ def upgrade(op: Any, *, schema: str = "trueup", post: bool = True) -> list[str]:
         raise ConfigError(
             "offline mode: trueup's steps depend on what is applied; get them with `trueup migrate --sql`"
         )
-    url = op.get_bind().engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    url = libpq_url(op.get_bind().engine.url.render_as_string(hide_password=False))
     with Connection.connect(url, autocommit=True) as connection:
         return [step.name for step in Migrator(connection, schema).migrate(post=post)]

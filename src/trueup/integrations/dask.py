@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any
 from uuid import uuid4
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.texts import describe
 from trueup.work.executors.cluster import ChildDied, ClusterAway, ClusterExecutor
@@ -56,7 +56,7 @@ class Dask:
         self.address = address
         self.places = places
         self.resources = dict(resources) if resources is not None else None
-        self.connect_timeout = parse_duration(connect_timeout)
+        self.connect_timeout = duration_of("connect_timeout", connect_timeout)
         self.options = options
 
     def __call__(self) -> DaskExecutor:

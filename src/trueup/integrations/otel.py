@@ -11,10 +11,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from opentelemetry import context, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AttributeValue
+from trueup.errors import ConfigError
+
+try:
+    from opentelemetry import context, trace
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    from opentelemetry.util.types import AttributeValue
+except ModuleNotFoundError as error:
+    raise ConfigError('traces and metrics with OpenTelemetry need its API: pip install "trueup[otel]"') from error
 
 from trueup.integrations.otel_metrics import attach_metrics
 from trueup.jobs.failure import from_the_handler, traceback_text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
@@ -75,7 +76,7 @@ class Arguments:
         try:
             return self._adapter.validate_python(values)
         except ValidationError as error:
-            raise _invalid(self.kind, error) from None
+            raise _invalid(self.kind, error, _options()) from None
 
     def dump(self, values: dict[str, Any], limit: int) -> str:
         """Bound arguments as JSON. Raises InvalidArguments naming what cannot be stored."""
@@ -127,12 +128,19 @@ def _is_context(hint: Any) -> bool:
     return False
 
 
-def _invalid(kind: str, error: ValidationError) -> InvalidArguments:
+def _options() -> Collection[str]:
+    from trueup.jobs.definition import Options
+
+    return {field.name for field in dataclasses.fields(Options)}
+
+
+def _invalid(kind: str, error: ValidationError, options: Collection[str] = ()) -> InvalidArguments:
     lines = []
     for item in error.errors(include_url=False, include_input=False, include_context=False)[:10]:
         place = ".".join(str(part) for part in item["loc"]) or "arguments"
-        message = {"missing": "is missing", "extra_forbidden": "is not one of its arguments"}.get(
-            item["type"], item["msg"]
-        )
+        extra = "is not one of its arguments"
+        if place in options:
+            extra = f"is an option and not one of its arguments; write job.using({place}=…).enqueue(…)"
+        message = {"missing": "is missing", "extra_forbidden": extra}.get(item["type"], item["msg"])
         lines.append(f"{place}: {message}")
     return InvalidArguments(f"{kind}: " + "; ".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import Final, Portable
 from trueup.texts import describe
 
@@ -14,7 +14,7 @@ class Snooze(Final, Portable):
     """Raise to run again later without spending an attempt."""
 
     def __init__(self, after: Duration) -> None:
-        self.after = parse_duration(after)
+        self.after = duration_of("Snooze: after", after)
         super().__init__(f"again after {self.after}")
 
 

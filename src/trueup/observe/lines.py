@@ -56,14 +56,16 @@ def configure_logging(settings: Settings, stream: TextIO | None = None, *, logge
 
 
 def _configure_others(settings: Settings, stream: TextIO) -> None:
-    """Where our lines are JSON, so are those of other libraries and of Python's warnings, unless the application handles them."""
+    """Lines of the application and of other libraries look like ours, unless the application handles them. So do Python's warnings
+    where our lines are JSON."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, LinesHandler)]:
         root.removeHandler(handler)
     lines = LinesHandler(settings.log_format, stream)
-    if not root.handlers and isinstance(lines.formatter, JsonLines):
+    if not root.handlers:
         root.addHandler(lines)
-        logging.captureWarnings(True)
+        if isinstance(lines.formatter, JsonLines):
+            logging.captureWarnings(True)
 
 
 def _configure_driver(settings: Settings, stream: TextIO) -> None:

@@ -10,9 +10,10 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.jobs.job import Draft
+from trueup.options import flag
 
 State = str | int | Enum
 
@@ -122,8 +123,8 @@ class Again:
     __slots__ = ("after", "everybody")
 
     def __init__(self, after: Duration, *, everybody: bool = False) -> None:
-        self.after: timedelta = parse_duration(after)
-        self.everybody = everybody
+        self.after: timedelta = duration_of("Again: after", after)
+        self.everybody = flag("Again: everybody", everybody)
 
     def __repr__(self) -> str:
         return f"Again({self.after.total_seconds():g}s{', everybody=True' if self.everybody else ''})"

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration, Rate, format_duration
 from trueup.errors import ConfigError
-from trueup.options import flag
+from trueup.options import check_known, flag
 from trueup.reconcile.reconciler import interval, lane, positive, rate_of, whole
 from trueup.reconcile.selection import Selection
 
@@ -56,9 +56,7 @@ class Purge:
     def of(
         cls, name: str, selection: Selection, to: str | None, columns: Mapping[str, Any], options: PurgeOptions
     ) -> Purge:
-        unknown = sorted(options.keys() - PurgeOptions.__annotations__.keys())
-        if unknown:
-            raise TypeError(f"a {'deletion' if to is None else 'move'} takes no {', '.join(unknown)}")
+        check_known("a deletion" if to is None else "a move", options, PurgeOptions.__annotations__)
         who = f"reconciler {name!r}"
         if to is not None and to in selection.states:
             raise ConfigError(f"{who}: to={to!r} is one of the states it takes rows from; it would never end")

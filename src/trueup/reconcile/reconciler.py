@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 from trueup.backoff import SHORT_RETRY, Retry, retry_policy
 from trueup.durations import Duration, Rate, duration_of, format_duration
 from trueup.errors import ConfigError
-from trueup.options import flag, naming
+from trueup.options import check_known, flag, naming
 from trueup.reconcile.failed import Failed
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
@@ -91,9 +91,7 @@ class Reconciler:
     @classmethod
     def of(cls, name: str, selection: Selection, handler: RowHandler, options: ReconcileOptions) -> Reconciler:
         """Raises ConfigError naming what cannot be."""
-        unknown = sorted(options.keys() - ReconcileOptions.__annotations__.keys())
-        if unknown:
-            raise TypeError(f"a reconciler takes no {', '.join(unknown)}")
+        check_known("a reconciler", options, ReconcileOptions.__annotations__)
         who = f"reconciler {name!r}"
         every, on_demand = interval(who, options.get("every", "1m"))
         revisit = options.get("revisit")

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -14,9 +15,12 @@ from pydantic_core import to_jsonable_python
 
 from trueup.app import App
 from trueup.dsn import Secret
+from trueup.faults import Died, dying_at
 from trueup.jobs.definition import Job
+from trueup.jobs.outcome import Discard, Raised, Snooze
 from trueup.jobs.records import JobDetails
 from trueup.reconcile.counts import Counts
+from trueup.reconcile.reconciler import Reconciler
 from trueup.schedules.spec import Spec
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -133,26 +137,14 @@ class Harness:
     async def run_twice(self, job: Job[..., Any] | str, /, *args: Any, **kwargs: Any) -> None:
         """Run one job to its end, but have its worker die before that is written; another worker runs it again.
 
-        This is what a crash, an eviction or a lost connection does in production. Raises what the second run raised.
+        This is what a crash, an eviction or a lost connection does in production. A handler that ends in `ctx.transaction()` loses
+        its worker right before the commit, any other one after it has returned. Raises what a run raised.
         """
         named = job if isinstance(job, Job) else self.app.named(job)
         handle = await named.enqueue(*args, **kwargs)
-        first = ManualWorker(self.app)
-        await first.begin()
-        if handle.id not in {each.id for each in await first.claim()}:
-            raise AssertionError(
-                f"job {handle} of kind {named.kind} was not claimed; is it delayed, or are others ahead of it?"
-            )
-        while await first.run_one() is not None:
-            pass
-        await first.end()
-        self.clock.advance(seconds=2 * self.app.settings.lease_for.total_seconds())
-        second = ManualWorker(self.app)
-        await second.begin()
-        await second.rescue()
-        self.clock.advance(hours=1)  # whatever a rescued job has to wait
-        await second.run_pending()
-        await second.end()
+        await self._dies(handle.id, named.kind)
+        await self._expire()
+        await self._undisturbed()
         await handle.result("30s")
 
     async def assert_idempotent(
@@ -160,46 +152,86 @@ class Harness:
         examples: Mapping[str, tuple[Any, ...] | Mapping[str, Any]],
         observe: Observe | Callable[[], Awaitable[Any]],
     ) -> None:
-        """Run an example of every declared kind with a worker that dies after the effect and before the finish.
+        """Call every declared handler for the same job, tick or row twice, with a worker that dies before the end is written.
 
-        `observe` returns what the handlers change; it must be the same after the second run as it would be after one. A schedule's
-        function needs no example. Raises AssertionError that names the kinds without an example, or the one that repeats its effect.
+        `examples` has the arguments of one run of each kind of job. The functions of schedules need none; reconcilers are called for
+        the rows that are due, which your test has inserted, after the jobs. What `observe` returns must be the same after both deaths.
+        Kinds with one attempt are never repeated, and scans cannot be: both are left out. Raises AssertionError that names the kinds
+        without an example, the reconciler without a due row, or the handler that repeats its effect; and what a handler raises.
         """
         self.app.discover()
-        kinds = [job.kind for job in self.app.registry if job.kind not in self.app._schedules]
-        missing = [kind for kind in kinds if kind not in examples]
+        await self.worker()  # schedules and reconcilers are known from here on
+        kinds = [job.kind for job in self.app.registry]
+        missing = [kind for kind in kinds if kind not in examples and kind not in self.app._schedules]
         if missing:
             raise AssertionError(f"no example for {', '.join(missing)}: give the arguments of one run of each")
         for kind in kinds:
-            given = examples[kind]
-            args, kwargs = ((), given) if isinstance(given, Mapping) else (given, {})
-            before = await _seen(observe)
-            seen: list[Any] = []
-            await self._observed_twice(kind, args, kwargs, observe, seen)
-            if seen[0] != seen[1]:
-                raise AssertionError(
-                    f"{kind} is not idempotent: before {before!r:.200}, after one run {seen[0]!r:.200}, after a repetition {seen[1]!r:.200}"
-                )
+            if self.app.registry[kind].retry.max_attempts > 1:
+                job_id = await self._begun(kind, examples.get(kind, ()))
+                await self._same_twice(kind, partial(self._dies, job_id, kind), observe)
+                await self._undisturbed()
+        for each in self.app._reconcilers.all():
+            if isinstance(each, Reconciler):
+                await self._same_twice(each.name, partial(self._in_shadow, each.name), observe)
 
-    async def _observed_twice(
-        self, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], observe: Observe, seen: list[Any]
-    ) -> None:
-        job = self.app.registry[kind]
-        original = job.function
+    async def _begun(self, kind: str, given: tuple[Any, ...] | Mapping[str, Any]) -> int:
+        if kind in self.app._schedules:
+            return await self.app.schedules.trigger(kind)
+        args, kwargs = ((), given) if isinstance(given, Mapping) else (given, {})
+        return (await self.app.registry[kind].enqueue(*args, **kwargs)).id
 
-        async def noted(*given: Any, **named: Any) -> Any:
-            result = original(*given, **named)
-            result = await result if isawaitable(result) else result
+    async def _same_twice(self, name: str, call: Callable[[], Awaitable[None]], observe: Observe) -> None:
+        seen = [await _seen(observe)]
+        for _ in range(2):
+            await call()
             seen.append(await _seen(observe))
-            return result
+            await self._expire()
+        if seen[1] != seen[2]:
+            before, once, twice = (f"{each!r:.200}" for each in seen)
+            raise AssertionError(
+                f"{name} is not idempotent: before {before}, after one run {once}, after a repetition {twice}"
+            )
 
-        was_async, job.is_async, job.function = job.is_async, True, noted
+    async def _dies(self, job_id: int, kind: str) -> None:
+        """Run the job with a worker that dies before its end is written."""
+        worker = ManualWorker(self.app)
+        await worker.begin()
         try:
-            await self.run_twice(job, *args, **kwargs)
+            if job_id not in {each.id for each in await worker.claim()}:
+                raise AssertionError(
+                    f"job {job_id} of kind {kind} was not claimed; is it delayed, or are others ahead of it?"
+                )
+            with dying_at("before_commit"):
+                while job_id in {each.id for each in worker.worker.hand.in_hand()}:
+                    outcome = await worker.run_one()
+                    if isinstance(outcome, Raised) and not isinstance(outcome.error, Died | Snooze | Discard):
+                        raise outcome.error
         finally:
-            job.is_async, job.function = was_async, original
-        if len(seen) < 2:  # it finished itself, in ctx.transaction()
-            seen.append(await _seen(observe))
+            await worker.end()
+
+    async def _undisturbed(self) -> None:
+        """A worker that lives runs what is due."""
+        worker = ManualWorker(self.app)
+        await worker.begin()
+        await worker.run_pending()
+        await worker.end()
+
+    async def _in_shadow(self, name: str) -> None:
+        """Call the handler of a reconciler for every due row; what it writes through trueup is rolled back, as by a death."""
+        looked = await self.app.reconcilers.dry_run(name, shadow=True)
+        if not looked.rows:
+            raise AssertionError(f"no row is due for {name}: insert one before, or its handler is not tried")
+        if failed := [row["outcome"] for row in looked.rows if row["outcome"].startswith("raises ")]:
+            raise AssertionError(f"{name} {failed[0]}")
+
+    async def _expire(self) -> None:
+        """Time passes: the leases of dead workers expire, another worker takes their jobs back, and those are due again."""
+        self.clock.advance(seconds=2 * self.app.settings.lease_for.total_seconds())
+        rescuer = ManualWorker(self.app)
+        await rescuer.begin()
+        await rescuer.rescue()
+        await rescuer.end()
+        self.clock.advance(hours=1)
 
     async def close(self) -> None:
         if self._worker is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django_tasks import TaskContext, task
 
+from tests.django.shop.framework import TaskContext, task
 from tests.django.shop.models import Order
 
 

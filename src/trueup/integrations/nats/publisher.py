@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from trueup.app import App
 from trueup.backoff import JOB_RETRY, Retry
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.events import DuplicateWindowShort
 from trueup.integrations.nats import message
@@ -70,7 +70,7 @@ class Nats:
     ) -> None:
         self._stream = stream
         self._servers = parse_servers(servers, connect)
-        self._timeout = parse_duration(timeout)
+        self._timeout = duration_of("timeout", timeout)
         if not self._timeout:
             raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to publish anything")
         self._later = 2 * self._timeout.total_seconds()  # for nats-py's own timeouts, which are to come after ours

@@ -19,7 +19,7 @@ from typing import Any, Self
 import httpx
 
 from trueup.clock import elapsed
-from trueup.durations import Duration, format_duration, parse_duration
+from trueup.durations import Duration, duration_of, format_duration
 from trueup.errors import ConfigError
 from trueup.integrations.webhooks.errors import DeliveryFailed, DeliveryPostponed, DeliveryRefused
 from trueup.integrations.webhooks.guard import Guard
@@ -72,7 +72,7 @@ class Webhook:
     ) -> None:
         self._url = parse_url(url)
         self._keys = () if secret is None else signing_keys(secret)
-        self._timeout = parse_duration(timeout)
+        self._timeout = duration_of("timeout", timeout)
         if not self._timeout:
             raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to deliver anything")
         self._guard = Guard(allow)

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from trueup.app import App
 from trueup.backoff import Retry
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, InvalidArguments
 from trueup.integrations.webhooks.delivery import Webhook
 from trueup.integrations.webhooks.errors import POSTPONE_FOR, DeliveryPostponed, DeliveryRefused
@@ -45,7 +45,7 @@ def delivery_job(
     `postpone_for`; after that its postponements count as failed attempts. One that refuses, or may not be connected to, ends
     the job.
     """
-    patience = parse_duration(postpone_for)
+    patience = duration_of("postpone_for", postpone_for)
     retry = replace(retry, give_up_on=(*retry.give_up_on, *HOPELESS))
 
     @app.job(name=name, queue=queue, retry=retry)

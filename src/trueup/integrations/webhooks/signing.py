@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from trueup.durations import Duration, parse_duration
+from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.integrations.webhooks.errors import BadSignature
 
@@ -73,7 +73,7 @@ def verify(
     least once. Raises BadSignature, whose text says why and must not be sent back to the client.
     """
     keys = signing_keys(secret)
-    leeway = parse_duration(tolerance)
+    leeway = duration_of("tolerance", tolerance)
     given = {name.lower(): value for name, value in headers.items()}
     key, timestamp, signatures = (given.get(f"webhook-{part}", "") for part in ("id", "timestamp", "signature"))
     if not (key and timestamp and signatures):
