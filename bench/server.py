@@ -32,6 +32,12 @@ def server() -> Iterator[Cluster]:
             cluster.stop("immediate")
 
 
+def process_seconds(pid: int) -> float:
+    """CPU time that a process has taken so far. Linux only."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_seconds(cluster: Cluster) -> float:
     """CPU time that the server's processes have taken so far, those that have ended included. Linux only; elsewhere 0."""
     first = (cluster.data / "postmaster.pid").read_text().split()[0]
