@@ -25,7 +25,7 @@ from bench import jobs, raw
 from bench.jobs import run
 from bench.reconcile import delete, lease, move, row_lock, sweep
 from bench.report import parser, progress, report
-from bench.server import cpu_seconds, server
+from bench.server import cpu_seconds, server, wal_bytes
 from trueup import App
 from trueup.embedded.cluster import Cluster
 
@@ -90,22 +90,16 @@ def measure(cluster: Cluster, case: Case) -> dict[str, float]:
     case.prepare()
     with psycopg.connect(cluster.url(), autocommit=True) as connection:
         connection.execute("checkpoint")
-        before = _wal(connection)
+        before = wal_bytes(connection)
         server_before, client_before = cpu_seconds(cluster), time.process_time()
         case.perform()
         client, work = time.process_time() - client_before, cpu_seconds(cluster) - server_before
-        written = _wal(connection) - before
+        written = wal_bytes(connection) - before
     return {
         "server_us": work / case.units * 1e6,
         "client_us": client / case.units * 1e6,
         "wal_bytes": written / case.units,
     }
-
-
-def _wal(connection: psycopg.Connection[Any]) -> int:
-    row = connection.execute("select (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def measure_all(cluster: Cluster, units: int, rounds: int) -> dict[str, dict[str, float]]:

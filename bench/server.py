@@ -7,6 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from trueup.embedded.cluster import Cluster
 
@@ -53,3 +56,10 @@ def cpu_seconds(cluster: Cluster) -> float:
         elif parent == first:
             taken += sum(map(int, own))
     return taken / os.sysconf("SC_CLK_TCK")
+
+
+def wal_bytes(connection: psycopg.Connection[Any]) -> float:
+    """Write-ahead log that the server has written so far."""
+    row = connection.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
+    assert row is not None
+    return float(row[0])

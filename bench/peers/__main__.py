@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -43,19 +43,49 @@ def described(who: Contestant, figures: Figures) -> dict[str, Any]:
         name: {"per_s": round(statistics.median(taken)), "rounds": [round(one) for one in taken]}
         for name, taken in rates(figures).items()
     }
-    pick_up = {"p50_ms": round(figures.latency(0.5), 2), "p99_ms": round(figures.latency(0.99), 2)}
-    about = {"name": who.name, "release": who.release, "settings": who.said, "jobs": figures.jobs}
-    return {**about, **work, "pick-up": pick_up, "idle_statements_per_s": round(figures.idle, 2)}
+    costs = figures.costs()
+    return {
+        "name": who.name,
+        "release": who.release,
+        "settings": who.said,
+        "jobs": figures.jobs,
+        **work,
+        "per job": {
+            "client_us": round(costs.client, 1),
+            "server_us": round(costs.server, 1),
+            "wal_bytes": round(costs.wal),
+        },
+        "pick-up": _latency(figures.latency),
+        "urgent": _latency(figures.urgent_latency),
+        "idle_statements_per_s": round(figures.idle, 2),
+    }
+
+
+def _latency(at: Callable[[float], float]) -> dict[str, float]:
+    return {"p50_ms": round(at(0.5), 2), "p99_ms": round(at(0.99), 2)}
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    table = Table(
-        Column("", min_width=16), "drain /s", "bulk /s", "one by one /s", "100 callers /s", "p50 / p99 ms", "idle /s"
+    columns = (
+        "drain /s",
+        "CPU client + server",
+        "WAL",
+        "bulk /s",
+        "one by one /s",
+        "100 callers /s",
+        "p50 / p99 ms",
+        "urgent",
+        "idle /s",
     )
+    table = Table(Column("", min_width=16), *columns)
     for one in result["contestants"]:
-        rate = [_rate(one[work]) for work in ("drain", "bulk enqueue", "one-by-one enqueue", "enqueue by 100 callers")]
-        pick_up = f"{one['pick-up']['p50_ms']:.1f} / {one['pick-up']['p99_ms']:.1f}"
-        table.add_row(one["name"], *rate, pick_up, f"{one['idle_statements_per_s']:.2f}")
+        drain, *rate = (
+            _rate(one[work]) for work in ("drain", "bulk enqueue", "one-by-one enqueue", "enqueue by 100 callers")
+        )
+        job = one["per job"]
+        cost = f"{job['client_us']:.0f} + {job['server_us']:.0f} µs", f"{job['wal_bytes']:,} B"
+        times = [f"{one[what]['p50_ms']:.1f} / {one[what]['p99_ms']:.1f}" for what in ("pick-up", "urgent")]
+        table.add_row(one["name"], drain, *cost, *rate, *times, f"{one['idle_statements_per_s']:.2f}")
     console.print(table)
     goals = Table("goal", *(us.name for us in OURS))
     for goal in dict.fromkeys(one["goal"] for one in result["goals"]):
@@ -67,7 +97,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         console.print(about, markup=False, highlight=False)
     console.print(
         f"{result['machine']}; medians of {result['rounds']} rounds, below them the slowest and the fastest; "
-        "idle: statements that one worker sends",
+        "CPU and WAL of a job in the drain; p50 / p99 from enqueue to the handler, idle and (urgent, with priority) behind a "
+        "backlog; idle: statements that one worker sends",
         highlight=False,
     )
 

@@ -33,10 +33,14 @@ class Contestant:
     name: str
     release: str
     program: Callable[[], Sequence[str | Path]]  # installs it if need be
-    queue: str  # what is left to do, as a FROM item
+    queue: str  # what is left to do, as a FROM item; its first word is the table
     settings: dict[str, Any] = field(default_factory=dict)
     said: str = ""  # the settings, for people
     share: float = 1.0  # of the jobs: the slow ones are given fewer, or a round would take a quarter of an hour
+
+    @property
+    def table(self) -> str:
+        return self.queue.partition(" ")[0]
 
     def command(self, url: str, work: str, count: int) -> list[str | Path]:
         return [*self.program(), url, json.dumps(self.settings), work, str(count)]

@@ -22,6 +22,7 @@ from psycopg import sql
 from bench.jobs import percentile
 from bench.peers.contestants import Contestant
 from bench.peers.process import Process, WentWrong
+from bench.server import cpu_seconds, process_seconds, wal_bytes
 from trueup.embedded.cluster import Cluster
 
 AT_LEAST = 1_000  # jobs for the slow ones, too: fewer say nothing
@@ -34,21 +35,44 @@ LOOK_EVERY = 0.003  # seconds between looks whether the queue is empty, once eve
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a job of a drain took: CPU time of the worker and of the server, in microseconds, and bytes of write-ahead log.
+
+    They say more than the rate on a machine that does other work too.
+    """
+
+    client: float
+    server: float
+    wal: float
+
+
 @dataclass
 class Figures:
     """What one contestant reached, round by round."""
 
     jobs: int = 0
     drain: list[float] = field(default_factory=list)
+    cost: list[Cost] = field(default_factory=list)
     bulk: list[float] = field(default_factory=list)
     one_by_one: list[float] = field(default_factory=list)
     by_callers: list[float] = field(default_factory=list)
     pick_up: list[list[float]] = field(default_factory=list)
+    urgent: list[list[float]] = field(default_factory=list)
     idle: float = 0.0
 
     def latency(self, share: float) -> float:
         """The median over the rounds of this percentile, in milliseconds."""
         return statistics.median(percentile(taken, share) for taken in self.pick_up)
+
+    def urgent_latency(self, share: float) -> float:
+        """The same for jobs of high priority behind a backlog."""
+        return statistics.median(percentile(taken, share) for taken in self.urgent)
+
+    def costs(self) -> Cost:
+        """The medians over the rounds."""
+        parts = zip(*((one.client, one.server, one.wal) for one in self.cost), strict=True)
+        return Cost(*map(statistics.median, parts))
 
 
 @dataclass(frozen=True)
@@ -57,12 +81,17 @@ class Entry:
 
     who: Contestant
     url: str
+    cluster: Cluster
     database: psycopg.Connection[Any]
     figures: Figures
 
     def process(self, work: str, count: int) -> Process:
         self.database.execute("checkpoint")
         return Process(self.who.name, self.who.command(self.url, work, count))
+
+    def spent(self, process: Process) -> tuple[float, float, float]:
+        """So far: CPU seconds of the process and of the server, and bytes of write-ahead log."""
+        return process_seconds(process.pid), cpu_seconds(self.cluster), wal_bytes(self.database)
 
     def left(self) -> int:
         """Jobs in its queue."""
@@ -111,21 +140,33 @@ def drain(entry: Entry, jobs: int) -> None:
     entry.database.execute("analyze")
     with entry.process("drain", jobs) as process:
         process.answer()
-        started = time.perf_counter()
+        before, started = entry.spent(process), time.perf_counter()
         process.answer()
         while entry.left():
             time.sleep(LOOK_EVERY)
-        taken = time.perf_counter() - started
+        taken, after = time.perf_counter() - started, entry.spent(process)
         process.end()
         entry.expect("jobs run", process.answer(), {"ran": jobs, "different": jobs})
         process.finished()
     entry.figures.drain.append(jobs / taken)
+    client, server, wal = (late - early for early, late in zip(before, after, strict=True))
+    entry.figures.cost.append(Cost(client / jobs * 1e6, server / jobs * 1e6, wal / jobs))
+
+
+def urgent(entry: Entry, jobs: int) -> None:
+    """One job of high priority at a time, while a backlog is drained: how long until its first line."""
+    _enqueued(entry, "bulk enqueue", jobs)
+    with entry.process("urgent", jobs) as process:
+        entry.figures.urgent.append(process.answer()["milliseconds"])
+        process.finished()
+    entry.database.execute(f"delete from {entry.who.table}".encode())  # the backlog that is left
 
 
 WORK: dict[str, Callable[[Entry, int], None]] = {
     "pick-up": pick_up,
     "bulk enqueue": bulk,
     "drain": drain,
+    "urgent": urgent,
     "one-by-one enqueue": one_by_one,
     "enqueue by 100 callers": by_callers,
 }
@@ -169,7 +210,7 @@ def _entries(cluster: Cluster, contestants: Sequence[Contestant], figures: dict[
         for who in contestants:
             url = cluster.url(names[who.name])
             database = opened.enter_context(psycopg.connect(url, autocommit=True))
-            entries.append(Entry(who, url, database, figures[who.name]))
+            entries.append(Entry(who, url, cluster, database, figures[who.name]))
             with entries[-1].process("set up", 0) as process:
                 process.finished()
         yield entries

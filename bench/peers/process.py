@@ -49,6 +49,10 @@ class Process:
             assert stream is not None
             stream.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def answer(self) -> dict[str, Any]:
         """The next line it says. Raises WentWrong with what it complained about when there is none."""
         try:

@@ -18,6 +18,7 @@ from typing import Any
 CALLERS = 100  # that enqueue at the same time, as the requests of a web server do
 SETTLE = 1.0  # seconds for a worker to come to rest before it is given one job at a time
 PAUSE = 0.005  # between two of those: it has gone back to waiting
+URGENT = 50  # jobs of high priority behind a backlog
 
 Handle = Callable[[int], None]
 """What a job's function calls with the job's number: all that the job does."""
@@ -27,6 +28,10 @@ class Producer(ABC):
     @abstractmethod
     async def one(self, number: int) -> None:
         """Enqueue one job; it is committed afterwards."""
+
+    @abstractmethod
+    async def urgent(self, number: int) -> None:
+        """Enqueue one job that goes before all that have no priority."""
 
     @abstractmethod
     async def many(self, numbers: Iterable[int]) -> None:
@@ -144,6 +149,33 @@ async def pick_up(queue: JobQueue, count: int) -> None:
     say(milliseconds=taken)
 
 
+async def urgent(queue: JobQueue, backlog: int) -> None:
+    """The same for jobs of high priority while so many others wait. Those are numbered from 0, the urgent ones backwards from -1."""
+    taken: list[float] = []
+    arrived, begun = asyncio.Event(), asyncio.Event()
+    sent = 0.0
+    left = backlog
+
+    def handle(number: int) -> None:
+        nonlocal left
+        if number < 0:
+            taken.append((time.perf_counter() - sent) * 1000)
+            arrived.set()
+        else:
+            left -= 1
+            begun.set()
+
+    async with queue.producer() as producer, queue.worker(handle):
+        await begun.wait()
+        while left and len(taken) < URGENT:
+            arrived.clear()
+            sent = time.perf_counter()
+            await producer.urgent(-1 - len(taken))
+            await arrived.wait()
+            await asyncio.sleep(PAUSE)
+    say(milliseconds=taken)
+
+
 async def idle(queue: JobQueue, _: int) -> None:
     seen = Seen(1)
     async with queue.worker(seen):
@@ -159,6 +191,7 @@ WORK: dict[str, Callable[[JobQueue, int], Coroutine[Any, Any, None]]] = {
     "enqueue by 100 callers": enqueue_by_many_callers,
     "drain": drain,
     "pick-up": pick_up,
+    "urgent": urgent,
     "idle": idle,
 }
 

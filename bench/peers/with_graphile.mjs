@@ -11,6 +11,7 @@ const { Logger, makeWorkerUtils, run, runMigrations } = await import(pathToFileU
 const CALLERS = 100; // that enqueue at the same time
 const SETTLE = 1000; // milliseconds for a worker to come to rest before it is given one job at a time
 const PAUSE = 5; // between two of those: it has gone back to waiting
+const URGENT = 50; // jobs of high priority behind a backlog
 
 const preset = { worker: { connectionString: url, logger: new Logger(() => () => {}), ...worker } };
 
@@ -88,6 +89,34 @@ const WORK = {
       const come = new Promise((resolve) => (arrived = resolve));
       sent = performance.now();
       await runner.addJob("noop", { n });
+      await come;
+      await sleep(PAUSE);
+    }
+    await runner.stop();
+    say({ milliseconds });
+  },
+
+  async urgent() {
+    const milliseconds = [];
+    let left = count;
+    let sent;
+    let arrived;
+    let begun;
+    const first = new Promise((resolve) => (begun = resolve));
+    const runner = await start((n) => {
+      if (n < 0) {
+        milliseconds.push(performance.now() - sent);
+        arrived();
+      } else {
+        left--;
+        begun();
+      }
+    });
+    await first;
+    while (left && milliseconds.length < URGENT) {
+      const come = new Promise((resolve) => (arrived = resolve));
+      sent = performance.now();
+      await runner.addJob("noop", { n: -1 - milliseconds.length }, { priority: -10 });
       await come;
       await sleep(PAUSE);
     }

@@ -23,6 +23,9 @@ class Jobs(Producer):
     async def one(self, number: int) -> None:
         await self._queries.enqueue("noop", str(number).encode())
 
+    async def urgent(self, number: int) -> None:
+        await self._queries.enqueue("noop", str(number).encode(), 10)
+
     async def many(self, numbers: Iterable[int]) -> None:
         payloads: list[bytes | None] = [str(number).encode() for number in numbers]
         for start in range(0, len(payloads), self._batch):

@@ -20,6 +20,9 @@ class Jobs(Producer):
     async def one(self, number: int) -> None:
         await self._noop.defer_async(n=number)
 
+    async def urgent(self, number: int) -> None:
+        await self._noop.configure(priority=10).defer_async(n=number)
+
     async def many(self, numbers: Iterable[int]) -> None:
         every = [{"n": number} for number in numbers]
         for start in range(0, len(every), self._batch):

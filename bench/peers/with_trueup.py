@@ -19,6 +19,9 @@ class Jobs(Producer):
     async def one(self, number: int) -> None:
         await self._noop.enqueue(number)
 
+    async def urgent(self, number: int) -> None:
+        await self._noop.using(priority=10).enqueue(number)
+
     async def many(self, numbers: Iterable[int]) -> None:
         await self._noop.enqueue_many((number,) for number in numbers)
 

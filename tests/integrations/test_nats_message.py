@@ -171,7 +171,7 @@ def test_the_bytes_do_not_depend_on_the_order_of_keys(data: dict[str, Any]) -> N
 def claimed(job_id: int, enqueued_at: datetime, attempt: int = 1) -> ClaimedJob:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return ClaimedJob(
-        uuid4(), job_id, "publish", "default", "default", "", "{}", attempt, 4, 0, attempt, now, enqueued_at, now
+        uuid4(), job_id, "publish", "default", "default", "", "{}", attempt, 4, 0, attempt, now, enqueued_at, now, now
     )
 
 

@@ -25,5 +25,6 @@ def claimed(**fields: Any) -> ClaimedJob:
         "run_at": NOON,
         "enqueued_at": NOON,
         "claimed_at": NOON,
+        "rank": NOON,
     }
     return ClaimedJob(**{**defaults, **fields})

@@ -71,6 +71,7 @@ class ClaimedJob:
     run_at: datetime
     enqueued_at: datetime
     claimed_at: datetime
+    rank: datetime  # the order of starting: when it was due, less its head start by priority
     schedule: str | None = None  # the schedule whose tick this job is
     due_at: datetime | None = (
         None  # when that tick was due; of any other job, when it was claimed before its first snooze

@@ -16,7 +16,7 @@ from trueup.store.db.message import Call, Conversation, Rows, array, numbers
 from trueup.store.jobs import MAX_CLAIM_BYTES, Database
 
 MAX_KEYS = 500  # keys looked at in one claim; the next claim goes on after the last of them
-JOB_COLUMNS = 18  # of a claimed row; what follows is about the lane
+JOB_COLUMNS = 19  # of a claimed row; what follows is about the lane
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from datetime import timedelta
 from typing import Any, cast
 from uuid import uuid4
 
@@ -17,8 +18,11 @@ from trueup.work.jobs.hand import CRASHES_TO_ISOLATE, MAX_WAITING_BYTES, Hand, R
 HOLDER = uuid4()
 
 
-def job(number: int, queue: str = "default", *, lane: str | None = None, crashes: int = 0, term: int = 1) -> ClaimedJob:
-    return ClaimedJob(HOLDER, number, "send", queue, lane or queue, "", "{}", 1, 3, crashes, term, NOON, NOON, NOON)
+def job(
+    number: int, queue: str = "default", *, lane: str | None = None, crashes: int = 0, term: int = 1, rank: int = 0
+) -> ClaimedJob:
+    at = NOON + timedelta(seconds=rank)
+    return ClaimedJob(HOLDER, number, "send", queue, lane or queue, "", "{}", 1, 3, crashes, term, NOON, NOON, NOON, at)
 
 
 def start(hand: Hand, claimed: ClaimedJob) -> Run:
@@ -36,6 +40,22 @@ def test_jobs_of_a_queue_run_in_the_order_they_came() -> None:
     hand.put([job(1), job(2), job(3)])
     assert taken(hand) == [1, 2, 3]
     assert hand.waiting == 0
+
+
+def test_a_job_of_a_better_rank_that_is_claimed_later_runs_before_those_that_wait() -> None:
+    hand = Hand(10, {"default": None})
+    hand.put([job(1, rank=10), job(2, rank=20), job(3, rank=30)])
+    hand.put([job(4, rank=15), job(5, rank=20), job(6, rank=40)])
+    assert taken(hand) == [1, 4, 2, 5, 3, 6]
+    assert hand.waiting == 0
+
+
+def test_a_better_rank_does_not_go_before_a_job_that_its_limits_count_as_started() -> None:
+    hand = Hand(10, {"default": None})
+    hand.put([job(1, rank=10)])
+    hand.put([job(2, lane="@send", rank=20)], first=True)
+    hand.put([job(3, rank=5)])
+    assert taken(hand) == [2, 3, 1]
 
 
 def test_a_closed_hand_starts_nothing_and_gives_back_what_still_comes() -> None:

@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import attrgetter
 from typing import Literal
 
 from trueup.clock import elapsed
@@ -24,6 +26,8 @@ CRASHES_TO_ISOLATE = (
 )
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments: with more waiting here, nothing is claimed
+
+_rank = attrgetter("rank")
 
 
 @dataclass(slots=True)
@@ -82,23 +86,27 @@ class Hand:
         return [self._went(job) for job in self.paced.late()]
 
     def put(self, jobs: Iterable[ClaimedJob], *, first: bool = False) -> None:
-        """`first`: before those that wait already, in their own order, for jobs whose limits count them as started."""
-        before: dict[str, list[ClaimedJob]] = {}
+        """Jobs of a claim, best rank first. `first`: before those that wait already, for jobs whose limits count them as started."""
+        by_queue: dict[str, list[ClaimedJob]] = {}
         for job in jobs:
             self._came(job)
             if job.crashes >= CRASHES_TO_ISOLATE:
                 self._isolated.append(job)
             else:
-                queue = self._waiting.get(job.queue)
-                if queue is None:
-                    queue = self._waiting[job.queue] = deque()
-                    self._turn.append(job.queue)
-                if first:
-                    before.setdefault(job.queue, []).append(job)
-                else:
-                    queue.append(job)
-        for name, firsts in before.items():
-            self._waiting[name].extendleft(reversed(firsts))
+                by_queue.setdefault(job.queue, []).append(job)
+        for name, batch in by_queue.items():
+            if name not in self._waiting:
+                self._waiting[name] = deque()
+                self._turn.append(name)
+            waiting = self._waiting[name]
+            if first:
+                waiting.extendleft(reversed(batch))
+            elif waiting and batch[0].rank < waiting[-1].rank:
+                started = [job for job in waiting if job.lane != job.queue]
+                plain = [job for job in waiting if job.lane == job.queue]
+                self._waiting[name] = deque([*started, *merge(plain, batch, key=_rank)])
+            else:
+                waiting.extend(batch)
 
     def take(self) -> ClaimedJob | None:
         """The next job that may run now; queues take turns."""

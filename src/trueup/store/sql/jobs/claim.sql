@@ -53,7 +53,7 @@ with recursive me as materialized (
    where ctid = any(array(select slot from ready where bytes_before < %(bytes)s))
   returning *
 )
-select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, schedule, due_at,
+select id, kind, queue, lane, key, args::text, attempt, max_attempts, crashes, term, run_at, enqueued_at, claimed_at, rank, schedule, due_at,
        cancel_requested_at is not null, exhausting::text, meta::text,
        (select found >= %(most)s from ready limit 1) or (select count(*) from claimed) < (select found from ready limit 1)
   from claimed order by rank, id;

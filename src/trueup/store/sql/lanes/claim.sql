@@ -28,6 +28,6 @@ with recursive me as materialized (
    order by rank, id limit (select n from room)
 ), {taken}
 select c.id, c.kind, c.queue, c.lane, c.key, c.args::text, c.attempt, c.max_attempts, c.crashes, c.term, c.run_at, c.enqueued_at,
-       c.claimed_at, c.schedule, c.due_at, c.cancel_requested_at is not null, c.exhausting::text, c.meta::text, (select n from room)
+       c.claimed_at, c.rank, c.schedule, c.due_at, c.cancel_requested_at is not null, c.exhausting::text, c.meta::text, (select n from room)
   from (select) as always left join (claimed as c join chosen on chosen.id = c.id) on true
  order by chosen.rank, c.id;

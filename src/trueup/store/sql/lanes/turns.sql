@@ -62,7 +62,7 @@ with recursive me as materialized (
   select slot, id, rank, bytes, turn, nth from first where nth <= quota order by nth, turn limit (select n from room)
 ), {taken}
 select c.id, c.kind, c.queue, c.lane, c.key, c.args::text, c.attempt, c.max_attempts, c.crashes, c.term, c.run_at, c.enqueued_at,
-       c.claimed_at, c.schedule, c.due_at, c.cancel_requested_at is not null, c.exhausting::text, c.meta::text,
+       c.claimed_at, c.rank, c.schedule, c.due_at, c.cancel_requested_at is not null, c.exhausting::text, c.meta::text,
        (select n from room), (select count(*) from walked), (select key from walked order by n desc limit 1)
   from (select) as always left join (claimed as c join chosen on chosen.id = c.id) on true
  order by chosen.nth, chosen.turn;
