@@ -7,8 +7,9 @@ a job takes along into the history (`sql/jobs/_carried.sql`), so that the five m
 condition that it is one of those that were named, if any were (`sql/jobs/_named.sql`), `{bytes}` for the size of a job's
 arguments (`sql/jobs/_bytes.sql`) and `{taken}` for the claim of chosen jobs (`sql/lanes/_taken.sql`), which several claims
 share; `{living}` for the declarations of living workers and `{todays_lane}` for the lane that
-those want a job or schedule in (`sql/declarations/_….sql`); `{sign}` for the sign of a table (`sql/tables/_sign.sql`); `{now}` for the moment that decides, which tests can set; `{rested}` for what becomes known
-about a row that is settled without being written to (`sql/rows/_rested.sql`).
+those want a job or schedule in (`sql/declarations/_….sql`); `{sign}` for the sign of a table (`sql/tables/_sign.sql`); `{now}` for the moment that decides and `{ended}` for the one
+at which jobs end, which tests can set; `{rested}` for what becomes known about a row that is settled without being written to
+(`sql/rows/_rested.sql`).
 
 Calls of PostgreSQL's functions are sent with their schema, `pg_catalog.now()`. Without it, a function in another schema of the
 search path that takes exactly the given types would come before one that takes any. Operators have no such short way: their
@@ -38,6 +39,8 @@ SHARED = (
     ("tables", "_sign"),
 )
 NOW = sql.SQL("coalesce(%(now)s::timestamptz, pg_catalog.now())")
+# One moment for all rows of a statement, after what it had to wait for: a BRIN index is written to once for each greater value.
+ENDED = sql.SQL("(select coalesce(%(now)s::timestamptz, pg_catalog.clock_timestamp()))")
 
 NOTIFY, NOTHING = "pg_catalog.pg_notify(", "pg_catalog.textcat("
 
@@ -151,7 +154,7 @@ def _pieces(schema: str) -> dict[str, sql.Composable]:
         piece.removeprefix("_"): sql.SQL(source(f"{noun}/{piece}").strip()).format(schema=place, now=NOW)
         for noun, piece in SHARED
     }
-    return {"schema": place, "carried": carried, "now": NOW, **shared}
+    return {"schema": place, "carried": carried, "now": NOW, "ended": ENDED, **shared}
 
 
 class Statements:

@@ -9,6 +9,6 @@ with mine as (
 )
 insert into {schema}.history ({carried}, errors, state, finished_at, reason)
 select {carried}, case when jsonb_array_length(errors) >= %(most_errors)s then errors - 1 else errors end || error::jsonb,  -- an error, or an array of them
-       'dead', coalesce(%(now)s::timestamptz, clock_timestamp()), reason
+       'dead', {ended}, reason
   from gone
 returning id;

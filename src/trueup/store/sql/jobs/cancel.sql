@@ -4,5 +4,5 @@ with gone as (
   delete from {schema}.jobs where id = any(%(ids)s::bigint[]) and state = 'queued' returning *
 )
 insert into {schema}.history ({carried}, errors, state, finished_at, reason)
-select {carried}, errors, 'cancelled', coalesce(%(now)s::timestamptz, clock_timestamp()), %(reason)s from gone
+select {carried}, errors, 'cancelled', {ended}, %(reason)s from gone
 returning id;

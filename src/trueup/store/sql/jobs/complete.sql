@@ -8,5 +8,5 @@ with mine as (
   returning j.*, mine.result
 )
 insert into {schema}.history ({carried}, errors, state, finished_at, result)
-select {carried}, errors, 'done', coalesce(%(now)s::timestamptz, clock_timestamp()), result::jsonb from gone
+select {carried}, errors, 'done', {ended}, result::jsonb from gone
 returning id;

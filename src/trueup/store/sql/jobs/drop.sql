@@ -8,5 +8,5 @@ with mine as (
   returning j.*, mine.reason
 )
 insert into {schema}.history ({carried}, errors, state, finished_at, reason)
-select {carried}, errors, 'cancelled', coalesce(%(now)s::timestamptz, clock_timestamp()), reason from gone
+select {carried}, errors, 'cancelled', {ended}, reason from gone
 returning id;

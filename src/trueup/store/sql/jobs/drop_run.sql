@@ -13,5 +13,5 @@ with mine as (
    where gone.tick_skipped is not null and t.schedule = gone.schedule and t.due_at = gone.due_at and t.job_id = gone.id and t.outcome = 'fired'
 )
 insert into {schema}.history ({carried}, errors, state, finished_at, reason)
-select {carried}, errors, 'cancelled', coalesce(%(now)s::timestamptz, clock_timestamp()), reason from gone
+select {carried}, errors, 'cancelled', {ended}, reason from gone
 returning id;

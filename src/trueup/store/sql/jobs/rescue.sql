@@ -62,7 +62,7 @@ with recursive late as materialized (
   delete from {schema}.jobs where ctid = any(array(select slot from judged where spent and not to_exhaust or stopping)) returning *
 ), finished as (
   insert into {schema}.history ({carried}, errors, state, finished_at, reason)
-  select {carried}, judged.errors, case when stopping then 'cancelled' else 'dead' end, coalesce(%(now)s::timestamptz, clock_timestamp()),
+  select {carried}, judged.errors, case when stopping then 'cancelled' else 'dead' end, {ended},
          case when stopping then 'stopped'
               when judged.exhausting is null then 'its worker died at the last attempt'
               else format('%%s, and exhausted= failed: its worker died', judged.exhausting ->> 'reason'::text) end

@@ -3,7 +3,7 @@ with gone as (
   delete from {schema}.jobs where schedule = any(%(names)s::text[]) and state = 'queued' returning *
 ), kept as (
   insert into {schema}.history ({carried}, errors, state, finished_at, reason)
-  select {carried}, errors, 'cancelled', coalesce(%(now)s::timestamptz, clock_timestamp()), 'replaced by the next tick' from gone
+  select {carried}, errors, 'cancelled', {ended}, 'replaced by the next tick' from gone
 ), asked as (
   update {schema}.jobs set cancel_requested_at = coalesce(cancel_requested_at, %(now)s::timestamptz, now())
    where schedule = any(%(names)s::text[]) and state = 'running'
