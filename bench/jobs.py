@@ -20,10 +20,11 @@ from rich.table import Table
 
 from bench import raw
 from bench.report import parser, progress, report
-from bench.server import server
+from bench.server import process_seconds, server
 from trueup import App
 from trueup.embedded.cluster import Cluster
 
+BUSY = {"trueup claim": "claims", "trueup finish": "finishes"}  # by the names of their sessions
 WORK = ("drain", "bulk enqueue", "one-by-one enqueue", "one-by-one, prepare=false")
 
 
@@ -68,26 +69,38 @@ def enqueue_one_by_one(url: str, count: int, *, prepare: str = "auto") -> float:
     return float(run(measure))
 
 
-def drain(url: str, count: int) -> float:
-    """From the worker's start to the last job committed as done."""
+def drain(url: str, count: int) -> tuple[float, dict[str, float]]:
+    """Jobs per second, from the worker's start to the last job committed as done; and for which part of that time each side worked."""
 
-    async def measure() -> float:
+    async def measure() -> tuple[float, dict[str, float]]:
         app, _ = make_app(url)
         async with app:
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("analyze bench.jobs")
             worker = app.worker(concurrency=100)
             async with worker:
-                started = time.perf_counter()
+                started, before = time.perf_counter(), _spent(url)
                 while worker.executor.started < count:  # noqa: ASYNC110 - an event per job would be part of what is measured
                     await asyncio.sleep(0.01)
                 await worker.finisher.flushed()
-                taken = time.perf_counter() - started
+                taken, after = time.perf_counter() - started, _spent(url)
             left = await app.store.views.queues()
             assert not left, left
-            return count / taken
+            return count / taken, {part: (spent - before.get(part, 0.0)) / taken for part, spent in after.items()}
 
-    return float(run(measure))
+    found: tuple[float, dict[str, float]] = run(measure)
+    return found
+
+
+def _spent(url: str) -> dict[str, float]:
+    """CPU seconds of this process, and of the sessions that claim and finish for it, so far."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        sessions = connection.execute("select pid, application_name from pg_stat_activity").fetchall()
+    found = {"worker": _cpu()}
+    for pid, name in sessions:
+        if name in BUSY:
+            found[BUSY[name]] = process_seconds(pid)
+    return found
 
 
 def pick_up(url: str, count: int) -> list[float]:
@@ -183,18 +196,22 @@ def measure_all(cluster: Cluster, jobs: int, rounds: int, say: Callable[[str], N
         "cpu_ms_per_s": round(cpu, 2),
     }
     figures: dict[str, dict[str, list[float]]] = {name: {"trueup": [], "raw": []} for name in WORK}
+    shares: list[dict[str, float]] = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         figures["bulk enqueue"]["raw"].append(raw.bulk_enqueue(url, jobs))
         figures["bulk enqueue"]["trueup"].append(bulk_enqueue(url, jobs))
         figures["drain"]["raw"].append(raw.drain(url))
-        figures["drain"]["trueup"].append(drain(url, jobs))
+        rate, busy = drain(url, jobs)
+        figures["drain"]["trueup"].append(rate)
+        shares.append(busy)
         figures["one-by-one enqueue"]["raw"].append(raw.enqueue_one_by_one(url, 1000))
         figures["one-by-one enqueue"]["trueup"].append(enqueue_one_by_one(url, 1000))
         figures["one-by-one, prepare=false"]["raw"].append(figures["one-by-one enqueue"]["raw"][-1])
         figures["one-by-one, prepare=false"]["trueup"].append(enqueue_one_by_one(url, 1000, prepare="false"))
         raw.drain(url)
         drain(url, 2000)
+    result["busy in the drain"] = {part: round(statistics.median(one[part] for one in shares), 2) for part in shares[0]}
     for name, sides in figures.items():
         ours, limit = statistics.median(sides["trueup"]), statistics.median(sides["raw"])
         result[name] = {"trueup_per_s": round(ours), "raw_per_s": round(limit), "ratio": round(ours / limit, 2)}
@@ -212,6 +229,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         f"pick-up p50 {pick['trueup_p50_ms']} ms, p99 {pick['trueup_p99_ms']} ms "
         f"(raw NOTIFY + claim: {pick['raw_p50_ms']} / {pick['raw_p99_ms']} ms)"
     )
+    busy = ", ".join(f"{part} {share:.0%}" for part, share in result["busy in the drain"].items())
+    console.print(f"in the drain each is busy for this part of the time, of one core: {busy}")
     calm = result["idle"]
     console.print(
         f"idle: {calm['one_worker_statements_per_s']} statements/s for one worker, {calm['five_workers_statements_per_s']} for five, "
