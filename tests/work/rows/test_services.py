@@ -115,7 +115,11 @@ async def test_a_manual_sweep_serves_moves_and_deletions_too(field: Field, clock
 class Fleet:
     """Several workers over one table, each with an App of its own."""
 
-    def __init__(self, url: str, count: int, **options: Any) -> None:
+    def __init__(self, url: str, count: int, *, together: bool = False, **options: Any) -> None:
+        """`together`: no row ends before each worker has one, however long one of them takes to start."""
+        self.all_begun = asyncio.Event()
+        if not together:
+            self.all_begun.set()
         self.seen: Counter[int] = Counter()
         self.starts: list[float] = []
         self.by: Counter[int] = Counter()
@@ -129,6 +133,9 @@ class Fleet:
             self.starts.append(elapsed())
             self.seen[row.id] += 1
             self.by[number] += 1
+            if len(self.by) == len(self.apps):
+                self.all_begun.set()
+            await self.all_begun.wait()
             await asyncio.sleep(0.001)
             return Delete()
 
@@ -150,7 +157,7 @@ class Fleet:
 
 async def test_two_workers_share_the_rows_and_handle_each_once(live: Field) -> None:
     await live.put(600)
-    fleet = Fleet(live.app.store.url, 2, batch=20, concurrency=5)
+    fleet = Fleet(live.app.store.url, 2, together=True, batch=20, concurrency=5)
     try:
         await fleet.run(600)
         assert len(fleet.seen) == 600
