@@ -661,7 +661,7 @@ class App:
         wait = ResultWait(self.registry, job_id, timeout)
         while True:
             with self._explained():
-                ending = finish(self.store.blocking_jobs.outcome(job_id))
+                ending = finish(self.store.jobs.on(self.store.blocking).outcome(job_id))
             ended, value = wait.read(ending)
             if ended:
                 return value

@@ -107,7 +107,7 @@ async def test_ten_claimers_share_two_thousand_jobs_without_a_duplicate(desk: De
     async def drain() -> list[int]:
         holder, mine = await desk.worker(), []
         line = store.line("claimer")
-        jobs = store.jobs_on(line)
+        jobs = store.jobs.on(line)
         while claimed := await jobs.claim(holder, "default", 7, ["send"]):
             assert len(claimed) <= 7
             mine += [job.id for job in claimed]

@@ -35,7 +35,7 @@ PARENTS = {"done": "history_done", "dead": "history_dead", "cancelled": "history
 def making(parent: str) -> Callable[[Side], Awaitable[str | None]]:
     async def make(side: Side) -> str | None:
         await side.connection.execute("select")  # a transaction is open, and what follows is not committed
-        history = History(OneConnection(side.connection), side.statements, side.clock)
+        history = History(OneConnection(side.connection), side.statements)
         (made,) = await history._create(parent, TODAY) or [None]
         return made
 
@@ -104,7 +104,7 @@ async def test_a_rescue_buries_what_has_no_attempt_left(desk: Desk, store: Store
 
 async def schedules(side: Side) -> Schedules:
     await side.connection.execute("select")
-    return Schedules(OneConnection(side.connection), side.statements, side.clock, side.aging)
+    return Schedules(OneConnection(side.connection), side.statements)
 
 
 async def declare(store: Store, clock: ManualClock) -> None:

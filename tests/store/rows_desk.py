@@ -21,7 +21,7 @@ from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.table import TableSpec
 from trueup.store.db import loaders
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database
 from trueup.store.rows import tables
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import Batch, Rows

@@ -47,7 +47,7 @@ async def test_an_old_job_of_low_priority_overtakes_new_ones_of_higher_priority(
     desk: Desk, clock: ManualClock, store: Store
 ) -> None:
     old = await desk.put(priority=0)
-    clock.advance(seconds=5 * store.aging.total_seconds() + 1)
+    clock.advance(seconds=5 * store.statements.aging.total_seconds() + 1)
     urgent = await desk.put(priority=6)
     newer = await desk.put(priority=5)
     assert [job.id for job in await desk.claim(await desk.worker())] == [urgent, old, newer]
@@ -137,7 +137,7 @@ async def put_at_random(desk: Desk, clock: ManualClock, seed: int, count: int) -
     for _ in range(count):
         priority, delay = chance.choice([-7, 0, 0, 0, 3, 20]), chance.choice([0, 0, 1, 90, 600, 5000])
         job_id = await desk.put(priority=priority, delay=timedelta(seconds=delay))
-        rank = clock.now() + timedelta(seconds=delay) - priority * desk.store.aging
+        rank = clock.now() + timedelta(seconds=delay) - priority * desk.store.statements.aging
         ranked.append((rank, job_id, clock.now() + timedelta(seconds=delay)))
         clock.advance(seconds=chance.choice([0, 5, 30]))
     clock.advance(seconds=60)

@@ -45,7 +45,7 @@ async def test_a_job_is_stored_with_all_that_was_asked_for(desk: Desk, store: St
     assert (row["args"], row["priority"], row["max_attempts"]) == ({"to": "a"}, 4, 7)
     assert (row["state"], row["attempt"], row["term"], row["holder"]) == ("queued", 0, 0, None)
     assert (row["run_at"], row["enqueued_at"]) == (NOON + HOUR, NOON)
-    assert await desk.scalar("select rank from trueup.jobs") == NOON + HOUR - 4 * store.aging
+    assert await desk.scalar("select rank from trueup.jobs") == NOON + HOUR - 4 * store.statements.aging
 
 
 async def test_the_databases_clock_decides_when_nobody_else_does(app: App, desk: Desk) -> None:

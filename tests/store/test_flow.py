@@ -39,7 +39,7 @@ async def test_jobs_are_counted_in_the_span_they_ended_in_and_in_that_they_were_
             " select 'k', 'q', 'q', %s, %s, '{}', 1, %s from generate_series(1, 2)",
             (NOW, NOW, NOW - 2 * MINUTE),
         )
-    flow = Flow(store.pool, store.statements, store.clock)
+    flow = Flow(store.pool, store.statements)
     spans = await flow.jobs(NOW, 5 * MINUTE, MINUTE)
     assert [span.enqueued for span in spans] == [0, 2, 2, 1, 0]
     assert [(span.done, span.dead, span.cancelled) for span in spans] == [

@@ -283,7 +283,7 @@ async def test_due_jobs_of_a_lane_are_claimed_in_the_order_of_their_rank(
         priority, delay = chance.choice([-7, 0, 0, 3, 20]), timedelta(seconds=chance.choice([0, 0, 90, 5000]))
         job_id = await put_in.put(lane=LANE, priority=priority, delay=delay)
         if delay.total_seconds() < 5000:
-            expected.append((clock.now() + delay - priority * desk.store.aging, job_id))
+            expected.append((clock.now() + delay - priority * desk.store.statements.aging, job_id))
         clock.advance(seconds=chance.choice([0, 5, 30]))
     clock.advance(seconds=90)
     holder, claimed = await desk.worker(timedelta(hours=3)), []

@@ -143,7 +143,7 @@ async def test_a_retried_job_takes_its_place_by_its_new_time_and_its_priority(de
     job = await desk.running(priority=2)
     await finish(desk, "retry", job)
     rank = await desk.scalar("select rank from trueup.jobs where id = %s", job.id)
-    assert rank == NOON + MINUTE - 2 * store.aging
+    assert rank == NOON + MINUTE - 2 * store.statements.aging
 
 
 async def test_a_released_job_can_be_put_into_another_lane(desk: Desk, store: Store) -> None:

@@ -17,7 +17,6 @@ from psycopg import AsyncConnection
 from tests.jobs.claimed import claimed
 from tests.store.desk import failure
 from tests.support.database import TestServer
-from trueup.clock import DatabaseClock
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.limits import Controls, Limit
 from trueup.store.db.load import Statements, names, source
@@ -171,8 +170,9 @@ ACTIONS = {
 
 async def explain_everything(explainer: Explainer) -> None:
     """Send every statement that has an index to name, with the parameters production gives it."""
-    statements, clock, aging = Statements("trueup"), DatabaseClock(), timedelta(seconds=60)
-    jobs = Jobs(explainer, statements, clock, aging)
+    aging = timedelta(seconds=60)
+    statements = Statements("trueup", aging=aging)
+    jobs = Jobs(explainer, statements)
     mine = [claimed(id=n, holder=HOLDER) for n in range(1, 21)]
     ids = [job.id for job in mine]
     await jobs.claim(HOLDER, "default", 100, ["send"])
@@ -198,11 +198,11 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.hurry(ids)
     await jobs.outcome(7)
     await jobs.adopt(["@send", "@other"])
-    await Views(explainer, statements, clock).unserved()
-    declarations = Declarations(explainer, statements, clock, aging)
+    await Views(explainer, statements).unserved()
+    declarations = Declarations(explainer, statements, aging)
     await declarations.look("digest 7", ["@send"], 15)
     await declarations.rows("digest 7")
-    workers = Workers(explainer, statements, clock)
+    workers = Workers(explainer, statements)
     await workers.forget()
     await explainer.fetch(statements["workers/leave"], {"now": None, "holder": HOLDER})
     await explain_lanes(explainer, statements)
@@ -236,7 +236,7 @@ async def explain_lanes(explainer: Explainer, statements: Statements) -> None:
     claim = {**place, "holder": HOLDER, "most": 10, "per_key": 5, "queue": "default", "kind": "limited"}
     for statement in ("lanes/claim", "lanes/turns"):
         await explainer.fetch_steered(statements["session/steer"], statements[statement], claim)
-    await Lanes(explainer, statements, DatabaseClock()).waiting({"default": None, "@send": Controls(Limit(total=50))})
+    await Lanes(explainer, statements).waiting({"default": None, "@send": Controls(Limit(total=50))})
 
 
 async def explain_schedules(explainer: Explainer, statements: Statements) -> None:
@@ -261,7 +261,7 @@ async def explain_schedules(explainer: Explainer, statements: Statements) -> Non
 
 async def explain_recovery(explainer: Explainer, statements: Statements) -> None:
     now = await explainer.now()
-    views = RecoveryViews(explainer, statements, DatabaseClock())
+    views = RecoveryViews(explainer, statements)
     await views.downtimes(now - timedelta(hours=1), now)
     await views.unfinished({"nightly 7": timedelta(minutes=5)})
     await views.swept(now - timedelta(hours=1), now)
@@ -269,7 +269,7 @@ async def explain_recovery(explainer: Explainer, statements: Statements) -> None
 
 async def explain_quarantine(explainer: Explainer, statements: Statements) -> None:
     name, keys = "observe 7", [str(n) for n in range(7, 207, 10)]
-    quarantine = Quarantine(explainer, statements, DatabaseClock())
+    quarantine = Quarantine(explainer, statements)
     await quarantine.listed(name, 50)
     await quarantine.show(name, keys)
     await quarantine.keys(name, await explainer.now(), 500)
@@ -353,9 +353,7 @@ async def test_claims_and_looks_keep_their_plan_with_statistics_of_an_empty_tabl
     async with explainer.transaction() as connection:
         await connection.execute("delete from pg_statistic where starelid = 'trueup.jobs'::regclass")
         await connection.execute("update pg_class set reltuples = 0, relpages = 0 where oid = 'trueup.jobs'::regclass")
-        await Jobs(explainer, statements, DatabaseClock(), timedelta(seconds=60)).claim(
-            HOLDER, "default", 100, ["send"]
-        )
+        await Jobs(explainer, statements).claim(HOLDER, "default", 100, ["send"])
         await explain_lanes(explainer, statements)
         for name in ("jobs/claim", "lanes/claim", "lanes/turns", "lanes/waiting"):
             scans = [node for node in nodes(explainer.plans[name]) if node.get("Relation Name") == "jobs"]

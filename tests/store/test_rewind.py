@@ -14,7 +14,8 @@ from trueup.events import ScheduleAhead
 from trueup.operate.audit import audit
 from trueup.schedules import Cron
 from trueup.schedules.policy import SchedulePolicy
-from trueup.store.schedules import Entry, Planned
+from trueup.store.planning import Planned
+from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 from trueup.work.ticker import Ticker

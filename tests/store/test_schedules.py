@@ -25,8 +25,10 @@ from trueup.schedules.jitter import delay
 from trueup.schedules.overlap import Overlap, Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
+from trueup.store.db.load import Statements
 from trueup.store.history import Kept
-from trueup.store.schedules import Entry, Planned, Schedules, StaleSchedule, Unreadable
+from trueup.store.planning import Planned, StaleSchedule, Unreadable
+from trueup.store.schedules import Entry, Schedules
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 
@@ -74,7 +76,7 @@ async def plan_all(store: Store) -> None:
 async def within(side: Side) -> Schedules:
     """Schedules in a transaction that is open already, so that what they do stays uncommitted."""
     await side.connection.execute("select")
-    return Schedules(OneConnection(side.connection), side.statements, side.clock, side.aging)
+    return Schedules(OneConnection(side.connection), side.statements)
 
 
 async def planning(side: Side) -> Planned:
@@ -675,7 +677,7 @@ async def test_a_lagging_planner_cannot_fire_a_tick_again_after_its_row_was_prun
     assert left == 0, "the ledger of that day is gone"
     await desk.scalar("delete from trueup.jobs")
     lagging = ManualClock(NOON + MINUTE)
-    late = Schedules(store.pool, store.statements, lagging, store.aging)
+    late = Schedules(store.pool, Statements("trueup", clock=lagging, aging=store.statements.aging))
     assert await late.plan() == Planned()
     assert await late.put(entry(spec=Every("1m"))), "not even by declaring it anew"
     assert await late.plan() == Planned()

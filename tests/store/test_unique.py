@@ -70,7 +70,7 @@ async def test_replace_puts_the_new_wish_in_the_place_of_the_queued_job(
     assert (row["args"], row["priority"], row["queue"], row["lane"]) == ({"n": 2}, 3, "mail", "mail")
     assert (row["max_attempts"], row["run_at"], row["enqueued_at"]) == (9, clock.now() + HOUR, clock.now())
     rank = await desk.scalar("select rank from trueup.jobs")
-    assert rank == clock.now() + HOUR - 3 * store.aging
+    assert rank == clock.now() + HOUR - 3 * store.statements.aging
 
 
 async def test_replace_forgets_what_the_replaced_job_went_through(desk: Desk, store: Store) -> None:

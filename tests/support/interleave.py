@@ -75,10 +75,10 @@ class Side:
     def __init__(self, store: Store, connection: AsyncConnection[Any]) -> None:
         database = OneConnection(connection)
         self.connection = connection
-        self.statements, self.clock, self.aging = store.statements, store.clock, store.aging
-        self.jobs = Jobs(database, store.statements, store.clock, store.aging)
-        self.workers = Workers(database, store.statements, store.clock)
-        self.lanes = Lanes(database, store.statements, store.clock)
+        self.statements = store.statements
+        self.jobs = Jobs(database, store.statements)
+        self.workers = Workers(database, store.statements)
+        self.lanes = Lanes(database, store.statements)
         self._store = store
 
     async def enqueue(self, draft: Draft) -> Stored:

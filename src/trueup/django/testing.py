@@ -34,6 +34,7 @@ from trueup.jobs.outcome import Discard, Outcome, Raised, Returned, Snooze
 from trueup.jobs.payload import encode_result
 from trueup.leases.lost import Lost
 from trueup.store.db.blocking import BlockingDatabase, finish
+from trueup.store.db.load import Statements
 from trueup.store.db.message import Rows
 from trueup.store.db.steps import fetch_sync
 from trueup.store.jobs import Jobs
@@ -154,11 +155,11 @@ class Runner:
     def __init__(self, app: DjangoApp, now: datetime | None) -> None:
         self._app = app
         self._holder = uuid4()
-        self._statements = app.store.statements
         self._database = OnDjangosConnection(app.alias)
         clock: Any = Fixed(now) if now is not None else app.clock
-        self._jobs = Jobs(self._database, self._statements, clock, app.settings.aging)
-        self._workers = Workers(self._database, self._statements, clock)
+        self._statements = Statements(app.settings.schema, clock=clock, aging=app.settings.aging)
+        self._jobs = Jobs(self._database, self._statements)
+        self._workers = Workers(self._database, self._statements)
         self._clock = clock
         self._random = random.Random(0)  # noqa: S311 - jitter of retries
 

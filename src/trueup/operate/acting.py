@@ -21,9 +21,10 @@ from psycopg import AsyncConnection
 
 from trueup.errors import ConfigError
 from trueup.store.actions import Action, Actions, Begins, Noting
+from trueup.store.db.blocking import BlockingDatabase
 from trueup.store.db.pool import Begun
 from trueup.store.db.repeating import repeated_whole
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database
 from trueup.store.store import Store
 from trueup.texts import MAX_MESSAGE, clean
 
@@ -70,9 +71,10 @@ class Recorder:
         self._database: Begins = store.pool
         self._pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    def blocking(self) -> Self:
+    def on(self, database: BlockingDatabase) -> Self:
+        """The same for code without an event loop."""
         same = copy(self)
-        same._database = self._store.blocking
+        same._database = database
         same._pause = _block
         return same
 
@@ -136,7 +138,7 @@ class Recorder:
         await self._actions(self._database).add(action, count)
 
     def _actions(self, database: Database) -> Actions:
-        return Actions(database, self._store.statements, self._store.clock)
+        return self._store.actions.on(database)
 
 
 class Acting:

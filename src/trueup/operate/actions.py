@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
@@ -34,11 +33,6 @@ class ActionOperations(Operating):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._actions = store.actions
-
-    def blocking(self) -> Self:
-        same = super().blocking()
-        same._actions = self._store.blocking_actions
-        return same
 
     async def list(
         self,

@@ -44,8 +44,8 @@ class AlertOperations(Operating):
     async def list(self) -> Rules:
         """Every check as it is now, those that fire first, then those that fail."""
         store = self._store
-        measured = await Health(self._database, store.statements, store.clock).measured()
-        alerts = await AlertStates(self._database, store.statements, store.clock).list()
+        measured = await Health(self._database, store.statements).measured()
+        alerts = await AlertStates(self._database, store.statements).list()
         limits = self._settings.check_limits or {}
         rules = [_rule(each, limits.get(each.name, each.allowed), alerts.get(each.name)) for each in measured]
         order = {"firing": 0, "failing": 1, "ok": 2, "off": 3}

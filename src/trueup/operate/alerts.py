@@ -56,7 +56,7 @@ class Alerts:
 
     def __init__(self, store: Store, post: Post, after: timedelta, events: Events, service: str | None = None) -> None:
         self.purpose = "alerts"
-        self._states = AlertStates(store.pool, store.statements, store.clock)
+        self._states = AlertStates(store.pool, store.statements)
         self._post = Reported(post, events, "alerts")
         self._after = after
         self._events = events

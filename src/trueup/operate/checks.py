@@ -75,7 +75,7 @@ def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> t
 
 async def check(store: Store, limits: Mapping[str, float | None] | None = None) -> Report:
     """Every check, now. Nothing is raised for a database that is away or not migrated: that is a finding."""
-    health = Health(store.pool, store.statements, store.clock)
+    health = Health(store.pool, store.statements)
     try:
         refusal = await health.refusal()
         if refusal is not None:

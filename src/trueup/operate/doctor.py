@@ -58,14 +58,14 @@ async def examine(
     machine: Machine = Machine(),  # noqa: B008
 ) -> tuple[Finding, ...]:
     """Everything that is worth a look. Raises what psycopg raises when the database cannot be asked."""
-    doctor = facts.Doctor(store.pool, store.statements, store.clock)
+    doctor = facts.Doctor(store.pool, store.statements)
     sent = machine.now()
     server, pooled = await doctor.server()
     skew = _skew(sent, server.now, machine.now())
     found = [*_server(server, limits), *_clock(skew), *(_pooler(settings) if pooled else ())]
     found += _sessions(await doctor.transactions(limits.idle_for.total_seconds(), limits.open_for.total_seconds()))
     found += _slots(await doctor.slots(limits.wal_kept))
-    refusal = await Health(store.pool, store.statements, store.clock).refusal()
+    refusal = await Health(store.pool, store.statements).refusal()
     if refusal is not None:
         found.append(Finding("schema", "error", refusal, ADVICE["migrations"]))
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, NotFound
@@ -71,13 +71,6 @@ class Operations(Operating):
         self._views = store.views
         self._pauses = store.pauses
         self._recorder = Recorder(store)
-
-    def blocking(self) -> Self:
-        same = super().blocking()
-        same._jobs, same._views = self._store.blocking_jobs, self._store.blocking_views
-        same._pauses = self._store.blocking_pauses
-        same._recorder = self._recorder.blocking()
-        return same
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +187,7 @@ class Operations(Operating):
         action = self._recorder.action("pause", what, name, by=by, detail=why)
 
         async def pause(acting: Acting) -> bool:
-            paused = await self._store.pauses_on(acting.database).pause(what, name, action.actor, why)
+            paused = await self._pauses.on(acting.database).pause(what, name, action.actor, why)
             await acting.note(int(paused))
             return paused
 
@@ -205,7 +198,7 @@ class Operations(Operating):
         what, name = _paused_thing(queue, kind)
 
         async def resume(acting: Acting) -> bool:
-            resumed = await self._store.pauses_on(acting.database).resume(what, name)
+            resumed = await self._pauses.on(acting.database).resume(what, name)
             await acting.note(int(resumed))
             return resumed
 
@@ -305,7 +298,7 @@ class Operations(Operating):
         """The move and its record, in one transaction."""
 
         async def work(acting: Acting) -> M:
-            moved = await move(self._store.jobs_on(acting.database))
+            moved = await move(self._jobs.on(acting.database))
             await acting.note(len(_ids(moved)), _ids(moved))
             return moved
 

@@ -12,8 +12,10 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from trueup.operate.acting import Recorder
 from trueup.store.actions import Begins
 from trueup.store.db.blocking import finish
+from trueup.store.db.repository import Repository
 from trueup.store.explained import explain
 from trueup.store.store import Store
 
@@ -29,6 +31,9 @@ class Operating:
     def blocking(self) -> Self:
         """The same on a database whose statements block."""
         same = copy(self)
+        for name, part in vars(self).items():
+            if isinstance(part, Repository | Recorder):
+                setattr(same, name, part.on(self._store.blocking))
         same._database = self._store.blocking
         return same
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from trueup.config import Settings
 from trueup.durations import Duration, duration_of, format_duration, parse_duration
@@ -41,7 +41,6 @@ FREED = {"release": "released", "discard": "discarded"}  # actions, and what eve
 FEW = 5  # examples of whatever there may be many of
 
 Move: TypeAlias = Callable[[Quarantine, str, Sequence[str]], Awaitable[set[str]]]
-N = TypeVar("N", Quarantine, Reconcilers)
 Records: TypeAlias = list[Record]  # named here, because in the class `list` is a method
 
 
@@ -63,18 +62,10 @@ class ReconcileOperations(Operating):
         self._declared = declared
         self._scans = scans
         self._knows = knows
-        self._views = ReconcilerViews(store.pool, store.statements, store.clock)
-        self._rows = Reconcilers(store.pool, store.statements, store.clock)
-        self._quarantine = Quarantine(store.pool, store.statements, store.clock)
+        self._views = ReconcilerViews(store.pool, store.statements)
+        self._rows = Reconcilers(store.pool, store.statements)
+        self._quarantine = Quarantine(store.pool, store.statements)
         self._recorder = Recorder(store)
-
-    def blocking(self) -> Self:
-        same, (statements, clock) = super().blocking(), (self._store.statements, self._store.clock)
-        same._views = ReconcilerViews(self._store.blocking, statements, clock)
-        same._rows = Reconcilers(self._store.blocking, statements, clock)
-        same._quarantine = Quarantine(self._store.blocking, statements, clock)
-        same._recorder = self._recorder.blocking()
-        return same
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -335,7 +326,7 @@ class ReconcileOperations(Operating):
 
     async def _set(self, action: str, name: str, state: str, note: str | None, by: str | None) -> bool:
         async def change(acting: Acting) -> bool:
-            changed = await self._on(acting, Reconcilers).set_state(name, state, note)
+            changed = await self._rows.on(acting.database).set_state(name, state, note)
             await acting.note(int(changed))
             return changed
 
@@ -378,7 +369,7 @@ class ReconcileOperations(Operating):
             )
 
         async def forget(acting: Acting) -> None:
-            known = await self._on(acting, Reconcilers).forget(name)
+            known = await self._rows.on(acting.database).forget(name)
             await acting.note(0 if total else int(known))
 
         await self._recorder.carry_out(action, forget)
@@ -388,7 +379,7 @@ class ReconcileOperations(Operating):
 
     async def _forget_page(self, name: str, action: Action) -> tuple[int, int]:
         async def forget(acting: Acting) -> tuple[int, int]:
-            gone, held = await self._on(acting, Reconcilers).forget_rows(name, PAGE)
+            gone, held = await self._rows.on(acting.database).forget_rows(name, PAGE)
             await acting.note(gone)
             return gone, held
 
@@ -475,15 +466,11 @@ class ReconcileOperations(Operating):
         """Move rows and record it, in one transaction. Returns those that were moved."""
 
         async def work(acting: Acting) -> set[str]:
-            moved = await move(self._on(acting, Quarantine), name, keys)
+            moved = await move(self._quarantine.on(acting.database), name, keys)
             await acting.note(len(moved), moved)
             return moved
 
         return await self._recorder.carry_out(action, work)
-
-    def _on(self, acting: Acting, noun: type[N]) -> N:
-        """What changes reconcilers or their rows, in the transaction of an action."""
-        return noun(acting.database, self._store.statements, self._store.clock)
 
     quarantined_sync = twin(quarantined)
     quarantined_row_sync = twin(quarantined_row)

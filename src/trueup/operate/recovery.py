@@ -135,7 +135,7 @@ class Recovery:
 
 async def recovery(store: Store, within: timedelta, keep_ticks: timedelta, backlog: Backlog | None = None) -> Recovery:
     """The report on the last `within`. `backlog` says of a reconciler how many rows are left to do; None: not known."""
-    views = RecoveryViews(store.pool, store.statements, store.clock)
+    views = RecoveryViews(store.pool, store.statements)
     now = await store.schedules.now()
     since = now - within
     downtimes = await views.downtimes(since, now)

@@ -32,7 +32,8 @@ from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.preview import Year, in_year
 from trueup.schedules.spec import Spec
 from trueup.store.actions import Noting
-from trueup.store.schedules import Entry, StoredSchedule
+from trueup.store.planning import StoredSchedule
+from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.store.views import Record
 

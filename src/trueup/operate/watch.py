@@ -61,9 +61,7 @@ class Watch(Service):
         self._limits = limits
         self._every = every.total_seconds()
         name = "watch:" + "+".join(sorted(part.purpose for part in parts))
-        self._lead = Lead(
-            store.pool, store.statements, store.clock, name, uuid4(), max(LEASE_LOOKS * self._every, MIN_LEASE)
-        )
+        self._lead = Lead(store.pool, store.statements, name, uuid4(), max(LEASE_LOOKS * self._every, MIN_LEASE))
 
     async def run_once(self) -> float:
         if not await self._lead.take():

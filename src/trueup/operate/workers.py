@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from trueup.jobs.records import WorkerInfo
 from trueup.operate.operating import Operating, twin
 from trueup.store.store import Store
@@ -13,11 +11,6 @@ class WorkerOperations(Operating):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._views = store.views
-
-    def blocking(self) -> Self:
-        same = super().blocking()
-        same._views = self._store.blocking_views
-        return same
 
     async def list(self) -> tuple[WorkerInfo, ...]:
         """The worker processes that are registered, the oldest first."""

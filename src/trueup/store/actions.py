@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from psycopg import AsyncConnection
 
-from trueup.clock import Clock
-from trueup.store.db.load import Statements
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database, Repository
 
 MAX_KEYS = 100  # ids or keys that are kept of one action
 
@@ -64,29 +62,14 @@ class ActionRecord:
     detail: str | None
 
 
-class Actions:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Actions(Repository):
     async def add(self, action: Action, count: int, keys: Iterable[object] = ()) -> None:
         """Record the action, or add to what is recorded of it."""
         texts = sorted(map(str, keys), key=lambda key: (len(key), key))[:MAX_KEYS]
-        rows = await self._database.fetch(
-            self._statements["actions/add"],
-            {
-                "now": self._clock.now(),
-                **{name: getattr(action, name) for name in Action.__slots__},
-                "count": count,
-                "keys": texts,
-                "max_keys": MAX_KEYS,
-            },
-        )
+        rows = await self._fetch("actions/add", **asdict(action), count=count, keys=texts, max_keys=MAX_KEYS)
         action.id = rows[0][0] if rows else action.id
 
     async def list(self, *, limit: int, before: int, within_s: float | None, **where: Any) -> list[ActionRecord]:
         """Those that match, newest first. `where` are actor, via, action, what, name and key, the id of a job; None matches all."""
-        params = {"now": self._clock.now(), "limit": limit, "before": before, "within": within_s, **where}
-        rows = await self._database.fetch(self._statements["actions/list"], params)
+        rows = await self._fetch("actions/list", limit=limit, before=before, within=within_s, **where)
         return [ActionRecord(*(*row[:9], tuple(row[9]), row[10])) for row in rows]

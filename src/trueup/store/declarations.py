@@ -8,18 +8,16 @@ never retired.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 
-from trueup.clock import Clock
 from trueup.schedules import spec as specs
 from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import Rows
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database, Repository
 from trueup.store.schedules import Entry
 
 
@@ -68,17 +66,15 @@ class Undeclared:
     may_be_retired: bool
 
 
-class Declarations:
-    def __init__(self, database: Database, statements: Statements, clock: Clock, retire_after: timedelta) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
+class Declarations(Repository):
+    def __init__(self, database: Database, statements: Statements, retire_after: timedelta) -> None:
+        super().__init__(database, statements)
         self.retire_after = retire_after
 
     async def declare(self, declaration: Declaration, started_at: datetime | None) -> datetime:
         """Record it. Returns when the process started: now, unless `started_at` says so."""
         rows = await self._fetch(
-            "declare",
+            "declarations/declare",
             digest=declaration.digest,
             service=declaration.service,
             release=declaration.release,
@@ -97,32 +93,31 @@ class Declarations:
     async def look(self, digest: str, lanes: Iterable[str], every: float) -> tuple[int, int] | None:
         """A heartbeat. Returns how many declared schedules have a row, and the sum of their versions; None when the
         declaration is gone."""
-        rows = await self._fetch("look", digest=digest, lanes=list(lanes), every=every)
+        rows = await self._fetch("declarations/look", digest=digest, lanes=list(lanes), every=every)
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def rows(self, digest: str) -> list[DeclaredRow]:
-        return [DeclaredRow(*row) for row in await self._fetch("rows", digest=digest)]
+        return [DeclaredRow(*row) for row in await self._fetch("declarations/rows", digest=digest)]
 
     async def undeclared(self, names: Sequence[str] | None = None) -> list[Undeclared]:
         """Schedules of code, or those of them named, that no living worker declares."""
         params = {"names": None if names is None else list(names)}
-        return [Undeclared(*row) for row in await self._fetch("undeclared", **params)]
+        return [Undeclared(*row) for row in await self._fetch("declarations/undeclared", **params)]
 
     async def missing(self, declared: Iterable[str] = ()) -> dict[str, str | None]:
         """Schedules that living workers declare, or these, and that do not fire: their state, or None without a row."""
-        return dict(await self._fetch("missing", declared=list(declared)))
+        return dict(await self._fetch("declarations/missing", declared=list(declared)))
 
     async def declared_by(self, name: str) -> list[tuple[str | None, str | None]]:
         """(service, release) of the living declarations that have this schedule."""
-        return [(row[0], row[1]) for row in await self._fetch("declared_by", name=name)]
+        return [(row[0], row[1]) for row in await self._fetch("declarations/declared_by", name=name)]
 
     async def forget(self) -> int:
         """Delete declarations that no longer matter. Returns how many."""
-        return int((await self._fetch("forget"))[0][0])
+        return int((await self._fetch("declarations/forget"))[0][0])
 
-    async def _fetch(self, verb: str, **params: Any) -> Rows:
-        given = {"now": self._clock.now(), "retire_after": self.retire_after.total_seconds(), **params}
-        return await self._database.fetch(self._statements[f"declarations/{verb}"], given)
+    def _with(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super()._with(params), "retire_after": self.retire_after.total_seconds()}
 
 
 def _entry(entry: Entry) -> list[Any]:

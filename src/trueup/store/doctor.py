@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trueup.clock import Clock
-from trueup.store.db.load import Statements
 from trueup.store.db.migrate import DIRECTORY
-from trueup.store.db.own_connection import Rows
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +50,7 @@ class OurTable:
     missing: tuple[str, ...]  # privileges
 
 
-class Doctor:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Doctor(Repository):
     async def server(self) -> tuple[Server, bool]:
         """The server, and whether a pooler is in between."""
         async with self._database.transaction() as connection:
@@ -69,27 +61,24 @@ class Doctor:
 
     async def transactions(self, idle: float, busy: float) -> list[OpenTransaction]:
         """Sessions that have been idle, or transactions that have been open, for longer than that many seconds."""
-        return [OpenTransaction(*row) for row in await self._rows("sessions", idle=idle, busy=busy)]
+        return [OpenTransaction(*row) for row in await self._fetch("doctor/sessions", idle=idle, busy=busy)]
 
     async def slots(self, bytes: float) -> list[Slot]:
-        return [Slot(*row) for row in await self._rows("slots", bytes=bytes)]
+        return [Slot(*row) for row in await self._fetch("doctor/slots", bytes=bytes)]
 
     async def tables(self) -> list[OurTable]:
-        rows = await self._rows("tables", schema=self._statements.schema)
+        rows = await self._fetch("doctor/tables", schema=self._statements.schema)
         return [OurTable(row[0], row[1], row[2], row[3], tuple(row[4])) for row in rows]
 
     async def unusable_indexes(self) -> tuple[list[str], list[str]]:
         """Those that are missing, and those that are there and not valid."""
-        found: dict[str, bool] = dict(await self._rows("indexes", schema=self._statements.schema))
+        found: dict[str, bool] = dict(await self._fetch("doctor/indexes", schema=self._statements.schema))
         return sorted(_expected() - found.keys()), [name for name, valid in found.items() if not valid]
 
     async def offsets(self, zones: Collection[str]) -> list[tuple[str, datetime, float]]:
         """The UTC offsets of these zones by the server's time zone data, month by month."""
-        rows = await self._rows("zones", zones=list(zones), now=self._clock.now()) if zones else []
+        rows = await self._fetch("doctor/zones", zones=list(zones)) if zones else []
         return [(zone, moment, seconds) for zone, moment, seconds in rows]
-
-    async def _rows(self, name: str, **params: Any) -> Rows:
-        return await self._database.fetch(self._statements[f"doctor/{name}"], params)
 
 
 def _expected() -> set[str]:

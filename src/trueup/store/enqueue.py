@@ -14,7 +14,6 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 
 from trueup import faults
-from trueup.clock import Clock
 from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
 from trueup.jobs.job import Draft
 from trueup.store.coalescing import Coalescing
@@ -46,10 +45,10 @@ class StoredMany:
 
 
 class Enqueue:
-    def __init__(self, statements: Statements, clock: Clock, aging: timedelta, pool: Pool, sync_pool: SyncPool) -> None:
+    def __init__(self, statements: Statements, pool: Pool, sync_pool: SyncPool) -> None:
         self._statements = statements
-        self._clock = clock
-        self._aging = aging
+        self._clock = statements.clock
+        self._aging = statements.aging
         self._pool = pool
         self._sync_pool = sync_pool
         self._coalescing = Coalescing(pool, self._new)

@@ -17,8 +17,8 @@ from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
 from trueup.store.db.blocking import finish
 from trueup.store.db.connect import is_away, unavailable
+from trueup.store.db.repository import Database
 from trueup.store.health import Health
-from trueup.store.jobs import Database
 from trueup.store.store import Store
 
 # SQLSTATE
@@ -35,7 +35,7 @@ async def explain(store: Store, database: Database, error: Exception) -> None:
     if said.sqlstate in MISSING:
         refusal = None
         with suppress(psycopg.Error, DatabaseUnavailable):
-            refusal = await Health(database, store.statements, store.clock).refusal()
+            refusal = await Health(database, store.statements).refusal()
         if refusal is not None:
             raise SchemaMismatch(f"database {mask(store.url)}: {refusal}") from said
     if said is error and is_away(said):

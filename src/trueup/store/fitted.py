@@ -16,7 +16,7 @@ from trueup.errors import ConfigError
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db.load import Statements
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database
 from trueup.store.rows import tables
 from trueup.store.rows.compose import Choice, Composer, Purging
 from trueup.store.rows.tables import Found

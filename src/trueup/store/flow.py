@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from trueup.clock import Clock
-from trueup.store.db.load import Statements
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 
 
 @dataclass(slots=True)
@@ -43,18 +39,14 @@ class SweptSpan:
         return self.changed + self.unchanged + self.retry + self.quarantined + self.other
 
 
-class Flow:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Flow(Repository):
     async def jobs(self, now: datetime, within: timedelta, step: timedelta) -> list[Span]:
         """Every span of the time until now, oldest first, empty ones included. The last one has only begun."""
         begins = _begins(now, within, step)
         spans = {at: Span(at) for at in begins}
         params = {"since": begins[0], "step": step.total_seconds()}
-        for ended_in, enqueued_in, number, done, dead, cancelled, waited_s in await self._fetch("jobs", **params):
+        found = await self._fetch("views/jobs_by_time", **params)
+        for ended_in, enqueued_in, number, done, dead, cancelled, waited_s in found:
             if ended_in is not None and (span := spans.get(ended_in.astimezone(UTC))) is not None:
                 span.done, span.dead, span.cancelled = span.done + done, span.dead + dead, span.cancelled + cancelled
                 span.worst_waited_s = max(span.worst_waited_s, waited_s)
@@ -69,17 +61,12 @@ class Flow:
         begins = _begins(now, within, step)
         found: dict[str, dict[datetime, SweptSpan]] = {}
         for reconciler, at, *counts in await self._fetch(
-            "swept", since=begins[0], step=step.total_seconds(), name=name
+            "views/swept_by_time", since=begins[0], step=step.total_seconds(), name=name
         ):
             spans = found.setdefault(reconciler, {begin: SweptSpan(begin) for begin in begins})
             if at in spans:  # not after now: the clock was ahead then
                 spans[at.astimezone(UTC)] = SweptSpan(at.astimezone(UTC), *counts)
         return {reconciler: [spans[at] for at in sorted(spans)] for reconciler, spans in found.items()}
-
-    async def _fetch(self, verb: str, **params: Any) -> Sequence[Sequence[Any]]:
-        return await self._database.fetch(
-            self._statements[f"views/{verb}_by_time"], {"now": self._clock.now(), **params}
-        )
 
 
 def _begins(now: datetime, within: timedelta, step: timedelta) -> list[datetime]:

@@ -9,11 +9,10 @@ from uuid import UUID
 import psycopg
 from psycopg import errors
 
-from trueup.clock import Clock
 from trueup.errors import DatabaseUnavailable
 from trueup.store.db.load import Statements
 from trueup.store.db.migrate import all_steps, refusal
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database, Repository
 from trueup.store.leases import label
 
 
@@ -28,42 +27,31 @@ class Measured:
     detail: str
 
 
-class Health:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Health(Repository):
     async def refusal(self) -> str | None:
         """Why this release cannot work with the schema as it is, and what to do; None when it can."""
         try:
-            rows = await self._database.fetch(self._statements["migrations/applied"])
+            rows = await self._fetch("migrations/applied")
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             rows = []
         return refusal(self._statements.schema, all_steps(), {(number, step) for number, step in rows})
 
     async def measured(self) -> list[Measured]:
-        rows = await self._database.fetch(self._statements["health/checks"], {"now": self._clock.now()})
-        return [Measured(*row) for row in rows]
+        return [Measured(*row) for row in await self._fetch("health/checks")]
 
 
-class Lead:
+class Lead(Repository):
     """A lease of one process of the fleet: one statement acquires and renews it, another releases it."""
 
-    def __init__(
-        self, database: Database, statements: Statements, clock: Clock, name: str, holder: UUID, seconds: float
-    ) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
+    def __init__(self, database: Database, statements: Statements, name: str, holder: UUID, seconds: float) -> None:
+        super().__init__(database, statements)
         self._of = {"name": name, "holder": holder}
         self._seconds = seconds
         self._term: int | None = None
 
     async def take(self) -> bool:
         """Whether it is ours for the time to come."""
-        params = {"now": self._clock.now(), "label": label(), "ttl": self._seconds, **self._of}
-        rows = await self._database.fetch(self._statements["leases/acquire"], params)
+        rows = await self._fetch("leases/acquire", label=label(), ttl=self._seconds, **self._of)
         self._term = int(rows[0][0]) if rows else None
         return self._term is not None
 
@@ -77,4 +65,4 @@ class Lead:
         term, self._term = self._term, None
         if term is not None:
             with suppress(psycopg.Error, OSError, DatabaseUnavailable):
-                await self._database.fetch(self._statements["leases/release"], {**self._of, "term": term})
+                await self._fetch("leases/release", **self._of, term=term)

@@ -16,10 +16,9 @@ from typing import Any
 
 from psycopg import AsyncConnection, errors, sql
 
-from trueup.clock import Clock
 from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import Rows, fetch, milliseconds
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database, Repository
 from trueup.texts import describe
 
 LOCK_WAIT = timedelta(milliseconds=50)  # for a table; other sessions that need it wait as long
@@ -101,11 +100,9 @@ class Refused(Exception):
     """Another session has a table open in which a day of history is created or dropped; the next pass tries again."""
 
 
-class History:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
+class History(Repository):
+    def __init__(self, database: Database, statements: Statements) -> None:
+        super().__init__(database, statements)
         self._earlier: Look | None = None
 
     async def prune(self, kept: Kept, ahead: int = AHEAD) -> Pruned:
@@ -114,13 +111,13 @@ class History:
         Several at once would lock several partitions, and readers of the whole history lock them in another order.
         """
         pruned = Pruned([], [])
-        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
+        ((now,),) = await self._fetch("session/now")
         past = self._agreed(now)
         try:
             await self._make_and_drop(pruned, kept, ahead, now, past)
         except errors.InsufficientPrivilege as error:  # rows still expire from the catch-all partition
             pruned = replace(pruned, refused=describe(error))
-        while await self._database.fetch(self._statements["history/finish_schedules"], {"now": now}):
+        while await self._fetch("history/finish_schedules", now=now):
             pass
         if past is not None:
             await self._expire(kept, past)
@@ -129,7 +126,7 @@ class History:
     async def _make_and_drop(
         self, pruned: Pruned, kept: Kept, ahead: int, now: datetime, past: datetime | None
     ) -> None:
-        for (name,) in await self._database.fetch(self._statements["history/unidentified"]):
+        for (name,) in await self._fetch("history/unidentified"):
             with suppress(Refused):
                 async with self._alone(name, [name]) as connection:
                     await connection.execute(self._compose("history/identify", {"day": sql.Identifier(name)}))
@@ -150,7 +147,7 @@ class History:
         If another worker is creating it, wait for that one: it starts on a new database, too, so it takes only a moment.
         """
         pruned = Pruned([], [])
-        ((now,),) = await self._database.fetch(self._statements["session/now"], {"now": self._clock.now()})
+        ((now,),) = await self._fetch("session/now")
         today = now.astimezone(UTC).date()
         try:
             for parent, days in (await self._days()).items():
@@ -170,8 +167,7 @@ class History:
 
     async def _days(self) -> dict[str, set[date]]:
         days: dict[str, set[date]] = {parent: set() for parent in PARENTS}
-        schema = {"schema": self._statements.schema}
-        for parent, name, _ in await self._database.fetch(self._statements["history/partitions"], schema):
+        for parent, name, _ in await self._fetch("history/partitions", schema=self._statements.schema):
             day = day_of(name)
             if day is not None:
                 days[parent].add(day)
@@ -214,28 +210,28 @@ class History:
     ) -> AsyncIterator[AsyncConnection[Any]]:
         """A transaction in which no other worker does the same. Raises Refused when one does, or the tables are in use."""
         async with self._database.transaction() as connection:
-            lock = {"name": f"{LOCK} {self._statements.schema}"}
+            lock = f"{LOCK} {self._statements.schema}"
             try:
                 async with connection.transaction():  # a refusal is expected, and leaves the connection as it is
                     if patient:
-                        await fetch(connection, self._statements["history/patience"], milliseconds(OTHERS_WAIT))
-                        await fetch(connection, self._statements["history/await_lock"], lock)
-                    elif not await self._asked(fetch(connection, self._statements["history/lock"], lock)):
+                        await self._fetch_on(connection, "history/patience", **milliseconds(OTHERS_WAIT))
+                        await self._fetch_on(connection, "history/await_lock", name=lock)
+                    elif not await self._asked(self._fetch_on(connection, "history/lock", name=lock)):
                         raise Refused(name)
                     if await self._in_use(connection, tables):
                         raise Refused(name)
-                    await fetch(connection, self._statements["history/patience"], milliseconds(LOCK_WAIT))
+                    await self._fetch_on(connection, "history/patience", **milliseconds(LOCK_WAIT))
                     yield connection
             except (errors.LockNotAvailable, errors.DeadlockDetected):
                 raise Refused(name) from None
 
     async def _in_use(self, connection: AsyncConnection[Any], tables: list[str]) -> bool:
         params = {"schema": self._statements.schema, "tables": tables, "longer_than": LOCK_WAIT.total_seconds()}
-        return await self._asked(fetch(connection, self._statements["history/in_use"], params))
+        return await self._asked(self._fetch_on(connection, "history/in_use", **params))
 
     async def _there(self, connection: AsyncConnection[Any], day: str) -> bool:
         params = {"schema": self._statements.schema, "day": day}
-        return await self._asked(fetch(connection, self._statements["history/there"], params))
+        return await self._asked(self._fetch_on(connection, "history/there", **params))
 
     def _compose(self, statement: str, names: Mapping[str, sql.Composable]) -> bytes:
         return self._statements.compose(statement, **names)
@@ -248,27 +244,19 @@ class History:
         """Rows outside any day, unique windows, sweeps and versions of schedules go by age: in batches, until none is left."""
         for parent, keep in kept.by_parent().items():
             column = "last_due_at" if parent == "ticks" else column_of(parent)
-            statement = self._statements.compose(
+            rest = self._statements.compose(
                 "history/expire_rest", rest=sql.Identifier(f"{parent}_rest"), column=sql.Identifier(column)
             )
-            while await self._database.fetch(statement, {"now": now, "keep": keep.total_seconds()}):
+            while await self._database.fetch(rest, {"now": now, "keep": keep.total_seconds()}):
                 pass
-        leases = {"now": now, "keep": KEEP_LEASES.total_seconds()}
-        while await self._database.fetch(self._statements["leases/forget"], leases):
-            pass
-        while await self._database.fetch(self._statements["history/expire_windows"], {"now": now}):
-            pass
-        sweeps = {"now": now, "keep": kept.sweeps.total_seconds()}
-        while await self._database.fetch(self._statements["history/expire_sweeps"], sweeps):
-            pass
-        finished = {"now": now, "keep": kept.done.total_seconds()}
-        while await self._database.fetch(self._statements["history/expire_schedules"], finished):
-            pass
-        while await self._database.fetch(self._statements["history/expire_refusals"]):
-            pass
-        ticks = {"now": now, "keep": kept.ticks.total_seconds()}
-        while await self._database.fetch(self._statements["history/expire_versions"], ticks):
-            pass
-        actions = {"now": now, "keep": kept.actions.total_seconds()}
-        while await self._database.fetch(self._statements["history/expire_actions"], actions):
-            pass
+        for statement, keep in (
+            ("leases/forget", KEEP_LEASES),
+            ("history/expire_windows", timedelta()),
+            ("history/expire_sweeps", kept.sweeps),
+            ("history/expire_schedules", kept.done),
+            ("history/expire_refusals", timedelta()),
+            ("history/expire_versions", kept.ticks),
+            ("history/expire_actions", kept.actions),
+        ):
+            while await self._fetch(statement, now=now, keep=keep.total_seconds()):
+                pass

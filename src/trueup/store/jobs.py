@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection
-
-from trueup.clock import Clock
 from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
-from trueup.store.db.load import Statements
-from trueup.store.db.message import Conversation, Part, Rows, array, numbers
-from trueup.store.db.own_connection import Answered
+from trueup.store.db.message import Rows, array, numbers
+from trueup.store.db.repository import Repository
 
 MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
-
-
-class Database(Protocol):
-    """An OwnConnection or the pool."""
-
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows: ...
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows: ...
-    async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None: ...
-    def conversation(self) -> AbstractAsyncContextManager[Conversation]: ...
-    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]: ...
 
 
 class Claim(list[ClaimedJob]):
@@ -68,13 +52,7 @@ class Ending:
     kind: str
 
 
-class Jobs:
-    def __init__(self, database: Database, statements: Statements, clock: Clock, aging: timedelta) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-        self._aging = aging.total_seconds()
-
+class Jobs(Repository):
     async def claim(
         self,
         holder: UUID,
@@ -88,18 +66,14 @@ class Jobs:
 
         Ends after the job whose arguments exceed `max_bytes` together with those before it, so one is always claimed.
         """
-        rows = await self._database.fetch_steered(
-            self._statements["session/steer"],
-            self._statements["jobs/claim"],
-            {
-                "now": self._clock.now(),
-                "holder": holder,
-                "lane": lane,
-                "most": most,
-                "kinds": array(kinds),
-                "bytes": max_bytes,
-                "only": None if only is None else numbers(only),
-            },
+        rows = await self._fetch_steered(
+            "jobs/claim",
+            holder=holder,
+            lane=lane,
+            most=most,
+            kinds=array(kinds),
+            bytes=max_bytes,
+            only=None if only is None else numbers(only),
         )
         return Claim((ClaimedJob(holder, *row[:-1]) for row in rows), more=bool(rows and rows[0][-1]))
 
@@ -127,21 +101,18 @@ class Jobs:
             delays=[delay.total_seconds() for delay in delays],
             errors=[failure.to_json(job) for failure, job in zip(failures, jobs, strict=True)],
             most_errors=MAX_ERRORS,
-            aging=self._aging,
         )
 
     async def snooze(self, holder: UUID, jobs: Sequence[ClaimedJob], delays: Sequence[timedelta]) -> set[int]:
         """running -> queued for later; the attempt is given back."""
         delays_s = [delay.total_seconds() for delay in delays]
-        return await self._finish("jobs/snooze", holder, jobs, delays=delays_s, aging=self._aging)
+        return await self._finish("jobs/snooze", holder, jobs, delays=delays_s)
 
     async def release(
         self, holder: UUID, jobs: Sequence[ClaimedJob], lanes: Sequence[str], keys: Sequence[str]
     ) -> set[int]:
         """running -> queued at once; the attempt is given back."""
-        return await self._finish(
-            "jobs/release", holder, jobs, lanes=list(lanes), keys=list(keys), channel=self._statements.channel
-        )
+        return await self._finish("jobs/release", holder, jobs, lanes=list(lanes), keys=list(keys))
 
     async def bury(
         self,
@@ -176,8 +147,6 @@ class Jobs:
             exhausting=[each.to_json() for each in exhausting],
             errors=[errors_json(each, job) for each, job in zip(failures, jobs, strict=True)],
             most_errors=MAX_ERRORS,
-            aging=self._aging,
-            channel=self._statements.channel,
         )
 
     async def drop(
@@ -240,13 +209,11 @@ class Jobs:
 
     async def request_stop(self, ids: Sequence[int]) -> set[int]:
         """Request the cancellation of running jobs."""
-        return _ids(await self._fetch("jobs/request_stop", ids=list(ids), channel=self._statements.channel))
+        return _ids(await self._fetch("jobs/request_stop", ids=list(ids)))
 
     async def revive(self, ids: Sequence[int]) -> set[int]:
         """dead -> queued, with all attempts available again."""
-        return _ids(
-            await self._fetch("jobs/revive", ids=list(ids), aging=self._aging, channel=self._statements.channel)
-        )
+        return _ids(await self._fetch("jobs/revive", ids=list(ids)))
 
     async def discard(self, ids: Sequence[int], reason: str) -> set[int]:
         """dead -> cancelled."""
@@ -254,13 +221,11 @@ class Jobs:
 
     async def hurry(self, ids: Sequence[int]) -> set[int]:
         """Make queued jobs due now."""
-        return _ids(await self._fetch("jobs/hurry", ids=list(ids), aging=self._aging, channel=self._statements.channel))
+        return _ids(await self._fetch("jobs/hurry", ids=list(ids)))
 
     async def adopt(self, lanes: Sequence[str]) -> set[int]:
         """Put queued jobs of lanes that no living worker serves back into their queue's lane, a batch at a time."""
-        params = {"now": self._clock.now(), "lanes": list(lanes), "channel": self._statements.channel}
-        steer, adopt = self._statements["session/steer"], self._statements["jobs/adopt"]
-        return _ids(await self._database.fetch_steered(steer, adopt, params))
+        return _ids(await self._fetch_steered("jobs/adopt", lanes=list(lanes)))
 
     async def outcome(self, job_id: int) -> Ending | None:
         rows = await self._fetch("jobs/outcome", id=job_id)
@@ -269,9 +234,6 @@ class Jobs:
     async def _finish(self, statement: str, holder: UUID, jobs: Sequence[ClaimedJob], **params: Any) -> set[int]:
         ids, terms = numbers(job.id for job in jobs), numbers(job.term for job in jobs)
         return _ids(await self._fetch(statement, holder=holder, ids=ids, terms=terms, **params))
-
-    async def _fetch(self, statement: str, **params: Any) -> Rows:
-        return await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})
 
 
 def errors_json(failures: Sequence[Failure], job: ClaimedJob) -> str:

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from trueup.clock import Clock
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.limits import AHEAD, LANE_PREFIX, Controls, Grant, grant
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Call, Conversation, Rows, array, numbers
-from trueup.store.jobs import MAX_CLAIM_BYTES, Database
+from trueup.store.db.repository import Database, Repository
+from trueup.store.jobs import MAX_CLAIM_BYTES
 
 MAX_KEYS = 500  # keys looked at in one claim; the next claim goes on after the last of them
 JOB_COLUMNS = 19  # of a claimed row; what follows is about the lane
@@ -68,37 +68,29 @@ class Offset:
         return moment + self._least
 
 
-class Lanes:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
+class Lanes(Repository):
+    def __init__(self, database: Database, statements: Statements) -> None:
+        super().__init__(database, statements)
         self._offset = Offset()
 
     async def register(self, lanes: Sequence[str]) -> None:
-        await self._database.fetch(self._statements["lanes/register"], {"lanes": list(lanes)})
+        await self._fetch("lanes/register", lanes=list(lanes))
 
     async def waiting(self, lanes: Mapping[str, Controls | None]) -> dict[str, float | None]:
         """In how many seconds something can be claimed from each lane that has jobs; None when the lane is at its limit."""
         controls = list(lanes.values())
-        rows = await self._database.fetch(
-            self._statements["lanes/waiting"],
-            {
-                "now": self._clock.now(),
-                "ahead": AHEAD.total_seconds(),
-                "lanes": array(list(lanes)),
-                "totals": array([each.limit.total if each and each.limit else None for each in controls]),
-                "spacings": array(
-                    [each.rate.spacing.total_seconds() if each and each.rate else None for each in controls]
-                ),
-            },
+        rows = await self._fetch(
+            "lanes/waiting",
+            ahead=AHEAD.total_seconds(),
+            lanes=array(list(lanes)),
+            totals=array([each.limit.total if each and each.limit else None for each in controls]),
+            spacings=array([each.rate.spacing.total_seconds() if each and each.rate else None for each in controls]),
         )
         return dict(rows)
 
     async def tell(self, lane: str) -> None:
         """Wake the workers that listen: the lane may have room."""
-        params = {"channel": self._statements.channel, "payload": f"{lane} 0"}
-        await self._database.fetch(self._statements["session/notify"], params)
+        await self._fetch("session/notify", payload=f"{lane} 0")
 
     async def claim(
         self,

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from psycopg import errors
 
-from trueup.clock import Clock
 from trueup.errors import ConfigError, DatabaseUnavailable, LostLease, NotAcquired
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.connect import RETRYABLE
@@ -50,10 +49,10 @@ class Terms:
     Renewals have their own connection: they must not wait for acquisitions.
     """
 
-    def __init__(self, connect: Connect, statements: Statements, clock: Clock, timeout: timedelta) -> None:
+    def __init__(self, connect: Connect, statements: Statements, timeout: timedelta) -> None:
         self._connect = connect
         self._statements = statements
-        self._clock = clock
+        self._clock = statements.clock
         self._seconds = min(timeout.total_seconds(), MAX_SECONDS)
         self._acquiring = self.wire("lease")
         self._renewing = self.wire("lease renewal")

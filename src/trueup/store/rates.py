@@ -11,7 +11,7 @@ import asyncio
 import time
 from datetime import timedelta
 
-from trueup.clock import Clock, elapsed
+from trueup.clock import elapsed
 from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, RateExceeded
 from trueup.jobs.definition import checked_name
@@ -24,9 +24,9 @@ LATE = 0.05  # seconds, or a tenth of the spacing if that is longer: a call that
 
 
 class Rates:
-    def __init__(self, statements: Statements, clock: Clock, pool: Pool, sync_pool: SyncPool) -> None:
+    def __init__(self, statements: Statements, pool: Pool, sync_pool: SyncPool) -> None:
         self._statements = statements
-        self._clock = clock
+        self._clock = statements.clock
         self._pool = pool
         self._sync_pool = sync_pool
 

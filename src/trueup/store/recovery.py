@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from trueup.clock import Clock
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import BOUNDS_S, GRACE, Lateness
-from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import Rows
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 from trueup.store.workers import GRACE as ALIVE_WITHIN
 from trueup.store.workers import Downtime
 
@@ -73,45 +70,38 @@ class Waiting:
     oldest_s: float
 
 
-class RecoveryViews:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class RecoveryViews(Repository):
     async def downtimes(self, since: datetime, until: datetime) -> list[Downtime]:
-        return [Downtime(*row) for row in await self._rows("downtimes", since=since, until=until)]
+        return [Downtime(*row) for row in await self._fetch("recovery/downtimes", since=since, until=until)]
 
     async def ever_alive(self) -> bool:
         """Whether any worker has ever been alive."""
-        return bool((await self._rows("ever_alive"))[0][0])
+        return bool((await self._fetch("recovery/ever_alive"))[0][0])
 
     async def down_since(self) -> datetime | None:
         """The last heartbeat when no worker is alive; None when one is, or was a moment ago, or when there never was any."""
-        rows = await self._rows("down_since", grace=ALIVE_WITHIN.total_seconds())
+        rows = await self._fetch("recovery/down_since", grace=ALIVE_WITHIN.total_seconds())
         return rows[0][0] if rows else None
 
     async def verdicts(self, since: datetime, until: datetime, graces: Mapping[str, timedelta]) -> list[Verdicts]:
         """`graces` are those of schedules that have one of their own."""
-        return [Verdicts(*row) for row in await self._rows("ticks", since=since, until=until, **_graces(graces))]
+        return [
+            Verdicts(*row) for row in await self._fetch("recovery/ticks", since=since, until=until, **_graces(graces))
+        ]
 
     async def unfinished(self, graces: Mapping[str, timedelta]) -> dict[str, Unfinished]:
-        rows = await self._rows("unfinished", **_graces(graces))
+        rows = await self._fetch("recovery/unfinished", **_graces(graces))
         return {schedule: Unfinished(runs, late) for schedule, runs, late in rows}
 
     async def swept(self, since: datetime, until: datetime) -> dict[str, Swept]:
-        rows = await self._rows("sweeps", since=since, until=until, lately=LATELY.total_seconds())
+        rows = await self._fetch("recovery/sweeps", since=since, until=until, lately=LATELY.total_seconds())
         return {row[0]: _swept(row[1:]) for row in rows}
 
     async def known(self) -> list[Known]:
-        return [Known(*row) for row in await self._rows("reconcilers")]
+        return [Known(*row) for row in await self._fetch("recovery/reconcilers")]
 
     async def waiting(self) -> list[Waiting]:
-        return [Waiting(*row) for row in await self._rows("waiting", grace=GRACE.total_seconds())]
-
-    async def _rows(self, name: str, **params: Any) -> Rows:
-        statement = self._statements[f"recovery/{name}"]
-        return await self._database.fetch(statement, {"now": self._clock.now(), **params})
+        return [Waiting(*row) for row in await self._fetch("recovery/waiting", grace=GRACE.total_seconds())]
 
 
 def _graces(graces: Mapping[str, timedelta]) -> dict[str, Any]:

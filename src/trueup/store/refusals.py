@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from trueup.clock import Clock
-from trueup.store.db.load import Statements
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 
 FIRST_PAUSE, MAX_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # until a schedule that is refused is tried again
 MAX_TRIED = 20  # schedules that were refused and are tried again in one pass
@@ -46,26 +44,19 @@ class PlanRefused(Exception):
         self.error = error
 
 
-class Refusals:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Refusals(Repository):
     async def note(self, refused: Sequence[Refused]) -> list[Noted]:
         by_name = {each.name: each for each in refused}
-        params = {
-            "now": self._clock.now(),
-            "names": list(by_name),
-            "versions": [each.version for each in by_name.values()],
-            "errors": [each.error for each in by_name.values()],
-            "first": FIRST_PAUSE.total_seconds(),
-            "longest": MAX_PAUSE.total_seconds(),
-        }
-        rows = await self._database.fetch(self._statements["schedules/refuse"], params)
+        rows = await self._fetch(
+            "schedules/refuse",
+            names=list(by_name),
+            versions=[each.version for each in by_name.values()],
+            errors=[each.error for each in by_name.values()],
+            first=FIRST_PAUSE.total_seconds(),
+            longest=MAX_PAUSE.total_seconds(),
+        )
         return [Noted(by_name[name], refusals, float(pause)) for name, refusals, pause in rows]
 
     async def due(self, excluded: dict[str, Any]) -> list[str]:
         """Names of those to be tried again now."""
-        params = {"now": self._clock.now(), "most": MAX_TRIED, **excluded}
-        return [name for (name,) in await self._database.fetch(self._statements["schedules/refused_due"], params)]
+        return [name for (name,) in await self._fetch("schedules/refused_due", most=MAX_TRIED, **excluded)]

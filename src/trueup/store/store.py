@@ -28,7 +28,7 @@ from trueup.store.db.transactions import Transactions
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
 from trueup.store.history import History
-from trueup.store.jobs import Database, Jobs
+from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.leases import Terms
 from trueup.store.pauses import Pauses
@@ -60,11 +60,10 @@ class Store:
         self.events = events
         self.middlewares = middlewares or Middlewares()  # for everything that calls handlers on this store
         self.clock = clock
-        self.aging = aging
         self.connect_timeout = connect_timeout
         self.statement_timeout = statement_timeout
         self.prepare = prepare
-        self.statements = Statements(schema, notify=notify)
+        self.statements = Statements(schema, clock=clock, aging=aging, notify=notify)
         context = loaders.context()
         self.pool = Pool(
             url, pool_size, connect_timeout, prepare=prepare, context=context, wait=pool_timeout, on_wait=self._waited
@@ -73,23 +72,19 @@ class Store:
             url, pool_size, connect_timeout, prepare=prepare, context=context, wait=pool_timeout, on_wait=self._waited
         )
         self.transactions = Transactions(url, pool_size, connect_timeout, prepare=prepare, on_wait=self._waited)
-        self.jobs = Jobs(self.pool, self.statements, clock, aging)
-        self.workers = Workers(self.pool, self.statements, clock)
-        self.lanes = Lanes(self.pool, self.statements, clock)
-        self.history = History(self.pool, self.statements, clock)
-        self.schedules = Schedules(self.pool, self.statements, clock, aging)
-        self.declarations = Declarations(self.pool, self.statements, clock, retire_after)
-        self.terms = Terms(self.connect_sync, self.statements, clock, statement_timeout)
-        self.views = Views(self.pool, self.statements, clock)
-        self.blocking = blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
-        self.blocking_jobs = Jobs(blocking, self.statements, clock, aging)
-        self.blocking_views = Views(blocking, self.statements, clock)
-        self.pauses = Pauses(self.pool, self.statements, clock)
-        self.blocking_pauses = Pauses(blocking, self.statements, clock)
-        self.actions = Actions(self.pool, self.statements, clock)
-        self.blocking_actions = Actions(blocking, self.statements, clock)
-        self.rates = Rates(self.statements, clock, self.pool, self.sync_pool)
-        self.enqueue = Enqueue(self.statements, clock, aging, self.pool, self.sync_pool)
+        self.jobs = Jobs(self.pool, self.statements)
+        self.workers = Workers(self.pool, self.statements)
+        self.lanes = Lanes(self.pool, self.statements)
+        self.history = History(self.pool, self.statements)
+        self.schedules = Schedules(self.pool, self.statements)
+        self.declarations = Declarations(self.pool, self.statements, retire_after)
+        self.terms = Terms(self.connect_sync, self.statements, statement_timeout)
+        self.views = Views(self.pool, self.statements)
+        self.blocking = BlockingDatabase(self.sync_pool)  # for operations of callers without an event loop
+        self.pauses = Pauses(self.pool, self.statements)
+        self.actions = Actions(self.pool, self.statements)
+        self.rates = Rates(self.statements, self.pool, self.sync_pool)
+        self.enqueue = Enqueue(self.statements, self.pool, self.sync_pool)
 
     def _waited(self, seconds: float, got: bool) -> None:
         self.events.emit(ConnectionAwaited(round(seconds * 1000, 3), got))
@@ -157,12 +152,6 @@ class Store:
     def connections_for_rows(self) -> HandlerConnections:
         """Connections for transactions of reconcilers' handlers, as many as run at a time."""
         return HandlerConnections(self.url, self.connect_timeout, prepare=self.prepare, context=loaders.context())
-
-    def jobs_on(self, line: Database) -> Jobs:
-        return Jobs(line, self.statements, self.clock, self.aging)
-
-    def pauses_on(self, database: Database) -> Pauses:
-        return Pauses(database, self.statements, self.clock)
 
     def notify_connection(self) -> NotifyConnection:
         return NotifyConnection(self.url, self.statements, self.connect_timeout)

@@ -6,10 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from trueup.clock import Clock
 from trueup.jobs.records import JobFilter
-from trueup.store.db.load import Statements
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 
 Record = dict[str, Any]
 
@@ -30,12 +28,7 @@ def matching(chosen: JobFilter) -> dict[str, Any]:
     }
 
 
-class Views:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Views(Repository):
     async def queues(self) -> list[Record]:
         """Per queue and kind: queued, due, running, oldest due age in seconds."""
         return await self._records(
@@ -83,8 +76,7 @@ class Views:
 
     async def window(self, states: Sequence[str], most: int, before: int = MAX_ID) -> int:
         """The id down to which at most `most` jobs of each table are in these states; 0 when that is all of them."""
-        params = {"states": list(states), "before": before, "window": most}
-        ((at,),) = await self._database.fetch(self._statements["views/window"], params)
+        ((at,),) = await self._fetch("views/window", states=list(states), before=before, window=most)
         return at or 0
 
     async def job(self, job_id: int) -> Record | None:
@@ -153,22 +145,18 @@ class Views:
 
     async def unserved(self) -> list[Record]:
         """Kinds with jobs that are due in a queue where no living worker runs them; `waiting` counts the first of each lane."""
-        rows = await self._database.fetch_steered(
-            self._statements["session/steer"], self._statements["views/unserved"], {"now": self._clock.now()}
-        )
+        rows = await self._fetch_steered("views/unserved")
         return [dict(zip(("kind", "queue", "waiting", "oldest_s"), row, strict=True)) for row in rows]
 
     async def ids(self, chosen: JobFilter, *, after_id: int, limit: int) -> list[int]:
         """Ids of jobs that match, oldest first, a page at a time: for commands over many jobs."""
-        params = {"now": self._clock.now(), **matching(chosen), "after_id": after_id, "limit": limit}
-        return [row[0] for row in await self._database.fetch(self._statements["views/ids"], params)]
+        found = await self._fetch("views/ids", **matching(chosen), after_id=after_id, limit=limit)
+        return [job_id for (job_id,) in found]
 
     async def count(self, chosen: JobFilter, *, most: int = MAX_ID, down_to: int = 0) -> int:
         """How many jobs match; counting ends beyond `most`."""
-        params = {"now": self._clock.now(), **matching(chosen), "most": most, "down_to": down_to}
-        ((count,),) = await self._database.fetch(self._statements["views/count"], params)
+        ((count,),) = await self._fetch("views/count", **matching(chosen), most=most, down_to=down_to)
         return int(count)
 
     async def _records(self, statement: str, columns: Sequence[str], **params: Any) -> list[Record]:
-        rows = await self._database.fetch(self._statements[statement], {"now": self._clock.now(), **params})
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        return [dict(zip(columns, row, strict=True)) for row in await self._fetch(statement, **params)]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from trueup.clock import Clock
-from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import fetch
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 
 GRACE = timedelta(
     seconds=60
@@ -45,39 +42,21 @@ class Identity:
     declaration: str | None = None  # the digest of what its code declares
 
 
-class Workers:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Workers(Repository):
     async def register(self, identity: Identity, lease_for: timedelta) -> Downtime | None:
         """Register. Returns the downtime that it ended, to the one worker that did."""
-        rows = await self._database.fetch_steered(
-            self._statements["workers/lock"],
-            self._statements["workers/register"],
-            {
-                "now": self._clock.now(),
-                "holder": identity.holder,
-                "host": identity.host,
-                "pid": identity.pid,
-                "release": identity.release,
-                "queues": list(identity.queues),
-                "concurrency": identity.concurrency,
-                "declaration": identity.declaration,
-                "lease_for": lease_for.total_seconds(),
-                "grace": GRACE.total_seconds(),
-            },
+        rows = await self._fetch_steered(
+            "workers/register",
+            "workers/lock",
+            **(asdict(identity) | {"queues": list(identity.queues)}),
+            lease_for=lease_for.total_seconds(),
+            grace=GRACE.total_seconds(),
         )
         return Downtime(*rows[0]) if rows else None
 
     async def renew(self, holder: UUID, lease_for: timedelta) -> bool:
         """Extend the lease. False: it has expired, or another worker has rescued the jobs."""
-        return bool(
-            await self._database.fetch(
-                self._statements["workers/renew"], self.renewal(holder, lease_for, stopping=False)
-            )
-        )
+        return bool(await self._fetch("workers/renew", **self.renewal(holder, lease_for, stopping=False)))
 
     def renewal(
         self, holder: UUID, lease_for: timedelta, *, stopping: bool, blocked: Mapping[str, Any] | None = None
@@ -96,11 +75,10 @@ class Workers:
 
     async def leave(self, holder: UUID) -> bool:
         """Delete the row. False: the worker still holds jobs, so the row stays until it expires and they are rescued."""
-        params = {"now": self._clock.now(), "holder": holder}
         async with self._database.transaction() as connection:
-            await fetch(connection, self._statements["workers/hold"], params)
-            return bool(await fetch(connection, self._statements["workers/leave"], params))
+            await self._fetch_on(connection, "workers/hold", holder=holder)
+            return bool(await self._fetch_on(connection, "workers/leave", holder=holder))
 
     async def forget(self) -> Sequence[tuple[UUID, str, int]]:
         """Remove the rows of rescued workers that hold no more jobs; returns (holder, host, pid) of each."""
-        return [(row[0], row[1], row[2]) for row in await self._database.fetch(self._statements["workers/forget"])]
+        return [(row[0], row[1], row[2]) for row in await self._fetch("workers/forget")]

@@ -17,8 +17,9 @@ from datetime import datetime
 from trueup.clock import elapsed
 from trueup.events import Events, ScheduleAhead, ScheduleChanged, ScheduleRefused, ScheduleUnreadable, TicksDecided
 from trueup.store.db.connect import is_away, may_pass
+from trueup.store.planning import Planned, Unreadable
 from trueup.store.refusals import FIRST_PAUSE, MAX_PAUSE, Noted, PlanRefused, Refused
-from trueup.store.schedules import Planned, Schedules, Unreadable
+from trueup.store.schedules import Schedules
 from trueup.texts import describe
 from trueup.work.service import Service
 

@@ -38,14 +38,12 @@ from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import RETRYABLE, is_away, unavailable
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.declarations import Declaration, Declarations
+from trueup.store.declarations import Declaration
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.rows.scans import Scans
-from trueup.store.schedules import Entry, Schedules
+from trueup.store.schedules import Entry
 from trueup.store.store import Store
-from trueup.store.views import Views
-from trueup.store.workers import Workers
 from trueup.texts import describe, type_name
 from trueup.work.declarer import Declarer
 from trueup.work.health import Health
@@ -124,8 +122,8 @@ class Worker:
     def _build(self) -> None:
         settings, store = self.settings, self.store
         housekeeping = self._line("housekeeping")
-        self._workers = Workers(housekeeping, store.statements, store.clock)
-        self._housekeeping_jobs = store.jobs_on(housekeeping)
+        self._workers = store.workers.on(housekeeping)
+        self._housekeeping_jobs = store.jobs.on(housekeeping)
         self.rescuer = Rescuer(
             self._housekeeping_jobs,
             self._workers,
@@ -135,7 +133,7 @@ class Worker:
             exhausts=self.registry.exhausted,
         )
         self.pruner = Pruner(
-            History(housekeeping, store.statements, store.clock),
+            History(housekeeping, store.statements),
             self.events,
             Kept(
                 settings.keep_done,
@@ -148,11 +146,11 @@ class Worker:
             settings.prune_every,
         )
         self.declarer = Declarer(
-            Declarations(housekeeping, store.statements, store.clock, settings.retire_after),
-            Schedules(housekeeping, store.statements, store.clock, store.aging),
+            store.declarations.on(housekeeping),
+            store.schedules.on(housekeeping),
             self._housekeeping_jobs,
-            Lanes(housekeeping, store.statements, store.clock),
-            Views(housekeeping, store.statements, store.clock),
+            Lanes(housekeeping, store.statements),
+            store.views.on(housekeeping),
             self.registry,
             self.events,
             entries=self._declared,
@@ -160,7 +158,7 @@ class Worker:
             lanes_of_rows=self._lanes_of_rows,
         )
         planning = self._line("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
-        self.ticker = Ticker(Schedules(planning, store.statements, store.clock, store.aging), self.events)
+        self.ticker = Ticker(store.schedules.on(planning), self.events)
         self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
         self.listener = Listener(
             store.notify_connection(),
@@ -186,7 +184,7 @@ class Worker:
         if not scans:
             return {}
         store = self.store
-        stored = Scans(self._line("scan"), store.statements, store.clock)
+        stored = Scans(self._line("scan"), store.statements)
         return {
             scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for, store.middlewares)
             for scan in scans

@@ -44,7 +44,7 @@ class Holder:
 
 @pytest_asyncio.fixture
 async def scans(store: Store) -> AsyncIterator[Scans]:
-    yield Scans(store.pool, store.statements, store.clock)
+    yield Scans(store.pool, store.statements)
 
 
 @pytest.fixture

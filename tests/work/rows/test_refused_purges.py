@@ -126,7 +126,7 @@ async def test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_i
     clock.advance(hours=1)
     assert (await field.sweep("age")).claimed == 0
     store = field.app.store
-    shown = await Quarantine(store.pool, store.statements, store.clock).listed("age", 10)
+    shown = await Quarantine(store.pool, store.statements).listed("age", 10)
     assert {row["key"] for row in shown} == {str(n) for n in culprits}
     assert said in shown[0]["error"]["message"]
     assert [event.key for event in field.events.of(RowQuarantined)] == [str(n) for n in culprits]
@@ -180,7 +180,7 @@ async def test_a_row_that_goes_after_all_is_forgotten_and_a_released_one_is_trie
     await field.do("delete from parts")
     assert (await field.sweep("age")).changed == 0
     store = field.app.store
-    await Quarantine(store.pool, store.statements, store.clock).release("age", ["2"])
+    await Quarantine(store.pool, store.statements).release("age", ["2"])
     assert (await field.sweep("age")).changed == 1
     assert await rows(field) == []
 

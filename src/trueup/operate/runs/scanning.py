@@ -38,7 +38,7 @@ async def scan_now(
 
     scanner = Scanner(
         _limited_scan(scan, limit, progress, stop),
-        Scans(line, store.statements, store.clock),
+        Scans(line, store.statements),
         store.terms,
         events,
         settings.lease_for,

@@ -20,10 +20,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from psycopg import sql
+
+from trueup.clock import Clock, DatabaseClock
 
 ROOT = files("trueup.store") / "sql"
 SHARED = (
@@ -160,11 +164,24 @@ def _pieces(schema: str) -> dict[str, sql.Composable]:
 class Statements:
     """The statements of one schema, composed once a process."""
 
-    def __init__(self, schema: str, *, notify: bool = True) -> None:
+    def __init__(
+        self,
+        schema: str,
+        *,
+        clock: Clock = DatabaseClock(),  # noqa: B008 - it has no state
+        aging: timedelta = timedelta(),
+        notify: bool = True,
+    ) -> None:
         """Without `notify` no statement sends a notification."""
         self.schema = schema
+        self.clock = clock
+        self.aging = aging
         self._notify = notify
         self.channel = f"trueup_{schema}"
+
+    def shared(self) -> dict[str, Any]:
+        """The values that many statements take; those that do not take them pass them over."""
+        return {"now": self.clock.now(), "channel": self.channel, "aging": self.aging.total_seconds()}
 
     def __getitem__(self, name: str) -> bytes:
         return _composed(name, self.schema, self._notify)

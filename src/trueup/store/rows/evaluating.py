@@ -16,7 +16,7 @@ from trueup.clock import Clock
 from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Call
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database
 from trueup.store.rows.apart import of_a_part, refusal
 
 if TYPE_CHECKING:

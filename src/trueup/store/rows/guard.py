@@ -19,7 +19,7 @@ from trueup.store.db import message
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.load import source
 from trueup.store.db.own_connection import fetch, milliseconds
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database
 from trueup.store.rows.tables import Found
 
 MANY = 10_000  # rows; fewer are read in a few milliseconds

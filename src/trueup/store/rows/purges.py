@@ -21,9 +21,9 @@ from trueup.store.db.connect import TIMED_OUT, may_pass, unanswered
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Answers, Call, Part, Rows
 from trueup.store.db.own_connection import fetch
+from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import Fit, Look, PurgeStatements
-from trueup.store.jobs import Database
 from trueup.store.rows.apart import search_time
 from trueup.store.rows.compose import Purging, steering
 from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from trueup.clock import Clock
-from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import Rows
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Repository
 from trueup.store.views import Record
 
 SET_ASIDE = ("quarantined", "discarded")
 
 
-class Quarantine:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Quarantine(Repository):
     async def listed(self, reconciler: str | None, limit: int, *, discarded: bool = False) -> list[Record]:
         """Of one reconciler or of all, latest first, each with its last error."""
         columns = ("reconciler", "key", "state", "was_state", "attempt", "crashes", "changed_at", "reason", "error")
         state = "discarded" if discarded else "quarantined"
-        rows = await self._fetch("list", reconciler=reconciler, state=state, limit=limit)
+        rows = await self._fetch("quarantine/list", reconciler=reconciler, state=state, limit=limit)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     async def show(self, reconciler: str, keys: Sequence[str]) -> dict[str, Record]:
@@ -34,30 +27,29 @@ class Quarantine:
             *("reconciler", "key", "state", "was_state", "attempt", "crashes", "claimed_at", "changed_at", "due_at"),
             *("holder", "reason", "errors", "proposed"),
         )
-        rows = await self._fetch("show", reconciler=reconciler, keys=keys)
+        rows = await self._fetch("quarantine/show", reconciler=reconciler, keys=keys)
         return {row[1]: dict(zip(columns, row, strict=True)) for row in rows}
 
     async def count(self, reconciler: str) -> tuple[int, datetime]:
         """How many are in quarantine, and the moment at which that was so."""
-        ((count, at),) = await self._fetch("count", reconciler=reconciler)
+        ((count, at),) = await self._fetch("quarantine/count", reconciler=reconciler)
         return int(count), at
 
     async def keys(self, reconciler: str, until: datetime, limit: int) -> Sequence[str]:
         """Those in quarantine since that moment or before, oldest first."""
-        return [key for (key,) in await self._fetch("keys", reconciler=reconciler, until=until, limit=limit)]
+        return [key for (key,) in await self._fetch("quarantine/keys", reconciler=reconciler, until=until, limit=limit)]
 
     async def release(self, reconciler: str, keys: Sequence[str], states: Sequence[str] = SET_ASIDE) -> set[str]:
         """They are looked at again soon, as if for the first time. Returns those that were in one of these states."""
-        channel = self._statements.channel
-        return _keys(await self._fetch("release", reconciler=reconciler, keys=keys, states=states, channel=channel))
+        return _keys(await self._fetch("quarantine/release", reconciler=reconciler, keys=keys, states=states))
 
     async def discard(self, reconciler: str, keys: Sequence[str]) -> set[str]:
         """They are left alone while they stay in their state. Returns those that were in quarantine."""
-        return _keys(await self._fetch("discard", reconciler=reconciler, keys=keys))
+        return _keys(await self._fetch("quarantine/discard", reconciler=reconciler, keys=keys))
 
-    async def _fetch(self, verb: str, **params: Any) -> Rows:
+    def _with(self, params: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: [*value] if isinstance(value, list | tuple) else value for name, value in params.items()}
-        return await self._database.fetch(self._statements[f"quarantine/{verb}"], {"now": self._clock.now(), **given})
+        return super()._with(given)
 
 
 def _keys(rows: Rows) -> set[str]:

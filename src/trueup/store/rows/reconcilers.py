@@ -10,12 +10,11 @@ from uuid import UUID
 
 import orjson
 
-from trueup.clock import Clock
 from trueup.reconcile.breaker import MAX_KEYS
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.table import TableSpec
 from trueup.store.db.load import Statements
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database, Repository
 from trueup.store.rows.tables import signed
 
 
@@ -52,42 +51,38 @@ class Pause(NamedTuple):
     pauses: int
 
 
-class Reconcilers:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
+class Reconcilers(Repository):
+    def __init__(self, database: Database, statements: Statements) -> None:
+        super().__init__(database, statements)
         self._declared: dict[str, dict[str, str]] = {}
         self._tables: dict[str, TableSpec] = {}
 
     async def put(self, name: str, table: TableSpec, declared: Mapping[str, Any]) -> None:
         self._tables[name] = table
         self._declared[name] = {"place": str(table), "declared": orjson.dumps(dict(declared)).decode()}
-        await self._fetch("put", name=name, **self._declared[name])
+        await self._fetch("reconcilers/put", name=name, **self._declared[name])
 
     async def gate(self, name: str) -> Gate:
         """Whether it may sweep. One whose row is gone, with a database that was restored, is declared again and may."""
         table = self._tables.get(name)
         asked = signed(table) if table is not None else {"table_schema": None, "table_name": None}
-        params = {"now": self._clock.now(), "name": name, **asked}
-        ((known, *gate),) = await self._database.fetch_kept(self._statements["reconcilers/gate"], params)
+        ((known, *gate),) = await self._fetch_kept("reconcilers/gate", name=name, **asked)
         if not known and name in self._declared:
-            await self._fetch("put", name=name, **self._declared[name])
+            await self._fetch("reconcilers/put", name=name, **self._declared[name])
         return Gate(*gate)
 
     async def swept(self, name: str, past: int | None = None, writes: int | None = None) -> None:
         """A whole sweep has ended. `past`: it walked past all rows, and these were known already; `writes` as in Gate, when it began."""
-        params = {"now": self._clock.now(), "name": name, "past": past, "writes": writes}
-        await self._database.fetch_kept(self._statements["reconcilers/swept"], params)
+        await self._fetch_kept("reconcilers/swept", name=name, past=past, writes=writes)
 
     async def failed(self, name: str, error: str) -> None:
         """A sweep was ended by this error; people are shown it until one goes through."""
-        await self._fetch("failed", name=name, error=error)
+        await self._fetch("reconcilers/failed", name=name, error=error)
 
     async def log(self, name: str, holder: UUID, started_at: datetime, counts: Counts) -> None:
         lateness = counts.lateness
         await self._fetch(
-            "log",
+            "reconcilers/log",
             reconciler=name,
             holder=holder,
             started_at=started_at,
@@ -100,40 +95,39 @@ class Reconcilers:
 
     async def rest(self, name: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
         """The breaker opens; `extend`: for longer, if it was open. False when nothing changed."""
-        return bool(await self._fetch("rest", name=name, seconds=pause.total_seconds(), note=note, extend=extend))
+        return bool(
+            await self._fetch("reconcilers/rest", name=name, seconds=pause.total_seconds(), note=note, extend=extend)
+        )
 
     async def pauses(self, name: str) -> list[Pause]:
         """The keys whose breaker is open, or not yet found working."""
-        return [Pause(*row) for row in await self._fetch("pauses", name=name)]
+        return [Pause(*row) for row in await self._fetch("reconcilers/pauses", name=name)]
 
     async def rest_key(self, name: str, key: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
         """The breaker of one key opens. False when it was open, or too many are."""
         params = {"seconds": pause.total_seconds(), "note": note, "extend": extend, "max_keys": MAX_KEYS}
-        return bool(await self._fetch("rest_key", name=name, key=key, **params))
+        return bool(await self._fetch("reconcilers/rest_key", name=name, key=key, **params))
 
     async def work_key(self, name: str, key: str) -> bool:
         """The breaker of one key closes. False when it was closed."""
-        return bool(await self._fetch("work_key", name=name, key=key))
+        return bool(await self._fetch("reconcilers/work_key", name=name, key=key))
 
     async def work(self, name: str) -> bool:
         """The breaker closes. False when it was closed."""
-        return bool(await self._fetch("work", name=name))
+        return bool(await self._fetch("reconcilers/work", name=name))
 
     async def set_state(self, name: str, state: str, note: str | None) -> bool:
-        return bool(await self._fetch("set_state", name=name, state=state, note=note))
+        return bool(await self._fetch("reconcilers/set_state", name=name, state=state, note=note))
 
     async def declared_by(self, name: str) -> list[str]:
         """Living workers that declare it, as host:pid. Workers of releases that do not say what they declare are left out."""
-        return [f"{host}:{pid}" for host, pid in await self._fetch("declared_by", name=name)]
+        return [f"{host}:{pid}" for host, pid in await self._fetch("reconcilers/declared_by", name=name)]
 
     async def forget_rows(self, name: str, limit: int) -> tuple[int, int]:
         """Delete the records of its rows, up to a number: how many were deleted, and how many stay because they are held."""
-        ((gone, held),) = await self._fetch("forget_rows", name=name, limit=limit)
+        ((gone, held),) = await self._fetch("reconcilers/forget_rows", name=name, limit=limit)
         return int(gone), int(held)
 
     async def forget(self, name: str) -> bool:
         """Delete it and the record of its sweeps. False when it was not known."""
-        return bool(await self._fetch("forget", name=name))
-
-    async def _fetch(self, verb: str, **params: Any) -> list[tuple[Any, ...]]:
-        return await self._database.fetch(self._statements[f"reconcilers/{verb}"], {"now": self._clock.now(), **params})
+        return bool(await self._fetch("reconcilers/forget", name=name))

@@ -33,10 +33,10 @@ from trueup.store.db.load import Statements
 from trueup.store.db.message import Call, Conversation, Unreadable
 from trueup.store.db.own_connection import Rows as Fetched
 from trueup.store.db.own_connection import fetch
+from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
 from trueup.store.fitted import Fit, Look, RowStatements
-from trueup.store.jobs import Database
 from trueup.store.rows.apart import Apart, search_time, settle_apart
 from trueup.store.rows.compose import Composer, Place, steering
 from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record

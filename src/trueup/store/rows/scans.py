@@ -13,11 +13,9 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from trueup.clock import Clock
 from trueup.reconcile.progress import Point
-from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import Rows, fetch
-from trueup.store.jobs import Database
+from trueup.store.db.own_connection import Rows
+from trueup.store.db.repository import Repository
 
 FIRST_PAUSE = timedelta(seconds=15)  # after a failure; then twice as long each time, up to the scan's interval
 FREE = 3  # times in a row that one whose process died is gone on with at once, though it got no further
@@ -47,12 +45,7 @@ def lease_name(scan: str) -> str:
     return f"scan:{scan}"
 
 
-class Scans:
-    def __init__(self, database: Database, statements: Statements, clock: Clock) -> None:
-        self._database = database
-        self._statements = statements
-        self._clock = clock
-
+class Scans(Repository):
     async def declare(self, name: str, every: timedelta, *, run_at_start: bool = True) -> None:
         """May be called by every worker at every start."""
         await self._run("declare", name, every=every, run_at_start=run_at_start)
@@ -81,13 +74,12 @@ class Scans:
     async def _run(self, verb: str, name: str, fence: Fence | None = None, **params: Any) -> Rows:
         if "every" in params:
             params["every"] = params["every"].total_seconds()
-        params = {"name": name, "now": self._clock.now(), "first": FIRST_PAUSE.total_seconds(), **params}
-        statement = self._statements[f"scans/{verb}"]
+        params = {"name": name, "first": FIRST_PAUSE.total_seconds(), **params}
         if fence is None:
-            return await self._database.fetch(statement, params)
+            return await self._fetch(f"scans/{verb}", **params)
         async with self._database.transaction() as connection:
             await fence(connection)
-            return await fetch(connection, statement, params)
+            return await self._fetch_on(connection, f"scans/{verb}", **params)
 
 
 def _stored(point: Point) -> dict[str, Any]:

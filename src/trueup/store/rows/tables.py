@@ -19,7 +19,7 @@ from trueup.errors import ConfigError
 from trueup.reconcile.table import TableSpec
 from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import fetch
-from trueup.store.jobs import Database
+from trueup.store.db.repository import Database
 from trueup.store.rows.row_security import Policy, why_hidden
 
 CANNOT_BE_CLAIMED = {

@@ -70,17 +70,17 @@ class Source:
     @property
     def flow(self) -> Flow:
         store = self.app.store
-        return Flow(store.pool, store.statements, store.clock)
+        return Flow(store.pool, store.statements)
 
     @property
     def fleet(self) -> Fleet:
         store = self.app.store
-        return Fleet(store.pool, store.statements, store.clock)
+        return Fleet(store.pool, store.statements)
 
     @property
     def quarantine(self) -> Quarantine:
         store = self.app.store
-        return Quarantine(store.pool, store.statements, store.clock)
+        return Quarantine(store.pool, store.statements)
 
     async def shared(self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
         """The answer of `look`, from the cache if it was asked a moment ago."""

@@ -44,7 +44,7 @@ class JobServices:
         self.hand = Hand(concurrency, queues, elapsed=store.clock.elapsed)
         self.hints = Hints(settings.poll_every)
         self.finisher = Finisher(
-            store.jobs_on(finishing), events, registration, self.hints, gather_for=settings.gather_for
+            store.jobs.on(finishing), events, registration, self.hints, gather_for=settings.gather_for
         )
         self.executor = Runner(
             self.hand,
@@ -57,8 +57,8 @@ class JobServices:
             result_limit=settings.result_limit,
         )
         self.claimer = Claimer(
-            store.jobs_on(claiming),
-            Lanes(claiming, store.statements, store.clock),
+            store.jobs.on(claiming),
+            Lanes(claiming, store.statements),
             registry,
             self.hand,
             self.hints,

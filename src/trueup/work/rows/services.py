@@ -58,7 +58,7 @@ class RowServices:
         self._connections: list[HandlerConnections] = []
         self._claiming = store.line_for_rows("rows claim")
         self._settling = store.line_for_rows("rows settle")
-        self._log = Reconcilers(self._claiming, store.statements, store.clock)
+        self._log = Reconcilers(self._claiming, store.statements)
         self.renewer = RowRenewer(store, events)
         self.members: dict[str, Sweeper | Purger] = {}
 
@@ -86,7 +86,7 @@ class RowServices:
             await self._add(declared)
         lanes = [declared.lane for declared in self._declared if declared.lane is not None]
         if lanes:
-            await Lanes(self._claiming, self._store.statements, self._store.clock).register(lanes)
+            await Lanes(self._claiming, self._store.statements).register(lanes)
         await self._settling.open()
 
     async def _add(self, declared: Reconciler | Purge) -> None:
