@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from trueup import Again, App, Limit, Rate, Retry, Snooze
+from trueup.app.declared import ScheduleOptions
 from trueup.config.settings import SETTINGS
-from trueup.declared import ScheduleOptions
 from trueup.errors import ConfigError
 from trueup.jobs.definition import Options
 from trueup.reconcile.purge import PurgeOptions

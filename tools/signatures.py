@@ -36,9 +36,11 @@ def _class(name: str, cls: type) -> Iterator[str]:
         yield made
     if text := _own_docstring(cls):
         yield text
-    for member, value in vars(cls).items():
-        if not member.startswith("_") and isinstance(value, Described) | inspect.isfunction(value):
-            yield from _member(name, member, value)
+    for part in (*cls.__mro__[1:], cls):
+        if part is cls or part.__module__.startswith("trueup.app."):  # App is put together from parts
+            for member, value in vars(part).items():
+                if not member.startswith("_") and isinstance(value, Described) | inspect.isfunction(value):
+                    yield from _member(name, member, value)
 
 
 def _member(cls: str, name: str, value: Any) -> Iterator[str]:

@@ -537,7 +537,7 @@ async def test_a_key_with_quotes_and_umlauts_is_found_as_it_is_listed(shop: App)
 async def test_all_of_quarantine_is_freed_a_page_at_a_time(
     shop: App, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trueup.operate.reconcilers.PAGE", 2)
+    monkeypatch.setattr("trueup.operate.quarantine.PAGE", 2)
     query("update papers set id = 70 where id = 7")
     query("insert into papers select n, 'uploading', now() - interval '1 h' from generate_series(11, 15) as n")
 

@@ -20,7 +20,7 @@ from tests.support.database import TestServer
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.limits import Controls, Limit
 from trueup.store.db.load import Statements, names, source
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.own_connection import Record, Rows
 from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
@@ -105,6 +105,10 @@ class Explainer:
         row = await (await self._connection.execute("select now()")).fetchone()
         assert row is not None
         return row[0]  # type: ignore[no-any-return]
+
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        await self.fetch(query, params)
+        return []
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 
 from trueup.jobs.job import Draft
 from trueup.store.db.message import Conversation, Part, Rows
-from trueup.store.db.own_connection import Answered, fetch, repeat
+from trueup.store.db.own_connection import Answered, Record, fetch, fetch_records, repeat
 from trueup.store.enqueue import Stored
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
@@ -40,6 +40,9 @@ class OneConnection:
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         return await fetch(self._connection, query, params)
+
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        return await fetch_records(self._connection, query, params)
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 MAX_REQUEST = 200_000  # bytes: mostly the environment
 ENGINE = (
     "trueup.app",
-    "trueup.declared",
+    "trueup.app.declared",
     "trueup.cli.main",
     "trueup.jobs.arguments",
     "trueup.observe.lines",

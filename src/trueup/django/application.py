@@ -106,16 +106,10 @@ class DjangoApp(App):
     def _move(self) -> None:
         """To another database: the test runner has made one, or has gone back to the project's own."""
         secret = Secret(self._where())
-        self.close_sync_of(self._open_store)
+        if self._open_store is not None:
+            self._open_store.close_sync()
         self._open_store = None
         self.settings = dataclasses.replace(self.settings, database_url=secret)
-
-    @staticmethod
-    def close_sync_of(store: Store | None) -> None:
-        if store is not None:
-            store.sync_pool.close()
-            store.transactions.close_sync()
-            store.terms.close()
 
     def worker(
         self, *, queues: str | Iterable[str] | Mapping[str, int | None] | None = None, concurrency: int | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,7 +20,7 @@ from psycopg import AsyncConnection
 
 from trueup.errors import ConfigError
 from trueup.store.actions import Action, Actions, Begins, Noting
-from trueup.store.db.blocking import BlockingDatabase
+from trueup.store.db.blocking import BlockingDatabase, block
 from trueup.store.db.pool import Begun
 from trueup.store.db.repeating import repeated_whole
 from trueup.store.db.repository import Database
@@ -75,7 +74,7 @@ class Recorder:
         """The same for code without an event loop."""
         same = copy(self)
         same._database = database
-        same._pause = _block
+        same._pause = block
         return same
 
     def action(
@@ -153,8 +152,3 @@ class Acting:
         """Record how many it was done to. Nothing is recorded of an action that changed nothing."""
         if count:
             await self._actions.add(self._action, count, keys)
-
-
-async def _block(seconds: float) -> None:
-    """A pause for code without an event loop."""
-    time.sleep(seconds)  # noqa: ASYNC251

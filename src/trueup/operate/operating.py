@@ -6,7 +6,8 @@ event loop, `get_sync = twin(get)`, the twin runs the same coroutine on a databa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from functools import wraps
 from inspect import iscoroutinefunction
@@ -14,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trueup.operate.acting import Recorder
 from trueup.store.actions import Begins
-from trueup.store.db.blocking import finish
+from trueup.store.db.blocking import block, finish
 from trueup.store.db.repository import Repository
 from trueup.store.explained import explain
 from trueup.store.store import Store
@@ -27,6 +28,7 @@ class Operating:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._database: Begins = store.pool
+        self._pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def blocking(self) -> Self:
         """The same on a database whose statements block."""
@@ -34,7 +36,7 @@ class Operating:
         for name, part in vars(self).items():
             if isinstance(part, Repository | Recorder):
                 setattr(same, name, part.on(self._store.blocking))
-        same._database = self._store.blocking
+        same._database, same._pause = self._store.blocking, block
         return same
 
     def __init_subclass__(cls) -> None:

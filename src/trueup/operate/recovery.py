@@ -19,9 +19,9 @@ from trueup.reconcile.lateness import Lateness
 from trueup.schedules.audit import Findings
 from trueup.schedules.misfire import Reason
 from trueup.schedules.policy import SchedulePolicy
+from trueup.store.db.own_connection import Record
 from trueup.store.recovery import Known, RecoveryViews, Swept, Unfinished, Verdicts, Waiting
 from trueup.store.store import Store
-from trueup.store.views import Record
 from trueup.store.workers import Downtime
 
 Backlog: TypeAlias = Callable[[str], Awaitable[int | None]]

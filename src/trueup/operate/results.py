@@ -9,50 +9,54 @@ from trueup.durations import Duration, duration_of
 from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout
 from trueup.jobs.records import JobDetails, JobError
 from trueup.jobs.registry import Registry
+from trueup.operate.operating import Operating, twin
 from trueup.store.jobs import Ending
+from trueup.store.store import Store
 
 FIRST_PAUSE = 0.005  # seconds
 MAX_PAUSE = 0.5
 
 
-class ResultWait:
-    """One wait: what each look at the job means, and how long to pause before the next."""
-
-    def __init__(self, registry: Registry, job_id: int, timeout: Duration | None) -> None:
+class Results(Operating):
+    def __init__(self, store: Store, registry: Registry) -> None:
+        super().__init__(store)
         self._registry = registry
-        self._job_id = job_id
-        self._timeout = timeout
-        self._deadline = None if timeout is None else elapsed() + duration_of("timeout", timeout).total_seconds()
-        self._pause = FIRST_PAUSE
+        self._jobs = store.jobs
+        self._views = store.views
 
-    def read(self, ending: Ending | None) -> tuple[bool, Any]:
-        """Whether the job is done, and its result. Raises what Handle.result does."""
-        if ending is None:
-            raise _unknown(self._job_id)
-        match ending.state:
-            case "done":
+    async def wait(self, job_id: int, timeout: Duration | None) -> Any:
+        """Look until the job has ended; see Handle.result."""
+        within = None if timeout is None else duration_of("timeout", timeout).total_seconds()
+        deadline, pause = None if within is None else elapsed() + within, FIRST_PAUSE
+        while True:
+            ending = await self._jobs.outcome(job_id)
+            if ending is None:
+                raise _unknown(job_id)
+            if ending.state == "done":
                 job = self._registry.get(ending.kind)
-                return True, ending.result if job is None else job.returned.load(ending.result)
-            case "dead":
-                error = JobError.of(ending.error) if ending.error else "no error was recorded"
-                raise JobFailed(f"job {self._job_id} is dead: {ending.reason}: {error}", self._job_id)
-            case "cancelled":
-                raise JobCancelled(f"job {self._job_id} was cancelled: {ending.reason}", self._job_id)
-        return False, None
+                return ending.result if job is None else job.returned.load(ending.result)
+            _raise_if_over(job_id, ending)
+            if deadline is not None and elapsed() + pause > deadline:
+                raise ResultTimeout(f"job {job_id} is not finished after {timeout}")
+            await self._pause(pause)
+            pause = min(pause * 1.5, MAX_PAUSE)
 
-    def pause(self) -> float:
-        """Seconds until the next look. Raises ResultTimeout when that is too late."""
-        pause = self._pause
-        if self._deadline is not None and elapsed() + pause > self._deadline:
-            raise ResultTimeout(f"job {self._job_id} is not finished after {self._timeout}")
-        self._pause = min(pause * 1.5, MAX_PAUSE)
-        return pause
+    async def status(self, job_id: int) -> JobDetails:
+        record = await self._views.job(job_id)
+        if record is None:
+            raise _unknown(job_id)
+        return JobDetails.of(record)
+
+    wait_sync = twin(wait)
+    status_sync = twin(status)
 
 
-def known(job_id: int, job: JobDetails | None) -> JobDetails:
-    if job is None:
-        raise _unknown(job_id)
-    return job
+def _raise_if_over(job_id: int, ending: Ending) -> None:
+    if ending.state == "dead":
+        error = JobError.of(ending.error) if ending.error else "no error was recorded"
+        raise JobFailed(f"job {job_id} is dead: {ending.reason}: {error}", job_id)
+    if ending.state == "cancelled":
+        raise JobCancelled(f"job {job_id} was cancelled: {ending.reason}", job_id)
 
 
 def _unknown(job_id: int) -> NotFound:

@@ -32,10 +32,10 @@ from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.preview import Year, in_year
 from trueup.schedules.spec import Spec
 from trueup.store.actions import Noting
+from trueup.store.db.own_connection import Record
 from trueup.store.planning import StoredSchedule
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
-from trueup.store.views import Record
 
 PAGE = 100  # ticks backfilled in one transaction
 MAX_BACKFILLED = 100_000  # ticks in one backfill; more is a slip

@@ -99,6 +99,11 @@ class Store:
         self.sync_pool.close()
         self.terms.close()
 
+    def close_sync(self) -> None:
+        self.sync_pool.close()
+        self.transactions.close_sync()
+        self.terms.close()
+
     async def now(self, tx: Any = None) -> datetime:
         """The database's time; inside a transaction, the moment it began."""
         if tx is not None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trueup.jobs.records import JobFilter
+from trueup.store.db.own_connection import Record
 from trueup.store.db.repository import Repository
-
-Record = dict[str, Any]
 
 MAX_ID = 2**63 - 1
 
@@ -31,48 +30,18 @@ def matching(chosen: JobFilter) -> dict[str, Any]:
 class Views(Repository):
     async def queues(self) -> list[Record]:
         """Per queue and kind: queued, due, running, oldest due age in seconds."""
-        return await self._records(
-            "views/queues", ("queue", "kind", "queued", "due", "running", "oldest_due_s", "paused")
-        )
+        return await self._records("views/queues")
 
     async def ended(self, within_s: float) -> list[Record]:
         """Per kind and final state: how many jobs ended within the last seconds."""
-        return await self._records("views/ended", ("kind", "state", "count"), within=within_s)
+        return await self._records("views/ended", within=within_s)
 
     async def workers(self) -> list[Record]:
-        columns = (
-            "holder",
-            "host",
-            "pid",
-            "release",
-            "queues",
-            "concurrency",
-            "running",
-            "started_at",
-            "lease_left_s",
-            "stopping",
-        )
-        return await self._records("views/workers", columns)
+        return await self._records("views/workers")
 
     async def jobs(self, chosen: JobFilter, *, limit: int = 50, before: int = MAX_ID, down_to: int = 0) -> list[Record]:
         """Jobs that match, newest first."""
-        columns = (
-            "id",
-            "kind",
-            "queue",
-            "state",
-            "priority",
-            "attempt",
-            "max_attempts",
-            "run_at",
-            "enqueued_at",
-            "finished_at",
-            "error",
-            "progress",
-        )
-        return await self._records(
-            "views/jobs", columns, **matching(chosen), limit=limit, before=before, down_to=down_to
-        )
+        return await self._records("views/jobs", **matching(chosen), limit=limit, before=before, down_to=down_to)
 
     async def window(self, states: Sequence[str], most: int, before: int = MAX_ID) -> int:
         """The id down to which at most `most` jobs of each table are in these states; 0 when that is all of them."""
@@ -81,66 +50,25 @@ class Views(Repository):
 
     async def job(self, job_id: int) -> Record | None:
         """Everything about one job."""
-        columns = (
-            *(
-                "id",
-                "kind",
-                "queue",
-                "lane",
-                "key",
-                "state",
-                "priority",
-                "run_at",
-                "args",
-                "unique_key",
-                "attempt",
-                "max_attempts",
-                "crashes",
-            ),
-            *(
-                "term",
-                "holder",
-                "enqueued_at",
-                "claimed_at",
-                "cancel_requested_at",
-                "finished_at",
-                "progress",
-                "errors",
-                "result",
-                "reason",
-                "meta",
-            ),
-        )
-        records = await self._records("views/job", columns, id=job_id)
+        records = await self._records("views/job", id=job_id)
         return records[0] if records else None
 
     async def schedules(self) -> list[Record]:
         """All schedules by name, each with its last tick."""
-        columns = (
-            *("name", "origin", "state", "spec", "policy", "kind", "queue", "version", "next_due_at", "decided_until"),
-            *("note", "last_due_at", "last_outcome", "last_reason", "unfinished", "refused"),
-        )
-        return await self._records("schedules/list", columns)
+        return await self._records("schedules/list")
 
     async def schedule(self, name: str) -> Record | None:
         """Everything about one schedule."""
-        columns = (
-            *("name", "origin", "state", "spec", "policy", "kind", "queue", "lane", "priority", "max_attempts", "args"),
-            *("version", "next_due_at", "decided_until", "note", "created_at", "changed_at", "refused", "meta"),
-        )
-        records = await self._records("schedules/get", columns, name=name)
+        records = await self._records("schedules/get", name=name)
         return records[0] if records else None
 
     async def ticks(self, name: str, limit: int) -> list[Record]:
         """The latest ticks of a schedule, newest first."""
-        columns = ("due_at", "last_due_at", "count", "outcome", "reason", "job_id", "version", "decided_at", "run")
-        return await self._records("schedules/ticks", columns, name=name, limit=limit)
+        return await self._records("schedules/ticks", name=name, limit=limit)
 
     async def planning(self) -> Record:
         """How many schedules are active and paused, and in how many seconds the next tick is due; negative when it is late."""
-        (record,) = await self._records(
-            "views/planning", ("active", "paused", "retired", "finished", "next_in_s", "ahead", "refused")
-        )
+        (record,) = await self._records("views/planning")
         return record
 
     async def unserved(self) -> list[Record]:
@@ -157,6 +85,3 @@ class Views(Repository):
         """How many jobs match; counting ends beyond `most`."""
         ((count,),) = await self._fetch("views/count", **matching(chosen), most=most, down_to=down_to)
         return int(count)
-
-    async def _records(self, statement: str, columns: Sequence[str], **params: Any) -> list[Record]:
-        return [dict(zip(columns, row, strict=True)) for row in await self._fetch(statement, **params)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from math import ceil
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.listen import NotifyConnection
 from trueup.texts import clean, describe
 from trueup.work.service import Service
+from trueup.work.wakes import Wakes
 
 # "lane seconds", as the statements write it: `extract(epoch …)` is a plain decimal number. Twelve digits are 30,000 years.
 _WORK = re.compile(r"(.{1,500}) ([0-9]{1,12}(?:\.[0-9]{1,12})?)", re.ASCII | re.DOTALL)
@@ -48,20 +48,14 @@ class Listener(Service):
         self,
         notify_connection: NotifyConnection,
         events: Events,
-        *,
-        on_work: Callable[[str, float], None],
-        on_stop: Callable[[], None],
-        on_schedules: Callable[[], None],
-        on_reconcilers: Callable[[], None],
-        on_state: Callable[[bool], None],
+        wakes: Wakes,
     ) -> None:
         super().__init__(events)
         self._ear = notify_connection
-        self._on_work = on_work
-        self._on_state = on_state
+        self._wakes = wakes
         self._lost_at: float | None = None
         self._slots: set[int] = set()
-        self._by_word = {"stop": on_stop, "schedules": on_schedules, "reconcilers": on_reconcilers}
+        self._by_word = {"stop": wakes.stop, "schedules": wakes.schedules, "reconcilers": wakes.reconcilers}
 
     async def run_once(self) -> float:
         """Listen until the connection breaks. Raises then, so that the service's pauses apply."""
@@ -98,7 +92,7 @@ class Listener(Service):
         elif (work := parse_work(payload)) is None:
             self.events.emit(NotificationIgnored(clean(payload, MAX_SHOWN)))
         elif work.seconds == 0:
-            self._on_work(work.lane, 0)
+            self._wakes.work(work.lane, 0)
         elif work.seconds <= MAX_AHEAD:
             self._hear_of_delayed(work)
 
@@ -110,16 +104,16 @@ class Listener(Service):
         if len(self._slots) >= MAX_SLOTS:
             self._slots = {slot for slot in self._slots if slot * SLOT > now}
         self._slots.add(slot)
-        self._on_work(work.lane, slot * SLOT - now)
+        self._wakes.work(work.lane, slot * SLOT - now)
 
     def _gain(self) -> None:
-        self._on_state(True)
+        self._wakes.listening(True)
         if self._lost_at is not None:
             self._lost_at = None
             self.events.emit(ListenRestored())
 
     def _lose(self, reason: str) -> None:
-        self._on_state(False)
+        self._wakes.listening(False)
         if self._lost_at is None and not self._stop.is_set():
             self._lost_at = elapsed()
             self.events.emit(ListenUnavailable(reason))

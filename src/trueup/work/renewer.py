@@ -13,12 +13,12 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from types import CodeType, FrameType
 
 from trueup import faults
 from trueup.clock import elapsed
+from trueup.config import Settings
 from trueup.events import Events, LoopBlocked, RenewalFailed
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.store import Store
@@ -36,19 +36,17 @@ class Renewer(Renewing):
         self,
         store: Store,
         events: Events,
+        settings: Settings,
         *,
-        lease_for: timedelta,
-        renew_every: timedelta,
-        blocked_after: timedelta,
         handlers: Callable[[], dict[CodeType, str]],
         on_lost: Callable[[Registration, str], None],
     ) -> None:
-        timeout = min(store.statement_timeout, lease_for / 3)  # so that there is time to try again
+        timeout = min(store.statement_timeout, settings.lease_for / 3)  # so that there is time to try again
         super().__init__("renewer", events, store.thread_connection("renew", timeout))
         self._store = store
-        self._lease_for = lease_for
-        self._renew_every = renew_every.total_seconds()
-        self._blocked_after = blocked_after.total_seconds()
+        self._lease_for = settings.lease_for
+        self._renew_every = settings.renew_every.total_seconds()
+        self._blocked_after = settings.blocked_after.total_seconds()
         self._handlers = handlers
         self._on_lost = on_lost
         self._registration: Registration | None = None

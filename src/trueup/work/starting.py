@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import DatabaseLost, DatabaseRestored, Events
+from trueup.store.db.connect import RETRYABLE, unavailable
+from trueup.store.db.own_connection import OwnConnection
 
 T = TypeVar("T")
 
@@ -44,3 +46,29 @@ async def patiently(
             return result
         await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
         pause = min(2 * pause, MAX_PAUSE)
+
+
+async def open_lines(lines: Sequence[OwnConnection], more: int, url: str) -> None:
+    """Connect for every part before anything is claimed: a part without a connection would leave jobs unfinished.
+
+    A pooler in session mode, or a server that is full, may have fewer; then the error says how many are needed, with the `more`
+    that the worker opens later.
+    """
+    opened = 0
+    try:
+        for line in lines:
+            await line.open()
+            opened += 1
+    except RETRYABLE as error:
+        needed = len(lines) + more
+        parts = ", ".join(line.part for line in lines)
+        why = unavailable(url, error)
+        silent = isinstance(
+            error, TimeoutError
+        )  # after others were opened: a pooler keeps this one waiting for a session
+        if why.may_pass and not (opened and silent):
+            raise why from error
+        raise DatabaseUnavailable(
+            f"{why}; a worker needs {needed} connections of its own at the same time, "
+            f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
+        ) from error

@@ -20,7 +20,7 @@ import psycopg
 
 from trueup.clock import elapsed
 from trueup.config import Settings
-from trueup.errors import ConfigError, DatabaseUnavailable
+from trueup.errors import ConfigError
 from trueup.events import (
     DowntimeFound,
     Events,
@@ -36,32 +36,23 @@ from trueup.leases.trust import Trust
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
-from trueup.store.db.connect import RETRYABLE, is_away, unavailable
-from trueup.store.db.own_connection import OwnConnection
+from trueup.store.db.connect import RETRYABLE, unavailable
 from trueup.store.declarations import Declaration
-from trueup.store.history import History, Kept
-from trueup.store.lanes import Lanes
 from trueup.store.rows.scans import Scans
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
-from trueup.work.declarer import Declarer
 from trueup.work.health import Health
+from trueup.work.housekeeping import Housekeeping
 from trueup.work.jobs.services import LAST_WORD, JobServices
 from trueup.work.listener import Listener
-from trueup.work.pruner import Pruner
 from trueup.work.registration import Registration, new_identity
 from trueup.work.renewer import Renewer
-from trueup.work.rescuer import Rescuer
 from trueup.work.rows.services import RowServices
 from trueup.work.scans.scanner import Scanner
 from trueup.work.service import Service
-from trueup.work.starting import patiently
-from trueup.work.stopper import Stopper
-from trueup.work.ticker import Ticker
-
-# All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
-PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
+from trueup.work.starting import open_lines, patiently
+from trueup.work.wakes import Wakes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +87,7 @@ class Worker:
         self._beside = beside  # services that others have made, such as the one that watches over the fleet
         self._reconciled = [each.name for each in (*reconcilers, *scans)]
         wanted = reconcilers if settings.reconcile else ()
-        self._lanes_of_rows = [each.lane for each in wanted if each.lane is not None]
+        lanes_of_rows = [each.lane for each in wanted if each.lane is not None]
         self.events = events
         self.settings = settings
         self.registry = registry
@@ -105,7 +96,6 @@ class Worker:
         self.jobs = JobServices(store, registry, settings, events, self._current, self._queues, self._concurrency)
         self.hand, self.hints, self.executor = self.jobs.hand, self.jobs.hints, self.jobs.executor
         self.claimer, self.finisher = self.jobs.claimer, self.jobs.finisher
-        self._lines: list[OwnConnection] = [*self.jobs.lines]
         self._registration: Registration | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -114,92 +104,30 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.process_ends = False  # with this worker: what still runs then need not be waited for
         self.row_services = RowServices(store, settings, events, wanted, lambda: self._current().holder)
-        self._build()
+        self.housekeeping = keeping = Housekeeping(
+            store, registry, settings, events, self.jobs, self._current, self._declaration, schedules, lanes_of_rows
+        )
+        self.rescuer, self.pruner, self.stopper = keeping.rescuer, keeping.pruner, keeping.stopper
+        self.ticker, self.declarer = keeping.ticker, keeping.declarer
+        wakes = Wakes(self.jobs, keeping, self.row_services, self._serves)
+        self.listener = Listener(store.notify_connection(), events, wakes)
+        self.renewer = Renewer(store, events, settings, handlers=self._handlers, on_lost=self._lost_elsewhere)
+        self.health = Health(settings, events, self.renewer, self._stop_requested)
+        self._lines = [*self.jobs.lines, *keeping.lines]
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
         self._at_start = [*self._lines, *(self.row_services.lines if wanted else ())]
         self._lines += self.row_services.lines
 
-    def _build(self) -> None:
-        settings, store = self.settings, self.store
-        housekeeping = self._line("housekeeping")
-        self._workers = store.workers.on(housekeeping)
-        self._housekeeping_jobs = store.jobs.on(housekeeping)
-        self.rescuer = Rescuer(
-            self._housekeeping_jobs,
-            self._workers,
-            self.events,
-            settings.rescue_every,
-            self.hints,
-            exhausts=self.registry.exhausted,
-        )
-        self.pruner = Pruner(
-            History(housekeeping, store.statements),
-            self.events,
-            Kept(
-                settings.keep_done,
-                settings.keep_cancelled,
-                settings.keep_dead,
-                settings.keep_ticks,
-                settings.keep_sweeps,
-                settings.keep_actions,
-            ),
-            settings.prune_every,
-        )
-        self.declarer = Declarer(
-            store.declarations.on(housekeeping),
-            store.schedules.on(housekeeping),
-            self._housekeeping_jobs,
-            Lanes(housekeeping, store.statements),
-            store.views.on(housekeeping),
-            self.registry,
-            self.events,
-            entries=self._declared,
-            declaration=self._declaration,
-            lanes_of_rows=self._lanes_of_rows,
-        )
-        planning = self._line("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
-        self.ticker = Ticker(store.schedules.on(planning), self.events)
-        self.stopper = Stopper(self._housekeeping_jobs, self.hand, self.finisher, self.events, self._current)
-        self.listener = Listener(
-            store.notify_connection(),
-            self.events,
-            on_work=self._heard_of_work,
-            on_stop=self.stopper.wake,
-            on_schedules=self._heard_of_schedules,
-            on_reconcilers=self.row_services.wake,
-            on_state=self._listening,
-        )
-        self.renewer = Renewer(
-            store,
-            self.events,
-            lease_for=settings.lease_for,
-            renew_every=settings.renew_every,
-            blocked_after=settings.blocked_after,
-            handlers=self._handlers,
-            on_lost=self._lost_elsewhere,
-        )
-        self.health = Health(settings, self.events, self.renewer, self._stop_requested)
-
     def _build_scanners(self, scans: Sequence[Scan[Any]]) -> dict[str, Scanner]:
         if not scans:
             return {}
-        store = self.store
-        stored = Scans(self._line("scan"), store.statements)
+        store, line = self.store, self.store.line("scan")
+        self._lines.append(line)
+        stored = Scans(line, store.statements)
         return {
             scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for, store.middlewares)
             for scan in scans
         }
-
-    def _line(
-        self,
-        part: str,
-        *,
-        lock_timeout: timedelta | None = None,
-        server_timeout: timedelta | None = None,
-    ) -> OwnConnection:
-        line = self.store.line(part, lock_timeout=lock_timeout, server_timeout=server_timeout)
-        self._lines.append(line)
-        return line
 
     @property
     def _sweepers(self) -> list[Scanner | RowServices]:
@@ -263,9 +191,10 @@ class Worker:
 
     async def _prepare(self) -> None:
         await asyncio.to_thread(self.store.check_schema)
-        await self._open_lines()
+        more = 1 + self._listens  # for renewing, and for listening
+        await open_lines(self._at_start, more, self.store.url)
         await self.row_services.gather()
-        await self._make_history_ready()
+        await self.housekeeping.make_history_ready()
         for left in reversed(range(COLLISIONS)):
             try:
                 await self.register()
@@ -274,30 +203,6 @@ class Worker:
                 if not left:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
-
-    async def _open_lines(self) -> None:
-        """Connect for every part before anything is claimed: a part without a connection would leave jobs unfinished.
-
-        A pooler in session mode, or a server that is full, may have fewer; then the error says how many are needed.
-        """
-        opened = 0
-        try:
-            for line in self._at_start:
-                await line.open()
-                opened += 1
-        except RETRYABLE as error:
-            needed = len(self._at_start) + 1 + self._listens  # and one each for renewing and listening
-            parts = ", ".join(line.part for line in self._at_start)
-            why = unavailable(self.store.url, error)
-            silent = isinstance(
-                error, TimeoutError
-            )  # after others were opened: a pooler keeps this one waiting for a session
-            if why.may_pass and not (opened and silent):
-                raise why from error
-            raise DatabaseUnavailable(
-                f"{why}; a worker needs {needed} connections of its own at the same time, "
-                f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
-            ) from error
 
     def _declaration(self) -> Declaration:
         """What this worker's code declares by now: jobs may have been added since it was made."""
@@ -313,16 +218,6 @@ class Worker:
             self.registry.exhausted(),
         )
 
-    async def _make_history_ready(self) -> None:
-        """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
-        try:
-            await self.pruner.make_ready()
-        except psycopg.Error as error:
-            if is_away(error):
-                raise
-            # The catch-all serves, and the pruner tries again: what is wrong with old rows must not keep new ones waiting.
-            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)).because(error))
-
     async def register(self) -> None:
         """Declare everything, and register as a new holder; last, because the lease runs from there on."""
         if self._registration is not None:  # the database may not be the one that it registered in before
@@ -330,7 +225,7 @@ class Worker:
         declared = await self.declarer.begin()
         sent = self.store.clock.elapsed()
         identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency, declared)
-        downtime = await self._workers.register(identity, self.settings.lease_for)
+        downtime = await self.housekeeping.workers.register(identity, self.settings.lease_for)
         self._registration = Registration(identity, Trust(self.settings.lease_for, sent), self.store.clock)
         self.renewer.keep(self._registration)
         self.events.emit(
@@ -411,27 +306,9 @@ class Worker:
                 self.hints.look()
                 return
 
-    # -- waking -------------------------------------------------------------------------------------------------------
-
-    def _heard_of_work(self, lane: str, seconds: float) -> None:
-        if lane in self._queues or self._has_lane(lane):
-            self.hints.hear(lane, timedelta(seconds=seconds))
-        if lane.startswith(LANE_PREFIX):
-            self.declarer.hear(lane)
-
-    def _heard_of_schedules(self) -> None:
-        self.ticker.wake()
-        self.declarer.hurry()
-
-    def _has_lane(self, lane: str) -> bool:
-        return lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None
-
-    def _listening(self, listening: bool) -> None:
-        self.claimer.listening = listening
-        if listening:
-            self.hints.look()  # a notification may have been missed meanwhile
-            self.ticker.wake()
-            self.stopper.wake()
+    def _serves(self, lane: str) -> bool:
+        own = lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None
+        return own or lane in self._queues
 
     def _handlers(self) -> dict[CodeType, str]:
         return {
@@ -497,7 +374,7 @@ class Worker:
             return
         registration.over = True  # a renewal under way finds the lease given back, and that is no loss
         try:
-            await self._workers.leave(registration.holder)
+            await self.housekeeping.workers.leave(registration.holder)
         except RETRYABLE:
             return  # it expires by itself
 

@@ -19,10 +19,10 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
+from trueup.store.db.own_connection import Record
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
-from trueup.store.views import Record
 from trueup.texts import clean
 from trueup.work.calling import Caller
 from trueup.work.rows.handling import Handling

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trueup.store.views import Record
+from trueup.store.db.own_connection import Record
 
 # Rows or items seen through, and how many there were to begin with if that is known.
 Progress = Callable[[int, int | None], None]

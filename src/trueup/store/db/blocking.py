@@ -6,6 +6,7 @@ run to its end with `finish`, and the same code serves async and sync callers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection, Connection
 
 from trueup.store.db.message import Conversation, Part, Rows
-from trueup.store.db.own_connection import Answered
-from trueup.store.db.pool import SyncPool, fetch_sync
+from trueup.store.db.own_connection import Answered, Record
+from trueup.store.db.pool import SyncPool, fetch_records_sync, fetch_sync
 
 T = TypeVar("T")
 
@@ -25,6 +26,9 @@ class BlockingDatabase:
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         return self._pool.fetch(query, params)
+
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        return self._pool.fetch_records(query, params)
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)
@@ -57,6 +61,9 @@ class _Begun(BlockingDatabase):
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         return fetch_sync(self._connection, query, params)
 
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        return fetch_records_sync(self._connection, query, params)
+
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, and return its result."""
@@ -67,3 +74,8 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
     coroutine.close()
     raise RuntimeError(f"{coroutine!r} waits for an event loop")
+
+
+async def block(seconds: float) -> None:
+    """A pause for code without an event loop."""
+    time.sleep(seconds)  # noqa: ASYNC251

@@ -16,6 +16,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
 
 from trueup.clock import elapsed
 from trueup.events import DatabaseLost, DatabaseRestored, Events, StatementTimedOut
@@ -40,6 +41,7 @@ from trueup.store.db.message import Rows as Rows
 from trueup.texts import describe
 
 Answered = Callable[[Answers], None]
+Record = dict[str, Any]  # a row, by the names of its columns
 
 BOUND = source("session/bound").encode()
 
@@ -92,6 +94,10 @@ class OwnConnection:
             # Statements of one message are one transaction, unless they say otherwise.
             text = query if params is None else message.filled(connection, Call(query, params))
             return (await message.send(connection, self._limit, text)).check().rows(1)
+
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        async with self.transaction() as connection:
+            return await fetch_records(connection, query, params)
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         """As `fetch`, of a statement that the server keeps if it may: for looks that are repeated all the time."""
@@ -256,3 +262,8 @@ async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[P
 async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
     cursor = await connection.execute(query, params)
     return await cursor.fetchall() if cursor.description is not None else []
+
+
+async def fetch_records(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any]) -> list[Record]:
+    cursor = await connection.cursor(row_factory=dict_row).execute(query, params)
+    return await cursor.fetchall()

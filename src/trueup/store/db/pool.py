@@ -18,6 +18,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, ClientCursor, Connection, IsolationLevel, errors
 from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from trueup.clock import elapsed
@@ -40,7 +41,7 @@ from trueup.store.db.connect import (
 )
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Conversation, Part, Rows
-from trueup.store.db.own_connection import Answered, conversation, fetch, fetch_steered, repeat
+from trueup.store.db.own_connection import Answered, Record, conversation, fetch, fetch_records, fetch_steered, repeat
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.texts import describe
 
@@ -164,6 +165,10 @@ class Pool:
         async with self.use() as connection:
             return await repeated(connection, lambda: fetch(connection, query, params))
 
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        async with self.use() as connection:
+            return await repeated(connection, lambda: fetch_records(connection, query, params))
+
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)
 
@@ -204,6 +209,9 @@ class Begun:
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
         return await fetch(self._connection, query, params)
+
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        return await fetch_records(self._connection, query, params)
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         return await self.fetch(query, params)
@@ -342,6 +350,10 @@ class SyncPool:
         with self.use() as connection:
             return repeated_sync(connection, lambda: fetch_sync(connection, query, params))
 
+    def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
+        with self.use() as connection:
+            return repeated_sync(connection, lambda: fetch_records_sync(connection, query, params))
+
     @contextmanager
     def extra(self) -> Iterator[Connection[Any]]:
         with connecting(self._url):
@@ -458,6 +470,10 @@ logging.getLogger("psycopg.pool").addFilter(_Rarely())
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
     cursor = connection.execute(query, params)
     return cursor.fetchall() if cursor.description is not None else []
+
+
+def fetch_records_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any]) -> list[Record]:
+    return connection.cursor(row_factory=dict_row).execute(query, params).fetchall()
 
 
 def fetch_limited_sync(

@@ -11,13 +11,14 @@ from psycopg import AsyncConnection
 
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Conversation, Part, Rows
-from trueup.store.db.own_connection import Answered, fetch
+from trueup.store.db.own_connection import Answered, Record, fetch
 
 
 class Database(Protocol):
     """An OwnConnection, the pool, or one transaction."""
 
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
+    async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]: ...
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows: ...
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows: ...
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None: ...
@@ -40,6 +41,10 @@ class Repository:
     async def _fetch(self, statement: str, /, **params: Any) -> Rows:
         """Its rows. `now`, `channel` and `aging` need not be given."""
         return await self._database.fetch(self._statements[statement], self._with(params))
+
+    async def _records(self, statement: str, /, **params: Any) -> list[Record]:
+        """Its rows by the names of their columns: for those who show them."""
+        return await self._database.fetch_records(self._statements[statement], self._with(params))
 
     async def _fetch_on(self, connection: AsyncConnection[Any], statement: str, /, **params: Any) -> Rows:
         """The same inside a transaction that is open already."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.own_connection import Record, Rows
 from trueup.store.db.repository import Repository
-from trueup.store.views import Record
 
 SET_ASIDE = ("quarantined", "discarded")
 
@@ -16,19 +15,12 @@ SET_ASIDE = ("quarantined", "discarded")
 class Quarantine(Repository):
     async def listed(self, reconciler: str | None, limit: int, *, discarded: bool = False) -> list[Record]:
         """Of one reconciler or of all, latest first, each with its last error."""
-        columns = ("reconciler", "key", "state", "was_state", "attempt", "crashes", "changed_at", "reason", "error")
         state = "discarded" if discarded else "quarantined"
-        rows = await self._fetch("quarantine/list", reconciler=reconciler, state=state, limit=limit)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        return await self._records("quarantine/list", reconciler=reconciler, state=state, limit=limit)
 
     async def show(self, reconciler: str, keys: Sequence[str]) -> dict[str, Record]:
         """The whole record of rows with these keys, in any state."""
-        columns = (
-            *("reconciler", "key", "state", "was_state", "attempt", "crashes", "claimed_at", "changed_at", "due_at"),
-            *("holder", "reason", "errors", "proposed"),
-        )
-        rows = await self._fetch("quarantine/show", reconciler=reconciler, keys=keys)
-        return {row[1]: dict(zip(columns, row, strict=True)) for row in rows}
+        return {row["key"]: row for row in await self._records("quarantine/show", reconciler=reconciler, keys=keys)}
 
     async def count(self, reconciler: str) -> tuple[int, datetime]:
         """How many are in quarantine, and the moment at which that was so."""

@@ -1,5 +1,5 @@
 """Reconcilers at work: sweeps over users' rows, and everything that loops for them.
 
-`Sweeper` claims and hands rows to its `Crew`, which calls handlers; what they return goes to the `Settler`, which writes it;
-the `Keeper` renews the leases of what is in hand. `Purger` moves and deletes without handlers.
+`Sweeper` claims rows and hands them to its `RowHand`, which calls handlers; `RowFinisher` writes what they return, and `RowRenewer`
+renews the leases of what is in hand. `Purger` moves and deletes without handlers.
 """

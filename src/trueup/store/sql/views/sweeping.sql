@@ -12,9 +12,9 @@ with recursive {living}, named as (
      and exists (select from living)
      and not exists (select from {schema}.workers as w where w.declaration is null and w.rescued_at is null and w.lease_until > {now})
 )
-select count(*) filter (where state = 'active' and not coalesce(paused_until > {now}, false)), count(*) filter (where state = 'paused'),
-       count(*) filter (where state = 'active' and paused_until > {now}),
-       (select count(*) from {schema}.rows where state in ('quarantined', 'discarded') and state = 'quarantined'),
-       extract(epoch from {now} - max(last_swept_at))::float8, coalesce(array_agg(name order by name) filter (where last_error is not null), array[]::text[]),
-       (select coalesce(jsonb_object_agg(u.name, u.rows), '{{}}') from undeclared as u)
+select count(*) filter (where state = 'active' and not coalesce(paused_until > {now}, false)) as active, count(*) filter (where state = 'paused') as paused,
+       count(*) filter (where state = 'active' and paused_until > {now}) as resting,
+       (select count(*) from {schema}.rows where state in ('quarantined', 'discarded') and state = 'quarantined') as quarantined,
+       extract(epoch from {now} - max(last_swept_at))::float8 as swept_ago_s, coalesce(array_agg(name order by name) filter (where last_error is not null), array[]::text[]) as failing,
+       (select coalesce(jsonb_object_agg(u.name, u.rows), '{{}}') from undeclared as u) as undeclared
   from {schema}.reconcilers;

@@ -1,0 +1,94 @@
+"""What keeps the database in order in one worker, put together: rescuing, pruning, declaring, planning ticks, cancelling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import psycopg
+
+from trueup.config import Settings
+from trueup.events import Events, ServiceFailed
+from trueup.jobs.registry import Registry
+from trueup.store.db.connect import is_away
+from trueup.store.declarations import Declaration
+from trueup.store.history import History, Kept
+from trueup.store.lanes import Lanes
+from trueup.store.schedules import Entry
+from trueup.store.store import Store
+from trueup.texts import describe, type_name
+from trueup.work.declarer import Declarer
+from trueup.work.jobs.services import JobServices
+from trueup.work.pruner import Pruner
+from trueup.work.registration import Registration
+from trueup.work.rescuer import Rescuer
+from trueup.work.service import Service
+from trueup.work.stopper import Stopper
+from trueup.work.ticker import Ticker
+
+# All schedules wait while the planner waits for one of them. A pass takes milliseconds; one that takes longer is divided.
+PLAN_TIMEOUT, PLAN_LOCK_TIMEOUT = timedelta(seconds=2), timedelta(milliseconds=250)
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        events: Events,
+        work: JobServices,
+        registration: Callable[[], Registration],
+        declaration: Callable[[], Declaration],
+        schedules: Sequence[Entry],
+        lanes_of_rows: Sequence[str],
+    ) -> None:
+        line = store.line("housekeeping")
+        planning = store.line("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
+        jobs = store.jobs.on(line)
+        self.lines = [line, planning]
+        self.workers = store.workers.on(line)
+        self.events = events
+        self.rescuer = Rescuer(
+            jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=registry.exhausted
+        )
+        self.pruner = Pruner(History(line, store.statements), events, _kept(settings), settings.prune_every)
+        self.declarer = Declarer(
+            store.declarations.on(line),
+            store.schedules.on(line),
+            jobs,
+            Lanes(line, store.statements),
+            store.views.on(line),
+            registry,
+            events,
+            entries=schedules,
+            declaration=declaration,
+            lanes_of_rows=lanes_of_rows,
+        )
+        self.ticker = Ticker(store.schedules.on(planning), events)
+        self.stopper = Stopper(jobs, work.hand, work.finisher, events, registration)
+
+    @property
+    def services(self) -> list[Service]:
+        return [self.rescuer, self.pruner, self.stopper, self.ticker, self.declarer]
+
+    async def make_history_ready(self) -> None:
+        """Today's partitions first: rows that come before them would stay in the catch-all. The pruner makes the others."""
+        try:
+            await self.pruner.make_ready()
+        except psycopg.Error as error:
+            if is_away(error):
+                raise
+            # The catch-all serves, and the pruner tries again: what is wrong with old rows must not keep new ones waiting.
+            self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)).because(error))
+
+
+def _kept(settings: Settings) -> Kept:
+    return Kept(
+        settings.keep_done,
+        settings.keep_cancelled,
+        settings.keep_dead,
+        settings.keep_ticks,
+        settings.keep_sweeps,
+        settings.keep_actions,
+    )
