@@ -49,7 +49,7 @@ def test_the_picture_fits_the_terminal(width: int) -> None:
     shown = written(to)
     assert "664 of 2,000 delivered" in shown
     assert "59 a second; now in America/Argentina/Buenos_Aires, where it is 14h42m late" in shown
-    for words in ("A working", "B killed", "C frozen", "receiver", "down", "nobody sends", "failed, again soon"):
+    for words in ("A working", "B killed", "C frozen", "receiver", "down", "no worker sends", "failed, again soon"):
         assert words in shown
     assert "…" not in shown
     assert len(shown.rstrip().splitlines()) == 10

@@ -54,7 +54,7 @@ def test_the_slower_of_rate_and_canary_holds_and_canary_is_said_to_go() -> None:
         ({"concurrency": 1_001}, "from 1 to 1,000"),
         ({"claim": "lock"}, "claim='lock': 'lease' or 'row_lock' is needed"),
         ({"mode": "dry"}, "mode='dry': 'live' or 'shadow' is needed"),
-        ({"lease_for": "999ms"}, "a second is the least"),
+        ({"lease_for": "999ms"}, "the minimum is a second"),
         ({"exhausted": "dead"}, "exhausted='dead'"),
         ({"deadline": "0s"}, "deadline="),
         ({"timeout": "0s"}, "timeout="),

@@ -67,7 +67,7 @@ def auth_from(environment: Mapping[str, str]) -> Auth | None:
     """By the tokens of the environment; None when there is none.
 
     Raises ConfigError for one that is empty or could be guessed, and for one that would give viewers the role of operators. An
-    empty one must not mean that no login is needed: a proxy on the same machine would let everybody in.
+    empty one must not mean that no login is needed: a proxy on the same machine would let every visitor in.
     """
     from trueup.web.dashboard.auth import Tokens
 

@@ -251,7 +251,7 @@ def _receiver(view: View) -> RenderableType:
     table.add_row("has", _count(view.received, "green"))
     table.add_row("came again", _count(view.again))
     if view.resting:
-        table.add_row(Text("nobody sends", "magenta"), "")
+        table.add_row(Text("no worker sends", "magenta"), "")
     return table
 
 

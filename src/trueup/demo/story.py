@@ -218,7 +218,7 @@ class Story:
         self._until(lambda: self._look().messages.completed >= enough, "some messages are delivered")
         gone = self._books.withdraw_last()
         if gone is None:
-            raise StepFailed("nobody is waiting any more")
+            raise StepFailed("no message is waiting any more")
         self._screen.say(f"{gone[0]} ({gone[1]}) closes the account while the message still waits")
 
     def _freeze(self, worker: Worker) -> None:
@@ -262,7 +262,7 @@ class Story:
         self._until(lambda: self._look().messages.completed >= enough, "messages are delivered")
         self._stage.receiver.kill()
         down_at = time.monotonic()
-        self._screen.say("the receiver goes down: nobody answers any more", "bold red")
+        self._screen.say("the receiver goes down: it does not answer any more", "bold red")
         self._until(lambda: self._look().resting, "the fleet has noticed")
         self._screen.say(
             "five failures of the same kind in a row: the whole fleet pauses, and no attempt is spent", "magenta"

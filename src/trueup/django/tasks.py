@@ -291,7 +291,7 @@ def _error(type_name: str, traceback: str) -> Any:
 
 def _set(result: Any, **values: Any) -> None:
     for name, value in values.items():
-        object.__setattr__(result, name, value)  # results are frozen for everybody else
+        object.__setattr__(result, name, value)  # results are frozen for all other code
 
 
 def _aware(moment: datetime | None) -> datetime | None:

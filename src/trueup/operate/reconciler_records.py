@@ -45,7 +45,7 @@ class ReconcilerRecords(Operating):
         *,
         knows: bool = True,
     ) -> None:
-        """`knows`: whether what is not declared here is declared nowhere; without an application's code nobody can tell."""
+        """`knows`: whether what this App does not declare is declared nowhere; an App without the application's code cannot know."""
         super().__init__(store)
         self._settings = settings
         self._events = events
@@ -100,7 +100,7 @@ class ReconcilerRecords(Operating):
     async def behind(self, name: str) -> int | None:
         """How many rows have waited longer than they would with everything in order: for a sweep, and a little more."""
         declared = self._declared.get(name)
-        if declared is None or declared.on_demand:  # whoever asks for its sweeps knows when they are late
+        if declared is None or declared.on_demand:  # the program that asks for its sweeps knows when they are late
             return None
         try:
             async with runs.looking(self._store, self._settings, declared) as rows:
@@ -199,7 +199,7 @@ def _nothing_known(name: str, what: str) -> Record:
 
 
 def _next_sweep(record: Record) -> datetime | None:
-    """About when workers sweep next, by what is declared; None while nobody may, or nobody has yet."""
+    """About when workers sweep next, by what is declared; None while it is paused, and before its first sweep."""
     last, every = record["last_swept_at"], record["every"]
     if last is None or every is None or record["state"] == "paused":
         return None

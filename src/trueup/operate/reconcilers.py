@@ -134,7 +134,7 @@ class ReconcileOperations(QuarantineOperations):
             )
 
     async def pause(self, name: str, reason: str = "paused by a person", *, by: str | None = None) -> bool:
-        """No sweeps by anybody until it is resumed; handlers that run are seen through. False when it was paused already.
+        """Stop all sweeps until it is resumed; running handlers finish. False when it was paused already.
 
         One that is declared and was never started may be paused, too.
         """

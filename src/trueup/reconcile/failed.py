@@ -1,4 +1,4 @@
-"""A failed attempt at a row, as `failed=` and `exhausted=` are told of it."""
+"""A failed attempt at a row, as `failed=` and `exhausted=` get it."""
 
 from __future__ import annotations
 

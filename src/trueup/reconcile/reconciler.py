@@ -100,7 +100,7 @@ class Reconciler:
         mode = _one_of(who, "mode", options.get("mode", "live"), get_args(Mode))
         lease_for = positive(who, "lease_for", options.get("lease_for", "30s"))
         if lease_for < MIN_LEASE:
-            raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; a second is the least")
+            raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; the minimum is a second")
         if claim == "row_lock" and (selection.claimed_as is not None or selection.table.lease_columns is not None):
             raise ConfigError(
                 f"{who}: claim='row_lock' holds the row by its lock; claimed_as= and lease_columns= are for claim='lease'"

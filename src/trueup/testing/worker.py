@@ -50,7 +50,7 @@ class ManualWorker:
     async def run_pending(self) -> int:
         """Claim, run and finish until nothing is due. Returns how many jobs were run.
 
-        When the clock was moved past the worker's lease it begins a new life first, as a real one would.
+        When the clock was moved past the worker's lease, it registers again first, as a real one would.
         """
         if not self.worker.trusted:
             await self.worker.register()

@@ -138,7 +138,7 @@ class Declarer(Service):
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def hear(self, lane: str) -> None:
-        """A job was announced in this lane: if it is that of a kind which has none here, see whether anybody serves it."""
+        """A job was announced in this lane: if it is that of a kind which has none here, see whether a worker serves it."""
         job = self._registry.get(lane.removeprefix(LANE_PREFIX))
         if job is not None and not job.controls.any:
             self.wake()

@@ -1,7 +1,7 @@
 """A worker's registration as a holder: from registering to losing or giving back its lease.
 
-The process may have several lives one after another (after it was stopped past its lease, say); each has a holder id of its
-own, so that nothing of an earlier registration can be mistaken for the present one.
+A process may register several times, one after another (after it was stopped past its lease, say). Each registration has its own
+holder id, so that nothing of an earlier one can be mistaken for the present one.
 """
 
 from __future__ import annotations

@@ -298,8 +298,8 @@ class Worker:
             try:
                 await self.register()
             except Exception as error:
-                if not isinstance(error, RETRYABLE):  # what the lines have not reported themselves
-                    self.events.emit(ServiceFailed("rebirth", type_name(error), describe(error)).because(error))
+                if not isinstance(error, RETRYABLE):  # what the connections have not reported themselves
+                    self.events.emit(ServiceFailed("registration", type_name(error), describe(error)).because(error))
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
             else:
@@ -379,7 +379,7 @@ class Worker:
             return  # it expires by itself
 
     async def abandon(self) -> None:
-        """Let go of everything without handing anything back: what a killed process leaves behind."""
+        """Close everything and hand nothing back: what a killed process leaves behind."""
         await self._close()
 
     async def _close(self) -> None:

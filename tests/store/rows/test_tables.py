@@ -509,7 +509,9 @@ async def test_a_restrictive_policy_for_everybody_is_refused_whatever_the_others
     await shop.make(GUARDED + "create policy p on wallpapers to clerk using (true);" + FOR_TENANTS)
     check(await shop.look_as(role), WHO)
     await shop.make("create policy wall on wallpapers as restrictive for update using (owner = 'me')")
-    with refused(HIDDEN, "the restrictive policy wall is for everybody", "ALTER POLICY wall ON public.wallpapers TO …"):
+    with refused(
+        HIDDEN, "the restrictive policy wall applies to every role", "ALTER POLICY wall ON public.wallpapers TO …"
+    ):
         check(await shop.look_as(role), WHO)
     await shop.make("alter policy wall on wallpapers to clerk")
     check(await shop.look_as(role), WHO)

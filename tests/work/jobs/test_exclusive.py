@@ -125,18 +125,22 @@ async def test_the_function_still_takes_what_it_asks_for_and_can_be_called_by_ha
 
 async def test_a_lease_lasts_until_a_little_before_the_next_tick_in_steps_of_a_minute() -> None:
     lease, tick = RunLease("postgres"), Tick("nightly", DUE, timedelta(), 1)
-    quarter, daily = lease.wish(tick, Every("15m")), lease.wish(tick, Cron("0 0 * * *"))
+    quarter, daily = lease.request(tick, Every("15m")), lease.request(tick, Cron("0 0 * * *"))
     assert (quarter.name, quarter.ttl, quarter.most) == ("cron:nightly", timedelta(minutes=1), timedelta(minutes=14))
     assert (daily.ttl, daily.most, daily.wait) == (timedelta(minutes=1), timedelta(hours=23), None)
-    assert lease.wish(tick, Every("10s")).ttl == timedelta(seconds=9)
-    assert lease.wish(tick, Once(DUE)).most is None
+    assert lease.request(tick, Every("10s")).ttl == timedelta(seconds=9)
+    assert lease.request(tick, Once(DUE)).most is None
 
 
 async def test_the_step_in_which_it_is_renewed_can_be_given() -> None:
     lease = RunLease.of("redis", "14m", "cron:x", "20s")
     assert lease is not None
-    wish = lease.wish(Tick("nightly", DUE, timedelta(), 2), Every("15m"))
-    assert (wish.ttl, wish.wait, wish.most) == (timedelta(seconds=20), timedelta(seconds=20), timedelta(minutes=14))
+    request = lease.request(Tick("nightly", DUE, timedelta(), 2), Every("15m"))
+    assert (request.ttl, request.wait, request.most) == (
+        timedelta(seconds=20),
+        timedelta(seconds=20),
+        timedelta(minutes=14),
+    )
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -202,7 +206,7 @@ async def test_a_run_whose_lease_nobody_can_be_asked_for_waits_and_spends_no_att
 
 
 async def test_a_retry_waits_for_the_lease_of_the_holder_that_died() -> None:
-    again = RunLease("postgres").wish(Tick("nightly", DUE, timedelta(), 2), Every("1h"))
+    again = RunLease("postgres").request(Tick("nightly", DUE, timedelta(), 2), Every("1h"))
     assert again.wait == timedelta(minutes=1)
 
 

@@ -44,7 +44,7 @@ class _Client(Client):
         """The one place of nats-py's own that is changed, because it has no public way for this.
 
         It would first send what it has not sent, waiting for a server that does not read; and if that fails, leave its tasks
-        and the socket behind and tell nobody. What was not acknowledged is sent again by its job.
+        and the socket behind, without a word. What was not acknowledged is sent again by its job.
         """
         self._pending, self._pending_data_size = [], 0
         writer = getattr(self._transport, "_io_writer", None)

@@ -36,7 +36,7 @@ def _key(secret: object) -> bytes:
     except ValueError:
         raise ConfigError(f"secret=: what follows {PREFIX} is not base64") from None
     if not key:
-        raise ConfigError("secret=: it is empty, and anybody could sign with it")
+        raise ConfigError("secret=: it is empty, so every sender could sign with it")
     return key
 
 

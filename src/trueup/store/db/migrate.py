@@ -44,7 +44,7 @@ CONCURRENTLY = re.compile(r"\bconcurrently\b", re.IGNORECASE)
 TRANSACTION_TIMEOUTS = 170_000  # the first server that has transaction_timeout
 ORDER = ("only", "pre", "post")
 SEARCH_PATH = "pg_catalog, pg_temp"  # as in migrations/begin.sql
-LOCK_WAIT = timedelta(milliseconds=50)  # for one table; everybody else who wants it waits as long
+LOCK_WAIT = timedelta(milliseconds=50)  # for one table; other sessions that want it wait as long
 PAUSES = (0.2, 2.0)  # seconds between tries: the first, and the longest
 WAIT = timedelta(minutes=5)  # in all
 CHECK_CLIENT = timedelta(seconds=1)

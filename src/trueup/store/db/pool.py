@@ -57,8 +57,8 @@ Waited = Callable[[float, bool], None]
 """Called with the seconds that a caller waited for a connection, and whether it got one."""
 
 
-class Pool:
-    """An async pool that opens on first use and hands out only connections the server has not closed."""
+class _Bounded:
+    """What an async pool and one for code without an event loop have in common."""
 
     def __init__(
         self,
@@ -72,18 +72,49 @@ class Pool:
         wait: timedelta = WAIT,
         on_wait: Waited | None = None,
     ) -> None:
-        self._on_wait = on_wait
         self._url = url
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
-        self._wait = wait.total_seconds()
         self._settings["context"] = context
+        self._bounds: dict[str, Any] = {
+            "kwargs": self._settings,
+            "min_size": 0,
+            "max_size": size,
+            "reconnect_timeout": GIVE_UP,
+            "max_idle": 60,
+        }
         self._prepare = prepare
+        self._wait = wait.total_seconds()
+        self._on_wait = on_wait
         self._unready = ""  # why the latest connection could not be used
-        self._size = size
-        self._timeout = connect_timeout.total_seconds()
-        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         begins_anew_when_forked(self)
+
+    def begin_anew(self) -> object:
+        raise NotImplementedError
+
+    def _slice(self) -> float:
+        return min(SLICE, self._wait)
+
+    def _waits_on(self, since: float, error: PoolTimeout) -> None:
+        """Raises DatabaseUnavailable when a caller has waited for long enough."""
+        if elapsed() < since + self._wait:
+            return
+        self._report(since, got=False)
+        what = "it cannot be reached, or all pool_size connections are in use"
+        said = f"it can be reached, but {self._unready}" if self._unready else what
+        raise DatabaseUnavailable(
+            f"no connection to {mask(self._url)} within {self._wait:g} s (pool_timeout): {said}: {describe(error)}"
+        ) from error
+
+    def _report(self, since: float, *, got: bool) -> None:
+        if self._on_wait is not None and (waited := elapsed() - since) >= MIN_WAIT:
+            self._on_wait(waited, got)
+
+
+class Pool(_Bounded):
+    """An async pool that opens on first use and hands out only connections the server has not closed."""
+
+    _pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def begin_anew(self) -> object:
         parents, self._pool, self._loop = (self._pool, self._loop), None, None
@@ -101,14 +132,10 @@ class Pool:
             return  # another task was quicker
         pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
             connection_class=AsyncConfirmedConnection,
-            kwargs=self._settings,
-            min_size=0,
-            max_size=self._size,
             open=False,
-            reconnect_timeout=GIVE_UP,
-            max_idle=60,
             configure=self._configure,
             name="trueup",
+            **self._bounds,
         )
         self._pool, self._loop = pool, loop
         await pool.open()
@@ -122,9 +149,6 @@ class Pool:
             self._unready = describe(error)
             raise
 
-    def _no_connection(self, error: PoolTimeout) -> DatabaseUnavailable:
-        return _no_connection(self._url, error, self._wait, self._unready)
-
     async def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -137,15 +161,27 @@ class Pool:
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
         pool = self._pool
         assert pool is not None
-        connection = await _take(
-            pool, elapsed() if since is None else since, self._wait, self._on_wait, self._no_connection
-        )
+        connection = await self._take(pool, elapsed() if since is None else since)
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
             await connection.close()  # its session stays read-only when the database takes writes again
             raise
         finally:
+            await pool.putconn(connection)
+
+    async def _take(self, pool: AsyncConnectionPool[AsyncConnection[Any]], since: float) -> AsyncConnection[Any]:
+        """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
+        while True:
+            try:
+                connection = await pool.getconn(timeout=self._slice())
+            except PoolTimeout as error:
+                self._waits_on(since, error)
+                continue
+            if not went_away(connection):
+                self._report(since, got=True)
+                return connection
+            await connection.close()
             await pool.putconn(connection)
 
     def overdue(self, since: float) -> bool:
@@ -283,32 +319,14 @@ class HandlerConnections:
             await self._idle.pop().close()
 
 
-class SyncPool:
+class SyncPool(_Bounded):
     """The same for code without an event loop."""
 
-    def __init__(
-        self,
-        url: str,
-        size: int,
-        connect_timeout: timedelta,
-        *,
-        prepare: str = "auto",
-        context: Any = None,
-        part: str = "pool",
-        wait: timedelta = WAIT,
-        on_wait: Waited | None = None,
-    ) -> None:
-        self._on_wait = on_wait
-        self._url = url
-        self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
-        self._settings["context"] = context
-        self._wait = wait.total_seconds()
-        self._prepare = prepare
-        self._unready = ""  # why the latest connection could not be used
-        self._size = size
-        self._pool: ConnectionPool[Connection[Any]] | None = None
+    _pool: ConnectionPool[Connection[Any]] | None = None
+
+    def __init__(self, *given: Any, **options: Any) -> None:
         self._opening = threading.Lock()  # handlers in threads come all at once
-        begins_anew_when_forked(self)
+        super().__init__(*given, **options)
 
     def begin_anew(self) -> object:
         parents, self._pool = self._pool, None
@@ -324,9 +342,6 @@ class SyncPool:
             self._unready = describe(error)
             raise
 
-    def _no_connection(self, error: PoolTimeout) -> DatabaseUnavailable:
-        return _no_connection(self._url, error, self._wait, self._unready)
-
     def close(self) -> None:
         with self._opening:
             pool, self._pool = self._pool, None
@@ -336,13 +351,26 @@ class SyncPool:
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
         pool = self._open()
-        connection = _take_sync(pool, elapsed(), self._wait, self._on_wait, self._no_connection)
+        connection = self._take(pool, elapsed())
         try:
             yield connection
         except errors.ReadOnlySqlTransaction:
             connection.close()
             raise
         finally:
+            pool.putconn(connection)
+
+    def _take(self, pool: ConnectionPool[Connection[Any]], since: float) -> Connection[Any]:
+        while True:
+            try:
+                connection = pool.getconn(timeout=self._slice())
+            except PoolTimeout as error:
+                self._waits_on(since, error)
+                continue
+            if not went_away(connection):
+                self._report(since, got=True)
+                return connection
+            connection.close()
             pool.putconn(connection)
 
     def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
@@ -368,14 +396,10 @@ class SyncPool:
                     check_array_nulls(connection.execute(ARRAY_NULLS).fetchone())
                 self._pool = ConnectionPool(
                     connection_class=ConfirmedConnection,
-                    kwargs=self._settings,
-                    min_size=0,
-                    max_size=self._size,
                     open=True,
-                    reconnect_timeout=GIVE_UP,
-                    max_idle=60,
                     configure=self._configure,
                     name="trueup-sync",
+                    **self._bounds,
                 )
             return self._pool
 
@@ -385,66 +409,6 @@ class SyncPool:
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             with connection.transaction():
                 yield connection
-
-
-def _report(on_wait: Waited | None, since: float, *, got: bool) -> None:
-    if on_wait is not None and (waited := elapsed() - since) >= MIN_WAIT:
-        on_wait(waited, got)
-
-
-async def _take(
-    pool: AsyncConnectionPool[AsyncConnection[Any]],
-    since: float,
-    wait: float,
-    on_wait: Waited | None,
-    refusal: Callable[[PoolTimeout], DatabaseUnavailable],
-) -> AsyncConnection[Any]:
-    """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
-    deadline = since + wait
-    while True:
-        try:
-            connection = await pool.getconn(timeout=min(SLICE, wait))
-        except PoolTimeout as error:
-            if elapsed() >= deadline:
-                _report(on_wait, since, got=False)
-                raise refusal(error) from error
-            continue
-        if not went_away(connection):
-            _report(on_wait, since, got=True)
-            return connection
-        await connection.close()
-        await pool.putconn(connection)
-
-
-def _take_sync(
-    pool: ConnectionPool[Connection[Any]],
-    since: float,
-    wait: float,
-    on_wait: Waited | None,
-    refusal: Callable[[PoolTimeout], DatabaseUnavailable],
-) -> Connection[Any]:
-    deadline = since + wait
-    while True:
-        try:
-            connection = pool.getconn(timeout=min(SLICE, wait))
-        except PoolTimeout as error:
-            if elapsed() >= deadline:
-                _report(on_wait, since, got=False)
-                raise refusal(error) from error
-            continue
-        if not went_away(connection):
-            _report(on_wait, since, got=True)
-            return connection
-        connection.close()
-        pool.putconn(connection)
-
-
-def _no_connection(url: str, error: PoolTimeout, wait: float, why: str) -> DatabaseUnavailable:
-    """`why`: what the server said on the latest connection that was made, if that could not be used."""
-    said = f"it can be reached, but {why}" if why else "it cannot be reached, or all pool_size connections are in use"
-    return DatabaseUnavailable(
-        f"no connection to {mask(url)} within {wait:g} s (pool_timeout): {said}: {describe(error)}"
-    )
 
 
 class _Rarely(logging.Filter):

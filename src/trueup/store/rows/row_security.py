@@ -33,7 +33,7 @@ def why_hidden(policies: Collection[Policy], table: str, role: str, *, deletes: 
     for each in chain.from_iterable(asked.values()):
         if not each.permissive and not each.meant:
             return (
-                f"row-level security applies to the role {role}, and the restrictive policy {each.name} is for everybody: "
+                f"row-level security applies to the role {role}, and the restrictive policy {each.name} applies to every role: "
                 f"rows that it hides would never be found; run: ALTER POLICY {each.name} ON {table} TO … with the roles it "
                 f"is meant for, or: {way_out}"
             )
@@ -41,7 +41,7 @@ def why_hidden(policies: Collection[Policy], table: str, role: str, *, deletes: 
     if not closed:
         return None
     others = dict.fromkeys(each.name for command in closed for each in asked[command] if each.permissive)
-    there = f" ({', '.join(others)}: for everybody, with a condition)" if others else ""
+    there = f" ({', '.join(others)}: for every role, with a condition)" if others else ""
     return (
         f"row-level security applies to the role {role}, and no policy for {', '.join(COMMANDS[command] for command in closed)} "
         f"names it{there}: rows would never be found; run: CREATE POLICY trueup ON {table} TO {role} USING (true), or: {way_out}"

@@ -1,6 +1,6 @@
 """Who asks, and what they may do: a viewer reads, an operator also acts.
 
-`Open` lets everybody in as an operator and is for loopback only. `Tokens` asks for a secret: as `Authorization: Bearer …` from
+`Open` lets every visitor in as an operator and is for loopback only. `Tokens` asks for a secret: as `Authorization: Bearer …` from
 programs, or once on the login page from a browser, which gets a signed cookie. `ProxyHeader` believes a proxy in front, and nobody
 else, about who the user is.
 """
@@ -45,7 +45,7 @@ class Person:
 
 class Auth(Protocol):
     asks: bool
-    """Whether anybody is turned away: only then may a server be reachable from other machines."""
+    """Whether visitors must log in: only then may a server be reachable from other machines."""
     key: bytes
     """What forms are signed with."""
 
@@ -55,7 +55,7 @@ class Auth(Protocol):
 
 
 class Open:
-    """Everybody is an operator: for a dashboard that only this machine can reach."""
+    """Every visitor is an operator: for a dashboard that only this machine can reach."""
 
     asks = False
 
@@ -121,7 +121,7 @@ class Tokens:
 class ProxyHeader:
     """A proxy in front has logged people in and names them in a header; others than the proxy are strangers.
 
-    `operators` are the names that may act; everybody else whom the proxy names may look. `proxies` are the addresses or networks
+    `operators` are the names that may act; other people whom the proxy names may look. `proxies` are the addresses or networks
     that the proxy speaks from.
     """
 

@@ -1,6 +1,6 @@
 """An App that the dashboard shows: its name on the page, what it is asked, and answers that are shared for a moment.
 
-Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives everybody the same answer
+Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives every tab the same answer
 until it is older than a second, or ten times as old as the look took. For pages that follow by themselves it is a hundred times
 as old: no answer that live pages show takes more than a hundredth of a core, however many tabs show it.
 """

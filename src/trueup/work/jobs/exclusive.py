@@ -57,7 +57,7 @@ class RunLease:
         most = None if ttl is None else _long_enough("lease_ttl", ttl)
         return cls(lease, most, key, STEP if step is None else _long_enough("lease_step", step))
 
-    def wish(self, tick: Tick, spec: Spec) -> LeaseRequest:
+    def request(self, tick: Tick, spec: Spec) -> LeaseRequest:
         """The lease for this tick's run. A retry waits: the one who died may have been this very run."""
         most = self.most
         if most is None:
@@ -84,7 +84,7 @@ class Exclusive:
 
         def holding(kwargs: dict[str, Any]) -> tuple[Tick, LeaseContext] | None:
             tick = kwargs.pop(name, None) if own is None else kwargs.get(own)
-            return None if tick is None else (tick, self._hold(lease.wish(tick, spec), lease.backend, lease.key))
+            return None if tick is None else (tick, self._hold(lease.request(tick, spec), lease.backend, lease.key))
 
         @functools.wraps(function)
         async def run(*args: Any, **kwargs: Any) -> Any:
@@ -152,7 +152,7 @@ def asks_for_lease(function: Callable[..., Any]) -> bool:
 def _long_enough(option: str, duration: Duration) -> timedelta:
     length = duration_of(option, duration)
     if length < MIN_LEASE:
-        raise ConfigError(f"{option}={duration!r} is too short; a second is the least")
+        raise ConfigError(f"{option}={duration!r} is too short; the minimum is a second")
     return length
 
 

@@ -102,11 +102,11 @@ class JobServices:
 
         In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
         """
-        deaf = [run.job for run in self.hand.running.values() if run.job.holder == registration.holder]
-        if not deaf or not process_ends:
-            return len(deaf)
-        self.finisher.put_unstarted(deaf)
+        ignoring = [run.job for run in self.hand.running.values() if run.job.holder == registration.holder]
+        if not ignoring or not process_ends:
+            return len(ignoring)
+        self.finisher.put_unstarted(ignoring)
         await self.flush(elapsed())
         return sum(
-            self._registry[job.kind].is_async for job in deaf
+            self._registry[job.kind].is_async for job in ignoring
         )  # a thread cannot be cancelled: it ignores nothing

@@ -51,16 +51,16 @@ class Lease:
     """A lease that is held, until it is lost or given back."""
 
     def __init__(
-        self, wish: LeaseRequest, holder: UUID, term: int, fence_name: str, terms: Terms, trust: Trust
+        self, request: LeaseRequest, holder: UUID, term: int, fence_name: str, terms: Terms, trust: Trust
     ) -> None:
-        self.name = wish.name
+        self.name = request.name
         self.holder = holder
         self.term = term
         self.lost = Lost()
         self._fence_name = fence_name
         self._terms = terms
         self._trust = trust
-        self._silence = max(wish.ttl, MIN_SILENCE)
+        self._silence = max(request.ttl, MIN_SILENCE)
         self._process = os.getpid()
 
     def __repr__(self) -> str:
@@ -108,9 +108,9 @@ class Hold(Renewing):
     _terms: Terms
     _trust: Trust
 
-    def __init__(self, wish: LeaseRequest, keeper: Keeper, events: Events) -> None:
-        super().__init__(f"lease {wish.name}", events)
-        self._wish = wish
+    def __init__(self, request: LeaseRequest, keeper: Keeper, events: Events) -> None:
+        super().__init__(f"lease {request.name}", events)
+        self._request = request
         self._keeper = keeper
         self._holder = uuid4()  # of this holding: two in one process are two holders
         self._process = os.getpid()
@@ -135,7 +135,7 @@ class Hold(Renewing):
             raise
         if self._lease is None:  # the caller is gone
             self._give_back(lease)
-            raise NotAcquired(self._wish.name, "its caller has stopped waiting")
+            raise NotAcquired(self._request.name, "its caller has stopped waiting")
         self._look_after()
         self._events.emit(LeaseAcquired(lease.name, lease.term, str(lease.holder)))
         return lease
@@ -179,18 +179,18 @@ class Hold(Renewing):
     # -- taking it ----------------------------------------------------------------------------------------------------
 
     def _take(self) -> tuple[Lease, Trust]:
-        wish, backend = self._wish, self._backend
-        deadline = elapsed() + (wish.wait.total_seconds() if wish.wait is not None else 0.0)
+        request, backend = self._request, self._backend
+        deadline = elapsed() + (request.wait.total_seconds() if request.wait is not None else 0.0)
         while True:
             sent = elapsed()
-            refused = NotAcquired(wish.name)
+            refused = NotAcquired(request.name)
             try:
                 term = self._try()
             except NotAcquired as error:
                 term, refused = None, error
             if term is not None:
-                trust = Trust(wish.ttl, sent)
-                return Lease(wish, self._holder, term, backend.fence_name(wish.name), self._terms, trust), trust
+                trust = Trust(request.ttl, sent)
+                return Lease(request, self._holder, term, backend.fence_name(request.name), self._terms, trust), trust
             left = deadline - elapsed()
             if left <= 0 or self._over.wait(min(ASK_EVERY * random.uniform(0.5, 1), left)):  # noqa: S311
                 raise refused
@@ -198,10 +198,10 @@ class Hold(Renewing):
     def _try(self) -> int | None:
         for delay in (*RETRY_DELAYS, None):
             try:
-                return self._backend.acquire(self._wish.name, self._holder, self._wish.ttl)
+                return self._backend.acquire(self._request.name, self._holder, self._request.ttl)
             except (*RETRYABLE, DatabaseUnavailable) as error:
                 if delay is None or self._over.wait(delay):
-                    raise DatabaseUnavailable(f"lease {self._wish.name!r}: {describe(error)}") from error
+                    raise DatabaseUnavailable(f"lease {self._request.name!r}: {describe(error)}") from error
         raise AssertionError("unreachable")
 
     # -- keeping it ---------------------------------------------------------------------------------------------------
@@ -211,14 +211,14 @@ class Hold(Renewing):
         if self._over.is_set():  # abandoned in this very moment
             self._forget()
             return
-        self.start(self._backend.renew_every(self._wish.ttl))
+        self.start(self._backend.renew_every(self._request.ttl))
         self._aside(self._watch)
 
     def run_once(self) -> float | None:
-        lease, sent, every = self._lease, elapsed(), self._backend.renew_every(self._wish.ttl)
+        lease, sent, every = self._lease, elapsed(), self._backend.renew_every(self._request.ttl)
         assert lease is not None
         try:
-            renewed = self._backend.renew(lease.name, lease.holder, lease.term, self._wish.ttl)
+            renewed = self._backend.renew(lease.name, lease.holder, lease.term, self._request.ttl)
         except Exception:  # the backend cannot be asked just now: it comes back, or the trust runs out
             return every / 10
         if not renewed:
@@ -237,7 +237,7 @@ class Hold(Renewing):
             self._terms.touch(self._backend.fence_name(lease.name), lease.holder, lease.term)
 
     def _watch(self) -> None:
-        most = self._wish.most
+        most = self._request.most
         until = float("inf") if most is None else elapsed() + most.total_seconds()
         while True:
             left = min(self._trust.left(elapsed()), until - elapsed())

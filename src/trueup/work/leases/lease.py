@@ -21,8 +21,8 @@ __all__ = ["Lease", "LeaseContext"]
 class LeaseContext:
     """What `app.lease(…)` gives: `async with` in coroutines, `with` in plain code. May be entered again after it was left."""
 
-    def __init__(self, wish: LeaseRequest, keeper: Keeper, events: Events) -> None:
-        self._wish = wish
+    def __init__(self, request: LeaseRequest, keeper: Keeper, events: Events) -> None:
+        self._request = request
         self._keeper = keeper
         self._events = events
         self._hold: Hold | None = None
@@ -32,7 +32,7 @@ class LeaseContext:
     async def __aenter__(self) -> Lease:
         hold = self._begin()
         try:
-            lease = self._lease = await aside(hold.acquire, f"trueup lease {self._wish.name}")
+            lease = self._lease = await aside(hold.acquire, f"trueup lease {self._request.name}")
         except asyncio.CancelledError:
             self._hold = None
             hold.abandon()
@@ -52,7 +52,7 @@ class LeaseContext:
         assert body is not None
         cancelled_by_us = body.end(error)
         self._hold = self._body = None
-        held = await aside(hold.end, f"trueup lease {self._wish.name}")
+        held = await aside(hold.end, f"trueup lease {self._request.name}")
         if not held and (error is None or cancelled_by_us):
             raise self._lost() from None
 
@@ -75,8 +75,10 @@ class LeaseContext:
 
     def _begin(self) -> Hold:
         if self._hold is not None:
-            raise RuntimeError(f"lease {self._wish.name!r} is being held by this object; ask the App for another one")
-        self._hold = Hold(self._wish, self._keeper, self._events)
+            raise RuntimeError(
+                f"lease {self._request.name!r} is being held by this object; ask the App for another one"
+            )
+        self._hold = Hold(self._request, self._keeper, self._events)
         return self._hold
 
     def _lost(self) -> LostLease:

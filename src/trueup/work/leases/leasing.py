@@ -34,10 +34,10 @@ class Leasing:
         """Raises ConfigError that names the option which is wrong."""
         length = duration_of(f"lease {name!r}: ttl", ttl)
         if length < MIN_LEASE:
-            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; a second is the least")
+            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; the minimum is a second")
         checked_name("lease", name)
         if backend == "postgres" and name.startswith(("advisory:", "redis:")):
-            raise ConfigError(f"lease {name!r}: under that name are the terms of a lease that is kept elsewhere")
+            raise ConfigError(f"lease {name!r}: this prefix is for the terms of leases that are kept elsewhere")
         if backend not in get_args(Backend):
             raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
         check_key(f"lease {name!r}: key=", backend, key)
@@ -47,8 +47,8 @@ class Leasing:
             key,
         )
 
-    def holding(self, wish: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
-        return LeaseContext(wish, lambda: self._keeper(backend, key), self.events)
+    def holding(self, request: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
+        return LeaseContext(request, lambda: self._keeper(backend, key), self.events)
 
     def _keeper(self, backend: Backend, key: int | str | None) -> tuple[LeaseBackend, Terms, Explained]:
         store = self.store()

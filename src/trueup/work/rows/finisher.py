@@ -404,7 +404,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
 
     def _lost(self, settling: Settling, refused_by: str = "local") -> None:
         row = settling.row
-        if isinstance(settling.verdict, Written):  # only what is known about it was left to settle, and somebody has
+        if isinstance(settling.verdict, Written):  # only its record was left to settle, and another worker has
             self.written(settling)
             return
         if settling.counts_as is None:

@@ -33,7 +33,9 @@ from trueup.work.rows.purger import Purger
 from trueup.work.rows.renewer import RowRenewer
 from trueup.work.rows.sweeper import Sweeper
 
-SERVER_FIRST = 0.9  # of statement_timeout: the server ends a statement, and says so, before the line hangs up on it
+SERVER_FIRST = (
+    0.9  # of statement_timeout: the server ends a statement, and says so, before the client closes the connection
+)
 
 
 class RowServices:
@@ -211,7 +213,7 @@ class RowServices:
                 member.interrupt()
 
     async def close(self) -> None:
-        """Let go of everything, whatever runs."""
+        """Close everything, whatever runs."""
         for member in self.members.values():
             await member.kill()
         await asyncio.to_thread(self.renewer.stop)

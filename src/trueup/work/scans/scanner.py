@@ -71,7 +71,7 @@ class Scanner(Service):
         self.scan = scan
         self._scans = scans
         self._terms = terms
-        self._wish = LeaseRequest(lease_name(scan.name), max(lease_for, MIN_LEASE))
+        self._request = LeaseRequest(lease_name(scan.name), max(lease_for, MIN_LEASE))
         self._caller = Caller(events, middlewares)
         self._pass: Pass | None = None
         self._declared = False
@@ -99,7 +99,7 @@ class Scanner(Service):
         if self._pass is not None:
             return Scanned("elsewhere")
         this = self._pass = Pass(self.scan, self._caller, self.events)
-        holding = LeaseContext(self._wish, lambda: (RowLeases(self._terms), self._terms, nullcontext()), self.events)
+        holding = LeaseContext(self._request, lambda: (RowLeases(self._terms), self._terms, nullcontext()), self.events)
         try:
             await self._declare()
             async with holding as lease:
@@ -112,10 +112,10 @@ class Scanner(Service):
             self._pass = None
 
     async def stop(self) -> None:
-        """Draws on the generator no more and returns when what is inside the handler has ended, is kept, and the lease given back."""
+        """Stops drawing on the generator, and returns when what is inside the handler has ended, is kept, and the lease given back."""
         self._stop.set()
         if self._pass is not None:
-            self._pass.ease()
+            self._pass.stop()
         await super().stop()
         self._caller.close()
 

@@ -5,7 +5,7 @@ may be left only by the task that entered it. Each item is a task too; as many a
 no more than twice as many are in hand. The pass itself only waits, and keeps what has been handled: every second, or sooner
 when there is much of it. A database that does not answer then is asked again later; the lease says how long that may go on.
 
-A pass ends when the generator has ended and everything it yielded is handled. `ease` draws on the generator no more and lets
+A pass ends when the generator has ended and everything it yielded is handled. `stop` stops drawing on the generator and lets
 what is inside the handler end; `interrupt` cancels that, too. Losing the lease cancels the pass, and nothing is kept any more.
 """
 
@@ -54,15 +54,15 @@ class Pass:
         self.error: BaseException | None = None
         self.complete = False
 
-    def ease(self) -> None:
-        """Draw on the generator no more; what is inside the handler may end. May be called at any time, and twice."""
+    def stop(self) -> None:
+        """Stop drawing on the generator; what is inside the handler may end. May be called at any time, and twice."""
         self.eased = True
         if self._generator is not None:
             self._generator.cancel()
 
     def interrupt(self) -> None:
         """Cancel what is inside the handler, too. What ignores that is left behind after a while."""
-        self.ease()
+        self.stop()
         if self._until is None:
             self._until = elapsed() + LAST_WORD
         for item in self._items:

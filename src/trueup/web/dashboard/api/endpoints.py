@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trueup.errors import NotFound
+from trueup.jobs.records import QueueDepth
 from trueup.web.dashboard import bulk
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.formats import rule
@@ -43,8 +44,8 @@ async def overview(visit: Visit, query: Any, body: Any) -> BaseModel:
     return models.Overview(
         at=visit.now,
         ok=report.ok,
-        findings=[models.Concern.model_validate(each) for each in report.findings],
-        queues=[models.Queue(**each) for each in await visit.source.shared("queues", visit.app.store.views.queues)],
+        findings=list(report.findings),
+        queues=[QueueDepth(**each) for each in await visit.source.shared("queues", visit.app.store.views.queues)],
         workers_alive=sum(each["alive"] for each in workers),
     )
 
@@ -211,8 +212,8 @@ async def queues(visit: Visit, query: Any, body: Any) -> BaseModel:
     depths = await visit.source.shared("queues", visit.app.store.views.queues)
     paused = await visit.app.jobs.paused()
     return models.Queues(
-        queues=[models.Queue(**each) for each in depths],
-        paused=[models.PausedThing.model_validate(each) for each in paused],
+        queues=[QueueDepth(**each) for each in depths],
+        paused=list(paused),
     )
 
 
@@ -239,7 +240,7 @@ async def _pause_or_resume(visit: Visit, body: models.Reason, what: str) -> Base
 
 async def alerts(visit: Visit, query: Any, body: Any) -> BaseModel:
     rules = await visit.source.shared("alerts", visit.app.alerts.list, 2.0)
-    return models.Alerts(alerts=[models.AlertRule.model_validate(each) for each in rules])
+    return models.Alerts(alerts=list(rules))
 
 
 async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseModel:
@@ -254,7 +255,7 @@ async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseMod
         limit=query.limit,
         after=query.before,
     )
-    return models.ActionList(actions=[models.Action.model_validate(each) for each in page], next=page.next)
+    return models.ActionList(actions=list(page), next=page.next)
 
 
 ENDPOINTS = (

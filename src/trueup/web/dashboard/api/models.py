@@ -1,13 +1,16 @@
-"""What the API takes and answers."""
+"""What the API takes and answers. Where the Python API has a dataclass for it, the JSON is that dataclass."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trueup.jobs.records import JobError, JobProgress, Pause, QueueDepth
+from trueup.operate.alerting import AlertRule
+from trueup.operate.checks import Finding
+from trueup.store.actions import ActionRecord
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 
 State = Literal["queued", "running", "done", "dead", "cancelled"]
@@ -28,27 +31,11 @@ class Sources(Model):
     sources: list[str]
 
 
-class Concern(Model):
-    check: str
-    severity: str
-    problem: str
-    advice: str
-
-
-class Queue(Model):
-    queue: str
-    kind: str
-    queued: int
-    due: int
-    running: int
-    oldest_due_s: float | None
-
-
 class Overview(Model):
     at: datetime
     ok: bool
-    findings: list[Concern]
-    queues: list[Queue]
+    findings: list[Finding]
+    queues: list[QueueDepth]
     workers_alive: int
 
 
@@ -72,24 +59,6 @@ class Flow(Model):
     spans: list[Span]
 
 
-class Error(Model):
-    attempt: int
-    type: str
-    message: str
-    at: datetime | None
-    traceback: str | None = None
-    holder: UUID | None = None
-    term: int | None = None
-    host: str | None = None
-    pid: int | None = None
-
-
-class Progress(Model):
-    percent: float
-    note: str | None
-    at: datetime | None
-
-
 class JobSummary(Model):
     id: int
     kind: str
@@ -101,8 +70,8 @@ class JobSummary(Model):
     run_at: datetime
     enqueued_at: datetime
     finished_at: datetime | None
-    error: Error | None
-    progress: Progress | None
+    error: JobError | None
+    progress: JobProgress | None
 
 
 class JobList(Model):
@@ -144,7 +113,7 @@ class Job(JobSummary):
     holder: str | None
     crashes: int
     claimed_at: datetime | None
-    errors: list[Error]
+    errors: list[JobError]
 
 
 class Blockage(Model):
@@ -325,24 +294,10 @@ class RowTimeline(Model):
     timeline: list[Happened]
 
 
-class Action(Model):
-    id: int
-    at: datetime
-    actor: str
-    via: str
-    host: str
-    action: str
-    what: str
-    name: str | None
-    count: int
-    keys: list[str]
-    detail: str | None
-
-
 class ActionList(Model):
     """`next` is the `before` of the following page; null after the last one."""
 
-    actions: list[Action]
+    actions: list[ActionRecord]
     next: int | None
 
 
@@ -391,33 +346,13 @@ class ActionQuery(Model):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-class AlertRule(Model):
-    check: str
-    state: Literal["ok", "failing", "firing", "off"]
-    severity: str
-    value: float
-    allowed: float | None
-    detail: str
-    advice: str
-    since: datetime | None
-    sent: bool
-
-
 class Alerts(Model):
     alerts: list[AlertRule]
 
 
-class PausedThing(Model):
-    what: Literal["queue", "kind"]
-    name: str
-    paused_at: datetime
-    paused_by: str | None
-    reason: str | None
-
-
 class Queues(Model):
-    queues: list[Queue]
-    paused: list[PausedThing]
+    queues: list[QueueDepth]
+    paused: list[Pause]
 
 
 class Reason(Model):
