@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
+from tools.walks import walked
 
 PACKAGE = ROOT / "src/trueup"
 PAGE = (DOCS / "explanation/architecture.md").read_text("utf-8")
@@ -31,3 +32,21 @@ def test_the_tree_in_contributing_lists_every_package() -> None:
     tree = contributing.partition("```text\nsrc/trueup/\n")[2].partition("```")[0]
     missing = [folder for folder in FOLDERS if "/" not in folder and not re.search(rf"\b{folder}\b", tree)]
     assert missing == []
+
+
+BESIDE = {  # named in a walk and no part of it: what happens before it, or only sometimes
+    "job": {"work/listener.py", "work/wakes.py"},
+    "tick": {"work/declarer.py"},
+    "row": {"work/rows/renewer.py", "store/rows/apart.py"},
+    "lease": {"integrations/redis.py"},
+}
+
+
+@pytest.mark.asyncio
+async def test_a_job_a_tick_a_row_and_a_lease_go_through_the_modules_that_the_page_names(database_url: str) -> None:
+    """`python -m tools.walks row` shows the walk."""
+    for name, entered in (await walked(database_url)).items():
+        section = re.search(rf"## A {name},.*?(?=\n## )", PAGE, re.DOTALL)
+        assert section is not None, name
+        told = set(re.findall(r"`([a-z_/]+\.py)`", section[0]))
+        assert told - {module for module, _ in entered} == BESIDE[name], name

@@ -68,7 +68,7 @@ class RunLease:
 
 
 class Exclusive:
-    """Wraps the functions of schedules. `hold` makes a Holding when a run needs one."""
+    """Wraps the functions of schedules. `hold` makes a LeaseContext when a run needs one."""
 
     def __init__(self, hold: Callable[[LeaseRequest, Backend, int | str | None], LeaseContext], events: Events) -> None:
         self._hold = hold
