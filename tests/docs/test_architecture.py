@@ -27,6 +27,26 @@ def test_the_page_names_every_folder_or_the_one_above(folder: str) -> None:
     assert any(f"`{each}/`" in PAGE for each in (folder, folder.partition("/")[0]))
 
 
+TESTED_AS = {  # folders whose tests have another name than the folder
+    "django/management": "django/test_admin.py",
+    "operate/runs": "operate/test_reconcilers.py",
+    "store/rows/compose": "store/rows/test_golden.py",
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_tests_of_a_folder_are_where_its_name_says(folder: str) -> None:
+    """`a/b/` has its tests in `tests/a/b/`, or in `tests/a/test_b*.py` when they are few."""
+    tests = ROOT / "tests"
+    if folder.startswith("django/m"):  # what Django prescribes: a command and its migrations
+        folder = "django/management"
+    if (named := TESTED_AS.get(folder)) is not None:
+        assert (tests / named).is_file()
+        return
+    above, _, name = folder.rpartition("/")
+    assert any((tests / folder).glob("test_*.py")) or any((tests / above).glob(f"test_{name}*.py"))
+
+
 def test_the_tree_in_contributing_lists_every_package() -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     tree = contributing.partition("```text\nsrc/trueup/\n")[2].partition("```")[0]
