@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trueup.cli import output
 from trueup.cli.ages import ago
-from trueup.cli.options import duration_option, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import duration_option, option, with_session
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -18,42 +16,23 @@ if TYPE_CHECKING:
 
 SHOWN = 5  # ids or keys in a line
 
-COLUMNS = (
-    Column("when"),
-    Column("who"),
-    Column("from"),
-    Column("action"),
-    Column("on", wide=True),
-    Column("count", right=True),
-    Column("detail", wide=True),
-)
+COLUMNS = headings("when", "who", "from", "action", "on*", "count>", "detail*")
 
 
 @with_session
 def actions(
     session: Session,
-    who: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Only what this person did.")] = None,
-    via: Annotated[str | None, typer.Option("--via", metavar="WHERE", help="Only from cli, python or web.")] = None,
-    action: Annotated[
-        str | None, typer.Option("--action", metavar="NAME", help="Only this action, such as cancel or pause.")
-    ] = None,
+    who: Annotated[str | None, option("--who", "NAME", "Only what this person did.")] = None,
+    via: Annotated[str | None, option("--via", "WHERE", "Only from cli, python or web.")] = None,
+    action: Annotated[str | None, option("--action", "NAME", "Only this action, such as cancel or pause.")] = None,
     what: Annotated[
-        str | None,
-        typer.Option("--what", metavar="WHAT", help="Only on a job, queue, kind, schedule, reconciler or row."),
+        str | None, option("--what", "WHAT", "Only on a job, queue, kind, schedule, reconciler or row.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Only on the queue, schedule, … of this name.")
-    ] = None,
-    job: Annotated[
-        int | None, typer.Option("--job", metavar="ID", min=1, max=2**63 - 1, help="Only what was done to this job.")
-    ] = None,
+    name: Annotated[str | None, option("--name", "NAME", "Only on the queue, schedule, … of this name.")] = None,
+    job: Annotated[int | None, option("--job", "ID", "Only what was done to this job.", min=1, max=2**63 - 1)] = None,
     since: Annotated[str | None, duration_option("--since", help="Only the last 24h, 7d, …")] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1_000, help="Maximum number to show.")
-    ] = 50,
-    after: Annotated[
-        int | None, typer.Option("--after", metavar="ID", help="The page after this action, towards older ones.")
-    ] = None,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number to show.", min=1, max=1_000)] = 50,
+    after: Annotated[int | None, option("--after", "ID", "The page after this action, towards older ones.")] = None,
 ) -> None:
     """Show what people did: cancel, pause, trigger and so on, newest first.
 

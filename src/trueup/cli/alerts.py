@@ -7,20 +7,11 @@ from dataclasses import asdict
 from trueup.cli import output
 from trueup.cli.ages import ago, span
 from trueup.cli.options import with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 from trueup.config.kinds import AGES
 
-COLUMNS = (
-    Column("check"),
-    Column("state"),
-    Column("severity"),
-    Column("value", right=True),
-    Column("allowed", right=True),
-    Column("since"),
-    Column("sent"),
-    Column("detail", wide=True),
-)
+COLUMNS = headings("check", "state", "severity", "value>", "allowed>", "since", "sent", "detail*")
 
 
 @with_session

@@ -12,7 +12,7 @@ import typer
 from trueup.cli import output
 from trueup.cli.errors import WRONG
 from trueup.cli.options import duration_option, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _record(findings: Findings) -> dict[str, Any]:
 def _show(found: Audit) -> None:
     counts = ("expected", "fired", "skipped")
     faults = ("gaps", "overdue", "unexpected", "astray")
-    columns = [Column("schedule", wide=True), *(Column(name, right=True) for name in (*counts, *faults))]
+    columns = headings("schedule*", *(f"{name}>" for name in (*counts, *faults)))
     table = Table("Schedules", columns, empty="no schedules in this period")
     for each in found.schedules:
         numbers = [getattr(each, name) for name in counts]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trueup.cli.options import with_session
+from trueup.cli.options import option, with_session
 from trueup.cli.session import Session
 from trueup.errors import ConfigError
 
@@ -23,13 +23,10 @@ TOKENS = {"TRUEUP_DASHBOARD_TOKEN": "operator", "TRUEUP_DASHBOARD_VIEWER_TOKEN":
 @with_session
 def dashboard(
     session: Session,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
-    ] = PORT,
+    host: Annotated[str, option("--host", "ADDRESS", "Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "PORT", "Port to listen on; 0 picks a free one.", min=0, max=65_535)] = PORT,
     also: Annotated[
-        list[str] | None,
-        typer.Option("--also", metavar="NAME=MODULE:ATTR", help="Another App to show. May be repeated."),
+        list[str] | None, option("--also", "NAME=MODULE:ATTR", "Another App to show. May be repeated.")
     ] = None,
 ) -> None:
     """Serve the dashboard: what needs attention, jobs, reconcilers, schedules, the fleet, recovery.

@@ -9,7 +9,7 @@ import typer
 
 from trueup.cli import many
 from trueup.cli.listing import Limit, list_jobs
-from trueup.cli.options import JobId, JobIds, KindOption, YesOption, with_session
+from trueup.cli.options import JobId, JobIds, KindOption, YesOption, option, switch, with_session
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
 from trueup.errors import NotFound
@@ -22,8 +22,8 @@ group = typer.Typer(help="Look at dead jobs, revive or discard them.", no_args_i
 
 NOT_DEAD = {state: f"{state}, not dead" for state in ("queued", "running", "done", "cancelled")}
 
-All = Annotated[bool, typer.Option("--all", help="All dead jobs, or those of --kind.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="A reason, stored with the job.")]
+All = Annotated[bool, switch("--all", "All dead jobs, or those of --kind.")]
+Reason = Annotated[str, option("--reason", "TEXT", "A reason, stored with the job.")]
 
 
 @group.command("list")

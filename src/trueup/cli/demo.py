@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
+from trueup.cli.options import option, switch
+
 
 def demo(
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=3, max=6, help="Worker processes.")] = 3,
-    users: Annotated[
-        int, typer.Option("--users", metavar="N", min=500, max=100_000, help="Users with a message due.")
-    ] = 2000,
-    rate: Annotated[
-        int, typer.Option("--rate", metavar="N", min=20, max=200, help="Maximum number of messages per second.")
-    ] = 60,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running afterwards, until Ctrl-C.")] = False,
+    workers: Annotated[int, option("--workers", "N", "Worker processes.", min=3, max=6)] = 3,
+    users: Annotated[int, option("--users", "N", "Users with a message due.", min=500, max=100_000)] = 2000,
+    rate: Annotated[int, option("--rate", "N", "Maximum number of messages per second.", min=20, max=200)] = 60,
+    keep: Annotated[bool, switch("--keep", "Keep everything running afterwards, until Ctrl-C.")] = False,
     plain: Annotated[
-        bool | None, typer.Option("--plain/--live", help="Lines of text instead of a live picture.", show_default=False)
+        bool | None, switch("--plain/--live", "Lines of text instead of a live picture.", show_default=False)
     ] = None,
 ) -> None:
     """Run the demo: a day of downtime, workers killed and frozen, a failing receiver, and a proof that no message was lost or accepted twice.

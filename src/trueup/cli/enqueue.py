@@ -5,53 +5,35 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from trueup.cli import completing, output
 from trueup.cli.errors import WrongUsage
-from trueup.cli.options import duration_option, with_session
+from trueup.cli.options import argument, duration_option, option, switch, with_session
 from trueup.cli.session import Session
 from trueup.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from trueup.jobs.definition import Request
 
-Document = Annotated[
-    str | None,
-    typer.Argument(metavar="JSON", show_default=False, help='Arguments: {"name": value, …} or [value, …].'),
-]
+Document = Annotated[str | None, argument("JSON", 'Arguments: {"name": value, …} or [value, …].')]
 Items = Annotated[
-    list[str] | None,
-    typer.Option("--arg", "-a", metavar="NAME=VALUE", help="An argument as text, or as JSON with :=. May be repeated."),
+    list[str] | None, option("--arg -a", "NAME=VALUE", "An argument as text, or as JSON with :=. May be repeated.")
 ]
 
 
 @with_session
 def enqueue(
     session: Session,
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", show_default=False, help="The job's name.", autocompletion=completing.kinds)
-    ],
+    kind: Annotated[str, argument("KIND", "The job's name.", autocompletion=completing.kinds)],
     arguments: Document = None,
     arg: Items = None,
     delay: Annotated[str | None, duration_option("--delay", help="Delay before the job may run, such as 10m.")] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="Higher priorities run sooner.")
-    ] = None,
-    unique: Annotated[
-        str | None, typer.Option("--unique", metavar="KEY", help="Only if no live job has this key.")
-    ] = None,
+    priority: Annotated[int | None, option("--priority", "N", "Higher priorities run sooner.")] = None,
+    unique: Annotated[str | None, option("--unique", "KEY", "Only if no live job has this key.")] = None,
     queue: Annotated[
         str | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            metavar="NAME",
-            help="Use this queue instead of the job's own.",
-            autocompletion=completing.queues,
-        ),
+        option("--queue -q", "NAME", "Use this queue instead of the job's own.", autocompletion=completing.queues),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job and print its result.")] = False,
+    wait: Annotated[bool, switch("--wait", "Wait for the job and print its result.")] = False,
     timeout: Annotated[str | None, duration_option("--timeout", help="With --wait: maximum time to wait.")] = None,
 ) -> None:
     """Enqueue a job of your App."""

@@ -10,7 +10,7 @@ import typer
 from trueup.cli import completing, many
 from trueup.cli.enqueue import enqueue
 from trueup.cli.listing import Limit, list_jobs
-from trueup.cli.options import JobId, JobIds, KindOption, YesOption, duration_option, with_session
+from trueup.cli.options import JobId, JobIds, KindOption, YesOption, duration_option, option, switch, with_session
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
 from trueup.errors import ConfigError, NotFound
@@ -33,37 +33,26 @@ def list_all(
     session: Session,
     state: Annotated[
         list[JobState] | None,
-        typer.Option(
-            "--state",
-            "-s",
-            metavar="STATE",
-            help="Only jobs in this state: queued, running, done, dead or cancelled. May be repeated.",
+        option(
+            "--state -s", "STATE", "Only jobs in this state: queued, running, done, dead or cancelled. May be repeated."
         ),
     ] = None,
     kind: KindOption = None,
     queue: Annotated[
-        str | None,
-        typer.Option(
-            "--queue", "-q", metavar="NAME", help="Only jobs of this queue.", autocompletion=completing.queues
-        ),
+        str | None, option("--queue -q", "NAME", "Only jobs of this queue.", autocompletion=completing.queues)
     ] = None,
     limit: Limit = 50,
-    error: Annotated[
-        str | None, typer.Option("--error", metavar="TEXT", help="Only jobs whose last error contains this.")
-    ] = None,
+    error: Annotated[str | None, option("--error", "TEXT", "Only jobs whose last error contains this.")] = None,
     argument: Annotated[
-        list[str] | None,
-        typer.Option("--argument", metavar="NAME=VALUE", help="Only jobs with this argument. May be repeated."),
+        list[str] | None, option("--argument", "NAME=VALUE", "Only jobs with this argument. May be repeated.")
     ] = None,
     older_than: Annotated[
         str | None, duration_option("--older-than", help="Only jobs enqueued longer ago than this.")
     ] = None,
     min_attempts: Annotated[
-        int, typer.Option("--min-attempts", metavar="N", min=0, help="Only jobs with at least this many attempts.")
+        int, option("--min-attempts", "N", "Only jobs with at least this many attempts.", min=0)
     ] = 0,
-    after: Annotated[
-        int | None, typer.Option("--after", metavar="ID", help="The page after this job, towards older ones.")
-    ] = None,
+    after: Annotated[int | None, option("--after", "ID", "The page after this job, towards older ones.")] = None,
 ) -> None:
     """List jobs, newest first."""
     list_jobs(
@@ -110,7 +99,7 @@ def retry(
     session: Session,
     ids: JobIds = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All dead jobs and all that wait after a failed attempt, or those of --kind.")
+        bool, switch("--all", "All dead jobs and all that wait after a failed attempt, or those of --kind.")
     ] = False,
     kind: KindOption = None,
     yes: YesOption = False,
@@ -158,9 +147,7 @@ def _retry_all(session: Session, kind: str | None, yes: bool) -> None:
 def cancel(
     session: Session,
     ids: JobIds = None,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored with the job.")
-    ] = "cancelled by a person",
+    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored with the job.")] = "cancelled by a person",
 ) -> None:
     """Cancel jobs.
 

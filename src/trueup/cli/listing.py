@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-import typer
-
 from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.names import note_unknown, unknown
-from trueup.cli.output import Column, Table
+from trueup.cli.options import option
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 from trueup.jobs.records import JobError
 
@@ -20,17 +19,9 @@ if TYPE_CHECKING:
     from trueup.jobs.records import JobPage, JobProgress, JobSummary
     from trueup.operate.jobs import Matching
 
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=10_000, help="Maximum number to show.")]
+Limit = Annotated[int, option("--limit -n", "N", "Maximum number to show.", min=1, max=10_000)]
 
-COLUMNS = (
-    Column("id", right=True),
-    Column("kind", wide=True),
-    Column("queue"),
-    Column("state"),
-    Column("attempt", right=True),
-    Column("due or ended"),
-    Column("last error, progress", wide=True),
-)
+COLUMNS = headings("id>", "kind*", "queue", "state", "attempt>", "due or ended", "last error, progress*")
 
 
 def list_jobs(

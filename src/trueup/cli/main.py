@@ -21,7 +21,7 @@ from trueup.cli.demo import demo
 from trueup.cli.doctor import doctor
 from trueup.cli.errors import INTERRUPTED, WRONG, flush_or_give_up, report
 from trueup.cli.migrate import migrate
-from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember
+from trueup.cli.options import AppOption, DatabaseOption, SchemaOption, remember, switch
 from trueup.cli.recovery import recovery
 from trueup.cli.status import status
 from trueup.cli.worker import worker
@@ -68,7 +68,7 @@ def common(
     database_url: DatabaseOption = None,
     schema: SchemaOption = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, switch("--version", "Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     remember(context, app, database_url, schema)

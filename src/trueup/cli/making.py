@@ -4,42 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from trueup.cli import completing, output, specs
 from trueup.cli.enqueue import Document, Items, read_arguments
 from trueup.cli.errors import WrongUsage
-from trueup.cli.options import duration_option, with_session
+from trueup.cli.options import argument, duration_option, option, with_session
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
     from trueup.app import App
     from trueup.jobs.job import Draft
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", show_default=False, help="The schedule's name.", autocompletion=completing.schedules
-    ),
-]
-NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name for the schedule.")]
-MissedOption = Annotated[
-    str | None, typer.Option("--missed", metavar="POLICY", help="What to do with missed ticks: latest, all or skip.")
-]
+Name = Annotated[str, argument("NAME", "The schedule's name.", autocompletion=completing.schedules)]
+NewName = Annotated[str, argument("NAME", "A name for the schedule.")]
+MissedOption = Annotated[str | None, option("--missed", "POLICY", "What to do with missed ticks: latest, all or skip.")]
 CatchUpOption = Annotated[str | None, duration_option("--catch-up", help="With --missed all: how far back.")]
 GraceOption = Annotated[str | None, duration_option("--grace", help="A tick that is later than this counts as missed.")]
 OverlapOption = Annotated[
     str | None,
-    typer.Option(
-        "--overlap",
-        metavar="POLICY",
-        help="While a run is not finished: skip, queue_one, queue_all, cancel_running or allow.",
-    ),
+    option("--overlap", "POLICY", "While a run is not finished: skip, queue_one, queue_all, cancel_running or allow."),
 ]
 JitterOption = Annotated[str | None, duration_option("--jitter", help="Spread the runs over this duration (jitter).")]
 PauseAfterOption = Annotated[
-    int | None,
-    typer.Option("--pause-after", metavar="N", min=1, help="Pause the schedule after this many dead runs in a row."),
+    int | None, option("--pause-after", "N", "Pause the schedule after this many dead runs in a row.", min=1)
 ]
 
 
@@ -47,9 +33,7 @@ PauseAfterOption = Annotated[
 def create(
     session: Session,
     name: NewName,
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", show_default=False, help="The job to run.", autocompletion=completing.kinds)
-    ],
+    kind: Annotated[str, argument("KIND", "The job to run.", autocompletion=completing.kinds)],
     arguments: Document = None,
     arg: Items = None,
     cron: specs.CronOption = None,
@@ -83,12 +67,7 @@ def edit(
     name: Name,
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--job",
-            metavar="KIND",
-            help="Run this job instead, with the arguments of --arg.",
-            autocompletion=completing.kinds,
-        ),
+        option("--job", "KIND", "Run this job instead, with the arguments of --arg.", autocompletion=completing.kinds),
     ] = None,
     arg: Items = None,
     cron: specs.CronOption = None,

@@ -8,7 +8,7 @@ import typer
 
 from trueup.cli import output
 from trueup.cli.errors import WRONG, WrongUsage
-from trueup.cli.options import duration_option, with_session
+from trueup.cli.options import duration_option, switch, with_session
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -24,17 +24,12 @@ def migrate(
     session: Session,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Change nothing; exit with 1 if steps are pending, or if a worker would refuse the schema."
-        ),
+        switch("--check", "Change nothing; exit with 1 if steps are pending, or if a worker would refuse the schema."),
     ] = False,
-    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the pending steps as a script.")] = False,
-    pre_only: Annotated[
-        bool, typer.Option("--pre-only", help="Leave out the steps that old workers do not tolerate.")
-    ] = False,
+    sql: Annotated[bool, switch("--sql", "Change nothing; print the pending steps as a script.")] = False,
+    pre_only: Annotated[bool, switch("--pre-only", "Leave out the steps that old workers do not tolerate.")] = False,
     wait: Annotated[
-        str,
-        duration_option("--wait", help="How long to keep trying while other sessions block it."),
+        str, duration_option("--wait", help="How long to keep trying while other sessions block it.")
     ] = "5m",
 ) -> None:
     """Bring the database's schema up to date.

@@ -22,28 +22,37 @@ WARNING = (
     " set TRUEUP_DATABASE_URL instead"
 )
 
-AppOption = Annotated[
-    str | None,
-    typer.Option("--app", metavar="MODULE:ATTR", help="Your App, or TRUEUP_APP.", rich_help_panel=_PANEL),
-]
+
+def option(names: str, metavar: str, help: str, **more: Any) -> Any:
+    """An option with a value: `option("--queue -q", "NAME", "Only jobs of this queue.")`."""
+    return typer.Option(*names.split(), metavar=metavar, help=help, **more)
+
+
+def switch(names: str, help: str, **more: Any) -> Any:
+    """An option without a value."""
+    return typer.Option(*names.split(), help=help, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, show_default=False, help=help, **more)
+
+
+AppOption = Annotated[str | None, option("--app", "MODULE:ATTR", "Your App, or TRUEUP_APP.", rich_help_panel=_PANEL)]
 DatabaseOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--database-url",
-        metavar="URL",
-        help="The database, or TRUEUP_DATABASE_URL. Other users can see a password given here: use the variable.",
+        "URL",
+        "The database, or TRUEUP_DATABASE_URL. Other users can see a password given here: use the variable.",
         rich_help_panel=_PANEL,
     ),
 ]
 SchemaOption = Annotated[
-    str | None,
-    typer.Option("--schema", metavar="NAME", help="The schema of trueup's tables.", rich_help_panel=_PANEL),
+    str | None, option("--schema", "NAME", "The schema of trueup's tables.", rich_help_panel=_PANEL)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-KindOption = Annotated[
-    str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.", autocompletion=completing.kinds)
-]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+JsonOption = Annotated[bool, switch("--json", "Print JSON.")]
+KindOption = Annotated[str | None, option("--kind", "KIND", "Only jobs of this kind.", autocompletion=completing.kinds)]
+YesOption = Annotated[bool, switch("--yes -y", "Do not ask for confirmation.")]
 
 
 def duration_option(name: str, *, help: str) -> Any:
@@ -63,11 +72,8 @@ def _check_duration(given: str | None) -> str | None:
 
 
 _MAX_ID = 2**63 - 1
-JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=_MAX_ID, show_default=False, help="The job's id.")]
-JobIds = Annotated[
-    list[int] | None,
-    typer.Argument(metavar="ID…", min=1, max=_MAX_ID, show_default=False, help="Ids of jobs."),
-]
+JobId = Annotated[int, argument("ID", "The job's id.", min=1, max=_MAX_ID)]
+JobIds = Annotated[list[int] | None, argument("ID…", "Ids of jobs.", min=1, max=_MAX_ID)]
 
 
 def remember(

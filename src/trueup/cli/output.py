@@ -31,6 +31,11 @@ class Column:
     wide: bool = False  # cut where the terminal is too narrow; the other columns are not
 
 
+def headings(*titles: str) -> tuple[Column, ...]:
+    """Columns by their titles: `"id>"` is aligned to the right, `"kind*"` is cut where the terminal is too narrow."""
+    return tuple(Column(title.rstrip(">*"), ">" in title, "*" in title) for title in titles)
+
+
 @dataclass(frozen=True)
 class Table:
     title: str

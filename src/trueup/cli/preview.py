@@ -6,12 +6,10 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from trueup.cli import completing, output, specs
 from trueup.cli.errors import WrongUsage
-from trueup.cli.options import with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import argument, option, with_session
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -21,23 +19,13 @@ if TYPE_CHECKING:
 @with_session
 def preview(
     session: Session,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            show_default=False,
-            help="The schedule's name.",
-            autocompletion=completing.schedules,
-        ),
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "The schedule's name.", autocompletion=completing.schedules)] = None,
     cron: specs.CronOption = None,
     tz: specs.TzOption = None,
     dst: specs.DstOption = None,
     every: specs.EveryOption = None,
     at: specs.AtOption = None,
-    year: Annotated[
-        int | None, typer.Option("--year", metavar="YEAR", help="The year (UTC). Default: this year.")
-    ] = None,
+    year: Annotated[int | None, option("--year", "YEAR", "The year (UTC). Default: this year.")] = None,
 ) -> None:
     """Show a schedule in a year: its first ticks, and how it treats each time that clocks skip or repeat.
 
@@ -79,7 +67,7 @@ def _show(seen: Year) -> None:
     output.say(f"{seen.spec.describe()}")
     zone = seen.spec.zone if isinstance(seen.spec, Cron) else UTC
     first = [(f"{tick:%Y-%m-%d %H:%M:%SZ}", f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for tick in seen.first]
-    columns = [Column("first ticks"), Column("on its clocks")]
+    columns = headings("first ticks", "on its clocks")
     tables = [Table(f"First ticks of {seen.year}", columns, list(first), empty=f"no tick in {seen.year}")]
     if isinstance(seen.spec, Cron):
         tables.append(_touched(seen))
@@ -91,7 +79,7 @@ def _show(seen: Year) -> None:
 
 
 def _touched(seen: Year) -> Table:
-    columns = [Column("on its clocks"), Column("clocks"), Column("due at"), Column("why", wide=True)]
+    columns = headings("on its clocks", "clocks", "due at", "why*")
     rows: list[tuple[object, ...]] = [_row(touched) for touched in seen.touched]
     return Table(f"Moved clocks in {seen.year}", columns, list(rows), empty="moved clocks do not touch it")
 

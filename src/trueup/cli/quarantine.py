@@ -11,8 +11,8 @@ from trueup.cli import completing, many, output
 from trueup.cli.ages import ago, written
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.listing import Limit, error_text
-from trueup.cli.options import YesOption, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import YesOption, argument, switch, with_session
+from trueup.cli.output import Column, Table, headings
 from trueup.cli.session import Session
 from trueup.jobs.records import JobError
 from trueup.observe.printable import printable, printable_lines
@@ -22,25 +22,10 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Look at rows in quarantine, release or discard them.", no_args_is_help=True)
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", show_default=False, help="The reconciler's name.", autocompletion=completing.reconcilers
-    ),
-]
-Key = Annotated[
-    str,
-    typer.Argument(
-        metavar="KEY", show_default=False, help='The key as it is listed; with several columns: ["a", "1"].'
-    ),
-]
-Keys = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="KEY…", show_default=False, help="The keys as they are listed; after -- if one begins with a dash."
-    ),
-]
-All = Annotated[bool, typer.Option("--all", help="All rows of this reconciler that are in quarantine.")]
+Name = Annotated[str, argument("NAME", "The reconciler's name.", autocompletion=completing.reconcilers)]
+Key = Annotated[str, argument("KEY", 'The key as it is listed; with several columns: ["a", "1"].')]
+Keys = Annotated[list[str] | None, argument("KEY…", "The keys as they are listed; after -- if one begins with a dash.")]
+All = Annotated[bool, switch("--all", "All rows of this reconciler that are in quarantine.")]
 
 LONG = 40  # characters of a key up to which it is never cut
 Move = Callable[["App", Sequence[str]], Awaitable[set[str]]]
@@ -52,15 +37,9 @@ MoveAll = Callable[["App", Callable[[int], None]], Awaitable[int]]
 def list_rows(
     session: Session,
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]",
-            show_default=False,
-            help="Only rows of this reconciler.",
-            autocompletion=completing.reconcilers,
-        ),
+        str | None, argument("[NAME]", "Only rows of this reconciler.", autocompletion=completing.reconcilers)
     ] = None,
-    discarded: Annotated[bool, typer.Option("--discarded", help="List discarded rows instead.")] = False,
+    discarded: Annotated[bool, switch("--discarded", "List discarded rows instead.")] = False,
     limit: Limit = 50,
 ) -> None:
     """List rows in quarantine, latest first."""
@@ -73,10 +52,7 @@ def list_rows(
     columns = (
         Column("reconciler", wide=True),
         Column("key", wide=any(len(row["key"]) > LONG for row in shown)),
-        Column("state"),
-        Column("attempt", right=True),
-        Column("since"),
-        Column("why", wide=True),
+        *headings("state", "attempt>", "since", "why*"),
     )
     empty = "no row was discarded" if discarded else "no row is in quarantine"
     output.show(Table("Quarantine", columns, [_row(row) for row in shown], empty=empty))

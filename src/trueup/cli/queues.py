@@ -10,8 +10,8 @@ import typer
 from trueup.cli import completing, output
 from trueup.cli.ages import ago, span
 from trueup.cli.names import note_unknown, unknown
-from trueup.cli.options import with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import option, with_session
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 from trueup.errors import ConfigError
 
@@ -23,12 +23,9 @@ group = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_he
 
 Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.", autocompletion=completing.queues)]
 Kind = Annotated[
-    str | None,
-    typer.Option(
-        "--kind", "-k", metavar="NAME", help="A kind of job instead of a queue.", autocompletion=completing.kinds
-    ),
+    str | None, option("--kind -k", "NAME", "A kind of job instead of a queue.", autocompletion=completing.kinds)
 ]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, shown while it is paused.")]
+Reason = Annotated[str | None, option("--reason", "TEXT", "A reason, shown while it is paused.")]
 
 
 @group.command("list")
@@ -43,17 +40,13 @@ def list_queues(session: Session) -> None:
     if session.json:
         output.write_json({"queues": [asdict(each) for each in depths], "paused": [asdict(each) for each in paused]})
         return
-    columns = [
-        *(Column("queue"), Column("kind", wide=True)),
-        *(Column(title, right=True) for title in ("queued", "due", "running", "oldest due")),
-        Column("state"),
-    ]
+    columns = headings("queue", "kind*", "queued>", "due>", "running>", "oldest due>", "state")
     table = Table("Queues", columns, empty="no job is queued or running")
     for each in depths:
         oldest = "" if each.oldest_due_s is None else span(each.oldest_due_s)
         state = "paused" if each.paused else ""
         table.rows.append((each.queue, each.kind, each.queued, each.due, each.running, oldest, state))
-    pauses = Table("Paused", [Column("what"), Column("name", wide=True), Column("since"), Column("reason", wide=True)])
+    pauses = Table("Paused", headings("what", "name*", "since", "reason*"))
     for pause in paused:
         pauses.rows.append((pause.what, pause.name, ago(pause.paused_at), pause.reason or ""))
     output.show(*([table, pauses] if pauses.rows else [table]))

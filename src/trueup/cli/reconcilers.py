@@ -13,8 +13,8 @@ from trueup.cli import many, output, quarantine
 from trueup.cli.ages import ago, since, span, written
 from trueup.cli.errors import WRONG
 from trueup.cli.listing import error_text
-from trueup.cli.options import YesOption, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import YesOption, option, with_session
+from trueup.cli.output import Table, headings
 from trueup.cli.quarantine import Name
 from trueup.cli.session import Session
 from trueup.cli.sweeping import run
@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 group = typer.Typer(help="Look at reconcilers and scans, run, pause or resume them.", no_args_is_help=True)
 
-COLUMNS = (
-    Column("reconciler"),
-    Column("what", wide=True),
-    Column("every", right=True),
-    Column("state", wide=True),
-    Column("last sweep"),
-    *(Column(title, right=True) for title in ("held", "resting", "quar.")),
-    Column("last 24 h", wide=True),
-)
+COLUMNS = headings("reconciler", "what*", "every>", "state*", "last sweep", "held>", "resting>", "quar.>", "last 24 h*")
 NOT_FACTS = ("what", "rows", "every", "mode")  # shown by themselves
 
 
@@ -107,7 +99,7 @@ def outcomes_text(outcomes: Mapping[str, int]) -> str:
 def show(
     session: Session,
     name: Name,
-    sweeps: Annotated[int, typer.Option("--sweeps", metavar="N", min=1, max=10_000, help="Show the last N.")] = 10,
+    sweeps: Annotated[int, option("--sweeps", "N", "Show the last N.", min=1, max=10_000)] = 10,
 ) -> None:
     """Show everything about a reconciler or scan.
 
@@ -174,15 +166,7 @@ def _moment(moment: datetime | None) -> str | None:
 
 
 def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
-    columns = (
-        Column("started at"),
-        Column("took", right=True),
-        Column("by", wide=True),
-        Column("rows", right=True),
-        Column("outcomes", wide=True),
-        Column("late", right=True),
-        Column("worst", right=True),
-    )
+    columns = headings("started at", "took>", "by*", "rows>", "outcomes*", "late>", "worst>")
     table = Table("Sweeps", columns, empty="no sweep that found a row is on record")
     for sweep in sweeps:
         counts = {
@@ -208,13 +192,7 @@ def _by(record: dict[str, Any]) -> str:
 
 
 def _held(holders: list[dict[str, Any]]) -> Table:
-    columns = (
-        Column("held by", wide=True),
-        Column("rows", right=True),
-        Column("for"),
-        Column("lease"),
-        Column("keys", wide=True),
-    )
+    columns = headings("held by*", "rows>", "for", "lease", "keys*")
     table = Table("Held now", columns)
     for holder in holders:
         left = -since(holder["lease_until"])
@@ -225,13 +203,7 @@ def _held(holders: list[dict[str, Any]]) -> Table:
 
 
 def _errors(errors: list[dict[str, Any]]) -> Table:
-    columns = (
-        Column("key", wide=True),
-        Column("attempt", right=True),
-        Column("failed"),
-        Column("again"),
-        Column("error", wide=True),
-    )
+    columns = headings("key*", "attempt>", "failed", "again", "error*")
     table = Table("Last errors", columns)
     for each in errors:
         again = each["state"] if each["again_at"] is None else ago(each["again_at"])
@@ -240,10 +212,7 @@ def _errors(errors: list[dict[str, Any]]) -> Table:
 
 
 def _proposals(proposals: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "Proposed in shadow mode",
-        (Column("outcome"), Column("rows", right=True), Column("key", wide=True), Column("for example", wide=True)),
-    )
+    table = Table("Proposed in shadow mode", headings("outcome", "rows>", "key*", "for example*"))
     for each in proposals:
         for n, example in enumerate(each["examples"]):
             first = (each["kind"], f"{each['rows']:,}") if n == 0 else ("", "")
@@ -262,9 +231,7 @@ group.command("discard", hidden=True)(quarantine.discard)
 def pause(
     session: Session,
     name: Name,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
-    ] = "paused by a person",
+    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
 ) -> None:
     """Stop all sweeps of a reconciler until it is resumed.
 

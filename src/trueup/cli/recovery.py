@@ -13,7 +13,7 @@ from trueup.cli import output
 from trueup.cli.ages import ago
 from trueup.cli.errors import WRONG
 from trueup.cli.options import duration_option, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _tables(report: Recovery) -> Iterator[Table]:
 def _downtimes(report: Recovery) -> Table:
     from trueup.operate.recovery import short
 
-    table = Table("Downtimes", [Column("from"), Column("until"), Column("length", right=True)])
+    table = Table("Downtimes", headings("from", "until", "length>"))
     for each in report.downtimes:
         table.rows.append((_moment(each.since), _moment(each.until), short(each.length.total_seconds())))
     return table
@@ -126,7 +126,7 @@ def _schedules(schedules: Sequence[ScheduleRecovery]) -> Table:
     told = [each for each in schedules if each.missed or each.skipped or each.unfinished or each.behind]
     rest = [each for each in schedules if each not in told]
     titles = ("due", "on time", "late", "coalesced", "skipped", "unfinished", "worst", "average")
-    columns = [Column("schedule", wide=True), *(Column(title, right=True) for title in titles)]
+    columns = headings("schedule*", *(f"{title}>" for title in titles))
     title = "Schedules" + (f" ({len(rest):,} more had every tick on time)" if rest else "")
     table = Table(title, columns)
     for each in told:
@@ -159,7 +159,7 @@ def _remarks(schedule: ScheduleRecovery) -> Iterator[str]:
 
 
 def _rows(swept: Sequence[ReconcilerRecovery]) -> Table:
-    columns = [Column("reconciler", wide=True), *(Column(title, right=True) for title in ("rows", *OUTCOMES))]
+    columns = headings("reconciler*", "rows>", *(f"{name}>" for name in OUTCOMES))
     table = Table("Rows", columns)
     for each in swept:
         counts = each.counts.as_dict()
@@ -170,11 +170,7 @@ def _rows(swept: Sequence[ReconcilerRecovery]) -> Table:
 def _lateness(swept: Sequence[ReconcilerRecovery]) -> Table:
     from trueup.operate.recovery import short
 
-    columns = [
-        Column("reconciler", wide=True),
-        *(Column(title, right=True) for title in ("late", "worst", "average")),
-        Column("rows by lateness"),
-    ]
+    columns = headings("reconciler*", "late>", "worst>", "average>", "rows by lateness")
     table = Table(f"Lateness ({_legend()})", columns)
     for each in swept:
         late = each.lateness
@@ -201,14 +197,8 @@ def bars(counts: Sequence[int]) -> str:
 def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
     from trueup.operate.recovery import per_second, short
 
-    titles = ("left", "rate", "done in", "held", "resting", "quarantined")
-    columns = [
-        Column("reconciler", wide=True),
-        *(Column(title, right=True) for title in titles),
-        Column("last sweep"),
-        Column("state"),
-    ]
-    table = Table("Reconcilers now", columns)
+    counts = ("left>", "rate>", "done in>", "held>", "resting>", "quarantined>")
+    table = Table("Reconcilers now", headings("reconciler*", *counts, "last sweep", "state"))
     for each in reconcilers:
         table.rows.append(
             (
@@ -227,7 +217,7 @@ def _now(reconcilers: Sequence[ReconcilerRecovery], now: datetime) -> Table:
 def _overdue(report: Recovery) -> Table:
     from trueup.operate.recovery import short
 
-    columns = [Column("queue"), Column("kind", wide=True), Column("jobs", right=True), Column("oldest", right=True)]
+    columns = headings("queue", "kind*", "jobs>", "oldest>")
     table = Table("Overdue jobs", columns)
     for each in report.overdue:
         table.rows.append((each.queue, each.kind, f"{each.count:,}", short(each.oldest_s)))

@@ -12,8 +12,8 @@ from trueup.cli import many, output, specs
 from trueup.cli.ages import ago, written
 from trueup.cli.errors import WRONG
 from trueup.cli.making import Name, create, edit
-from trueup.cli.options import YesOption, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import YesOption, option, switch, with_session
+from trueup.cli.output import Table, headings
 from trueup.cli.preview import preview
 from trueup.cli.session import Session
 from trueup.observe.printable import printable
@@ -26,15 +26,7 @@ SHOWN = 20  # ticks of a dry run
 
 group = typer.Typer(help="Look at schedules, make, pause, trigger or backfill them.", no_args_is_help=True)
 
-COLUMNS = (
-    Column("schedule", wide=True),
-    Column("when", wide=True),
-    Column("state"),
-    Column("next tick"),
-    Column("last tick"),
-    Column("outcome", wide=True),
-    Column("unfinished", right=True),
-)
+COLUMNS = headings("schedule*", "when*", "state", "next tick", "last tick", "outcome*", "unfinished>")
 
 
 @group.command("list")
@@ -73,7 +65,7 @@ def _last(schedule: dict[str, Any]) -> str:
 def show(
     session: Session,
     name: Name,
-    ticks: Annotated[int, typer.Option("--ticks", metavar="N", min=1, max=10_000, help="Show the last N.")] = 20,
+    ticks: Annotated[int, option("--ticks", "N", "Show the last N.", min=1, max=10_000)] = 20,
 ) -> None:
     """Show everything about a schedule, with its latest ticks and the states of their runs."""
     schedule = session.run(lambda app: app.schedules.show(name, ticks))
@@ -82,13 +74,7 @@ def show(
         return
     output.write_block(_facts(schedule))
     output.say("")
-    columns = (
-        Column("due at"),
-        Column("ticks", right=True),
-        Column("outcome", wide=True),
-        Column("job"),
-        Column("run"),
-    )
+    columns = headings("due at", "ticks>", "outcome*", "job", "run")
     output.show(Table("Ticks", columns, [_tick(each) for each in schedule["ticks"]], empty="no tick yet"))
 
 
@@ -143,9 +129,7 @@ group.command("edit")(edit)
 def pause(
     session: Session,
     name: Name,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
-    ] = "paused by a person",
+    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
 ) -> None:
     """Fire no ticks of a schedule until it is resumed."""
     _move(session, name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
@@ -163,9 +147,7 @@ def resume(session: Session, name: Name) -> None:
 def retire(
     session: Session,
     name: Name,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="A reason, stored as a note.")
-    ] = "retired by a person",
+    reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "retired by a person",
 ) -> None:
     """End a schedule that was declared in code and that no running worker declares.
 
@@ -212,10 +194,10 @@ def trigger(session: Session, name: Name) -> None:
 def backfill(
     session: Session,
     name: Name,
-    start: Annotated[str, typer.Option("--start", metavar="MOMENT", help="The first, such as 2031-01-01T00:00Z.")],
-    end: Annotated[str, typer.Option("--end", metavar="MOMENT", help="The last; it must be in the past.")],
-    rate: Annotated[str, typer.Option("--rate", metavar="RATE", help="Maximum rate, such as 10/s.")] = "100/s",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which ticks would be fired.")] = False,
+    start: Annotated[str, option("--start", "MOMENT", "The first, such as 2031-01-01T00:00Z.")],
+    end: Annotated[str, option("--end", "MOMENT", "The last; it must be in the past.")],
+    rate: Annotated[str, option("--rate", "RATE", "Maximum rate, such as 10/s.")] = "100/s",
+    dry_run: Annotated[bool, switch("--dry-run", "Only say which ticks would be fired.")] = False,
     yes: YesOption = False,
 ) -> None:
     """Fire the past ticks of a range that were not fired.

@@ -6,31 +6,22 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from trueup.cli.errors import WrongUsage
-from trueup.cli.options import duration_option
+from trueup.cli.options import duration_option, option
 
 if TYPE_CHECKING:
     from trueup.schedules.spec import Spec
 
 CronOption = Annotated[
-    str | None,
-    typer.Option("--cron", metavar="EXPR", help='Run at the times of a cron expression, such as "30 2 * * *".'),
+    str | None, option("--cron", "EXPR", 'Run at the times of a cron expression, such as "30 2 * * *".')
 ]
-TzOption = Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="With --cron: the time zone. Default: UTC.")]
+TzOption = Annotated[str | None, option("--tz", "ZONE", "With --cron: the time zone. Default: UTC.")]
 DstOption = Annotated[
     str | None,
-    typer.Option(
-        "--dst",
-        metavar="RULE",
-        help="With --cron: the daylight-saving rule. debian runs skipped times late; literal does not.",
-    ),
+    option("--dst", "RULE", "With --cron: the daylight-saving rule. debian runs skipped times late; literal does not."),
 ]
 EveryOption = Annotated[str | None, duration_option("--every", help="Run at a fixed interval, such as 5m.")]
-AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="MOMENT", help="Run once, at a time such as 2031-01-01T09:00Z.")
-]
+AtOption = Annotated[str | None, option("--at", "MOMENT", "Run once, at a time such as 2031-01-01T09:00Z.")]
 
 
 def chosen(cron: str | None, tz: str | None, dst: str | None, every: str | None, at: str | None) -> Spec | None:

@@ -13,8 +13,8 @@ from trueup.cli import output
 from trueup.cli.ages import ago, span
 from trueup.cli.checks import show_checks
 from trueup.cli.errors import WRONG, WrongUsage, say_error
-from trueup.cli.options import duration_option, with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import duration_option, switch, with_session
+from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 from trueup.errors import DatabaseUnavailable
 
@@ -31,10 +31,10 @@ SCHEDULE_STATES = ("active", "paused", "retired", "finished")
 @with_session
 def status(
     session: Session,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    watch: Annotated[bool, switch("--watch -w", "Refresh until Ctrl-C.")] = False,
     every: Annotated[str, duration_option("--every", help="Refresh interval.")] = "2s",
     check: Annotated[
-        bool, typer.Option("--check", help="Only say what is wrong and what to do; exit with 1 if anything is.")
+        bool, switch("--check", "Only say what is wrong and what to do; exit with 1 if anything is.")
     ] = False,
 ) -> None:
     """Show queues, workers, how jobs ended in the last hour, schedules, and reconcilers.
@@ -90,7 +90,7 @@ def tables(seen: dict[str, Any]) -> list[Table]:
 
 
 def _attention(seen: dict[str, Any]) -> Table:
-    table = Table("To look at", [Column("what", wide=True)])
+    table = Table("To look at", headings("what*"))
     for each in seen["paused"]:
         name = each["name"] if each["what"] == "queue" else f"--kind {each['name']}"
         why = f" ({each['reason']})" if each["reason"] else ""
@@ -110,10 +110,7 @@ def _attention(seen: dict[str, Any]) -> Table:
 
 
 def _queues(records: list[dict[str, Any]]) -> Table:
-    columns = [
-        *(Column("queue"), Column("kind", wide=True)),
-        *(Column(title, right=True) for title in ("queued", "due", "running", "oldest due")),
-    ]
+    columns = headings("queue", "kind*", "queued>", "due>", "running>", "oldest due>")
     table = Table("Queues", columns, empty="no job is queued or running")
     for queue in records:
         oldest = "" if queue["oldest_due_s"] is None else span(queue["oldest_due_s"])
@@ -123,15 +120,7 @@ def _queues(records: list[dict[str, Any]]) -> Table:
 
 
 def _workers(records: list[dict[str, Any]]) -> Table:
-    columns = [
-        Column("worker", wide=True),
-        Column("queues"),
-        Column("in hand", right=True),
-        Column("at a time", right=True),
-        Column("up", right=True),
-        Column("lease left", right=True),
-        Column("state"),
-    ]
+    columns = headings("worker*", "queues", "in hand>", "at a time>", "up>", "lease left>", "state")
     table = Table("Workers", columns, empty="no worker runs; start one: trueup worker --app module:app")
     for worker in records:
         up = (datetime.now(UTC) - worker["started_at"]).total_seconds()
@@ -157,7 +146,7 @@ def _worker_state(worker: dict[str, Any]) -> str:
 
 def _ended(records: list[dict[str, Any]], dead: int) -> Table:
     states = ("done", "dead", "cancelled")
-    columns = [Column("kind", wide=True), *(Column(state, right=True) for state in states)]
+    columns = headings("kind*", *(f"{state}>" for state in states))
     counts: dict[str, dict[str, int]] = {}
     for record in records:
         counts.setdefault(record["kind"], {})[record["state"]] = record["count"]
@@ -172,7 +161,7 @@ def _schedules(states: dict[str, Any]) -> Table:
     names = SCHEDULE_STATES
     ahead = states["ahead"]
     wait = "" if not ahead else f"; ahead of the clock, so nothing fires: {', '.join(ahead)} (trueup schedules rewind)"
-    table = Table(f"Schedules{wait}", [*(Column(name, right=True) for name in names), Column("next tick")])
+    table = Table(f"Schedules{wait}", headings(*(f"{name}>" for name in names), "next tick"))
     table.rows.append((*(f"{states[name]:,}" for name in names), _next_tick(states["next_in_s"])))
     return table
 
@@ -188,7 +177,7 @@ def _reconcilers(sweeping: dict[str, Any]) -> Table:
     quarantined = sweeping["quarantined"]
     rows = "row" if quarantined == 1 else "rows"
     to_look_at = f"; {quarantined:,} {rows} in quarantine: trueup reconcilers quarantine list" if quarantined else ""
-    columns = [*(Column(name, right=True) for name in names), Column("last sweep")]
+    columns = headings(*(f"{name}>" for name in names), "last sweep")
     table = Table(f"Reconcilers{to_look_at}", columns)
     swept = sweeping["swept_ago_s"]
     last = "never" if swept is None else f"{span(swept)} ago"

@@ -18,8 +18,8 @@ import typer
 from trueup.cli import output
 from trueup.cli.ages import ago, span
 from trueup.cli.errors import INTERRUPTED, WRONG, WrongUsage
-from trueup.cli.options import with_session
-from trueup.cli.output import Column, Table
+from trueup.cli.options import option, switch, with_session
+from trueup.cli.output import Column, Table, headings
 from trueup.cli.quarantine import LONG, Name, many_rows
 from trueup.cli.session import Session
 from trueup.clock import elapsed
@@ -44,22 +44,15 @@ class Interrupted(Exception):
 def run(
     session: Session,
     name: Name,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the rows that are due; claim nothing.")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "List the rows that are due; claim nothing.")] = False,
     shadow: Annotated[
-        bool, typer.Option("--shadow", help="Call the handlers and discard their outcomes. Works with --dry-run too.")
+        bool, switch("--shadow", "Call the handlers and discard their outcomes. Works with --dry-run too.")
     ] = False,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", "-n", metavar="N", min=1, max=2**31, help=f"Maximum number of rows; with --dry-run {LISTED}."
-        ),
+        int | None, option("--limit -n", "N", f"Maximum number of rows; with --dry-run {LISTED}.", min=1, max=2**31)
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run even while it is paused or its circuit breaker is open.")
-    ] = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Show progress on standard error.")
-    ] = None,
+    force: Annotated[bool, switch("--force", "Run even while it is paused or its circuit breaker is open.")] = False,
+    progress: Annotated[bool | None, switch("--progress/--no-progress", "Show progress on standard error.")] = None,
 ) -> None:
     """Run one sweep or scan now, in this process.
 
@@ -286,10 +279,7 @@ def _show_rows(dry: DryRun) -> None:
     called = any("outcome" in row for row in dry.rows)
     columns = (
         Column("key", wide=any(len(row["key"]) > LONG for row in dry.rows)),
-        Column("state"),
-        Column("due"),
-        Column("attempts", right=True),
-        Column("outcome" if called else "would", wide=True),
+        *headings("state", "due", "attempts>", "outcome*" if called else "would*"),
     )
     rows = [
         (row["key"], row["state"], _due(row), row["attempts"] or "", row["outcome"] if called else dry.would)
@@ -318,7 +308,7 @@ def _how_many(dry: DryRun) -> str:
 
 
 def _show_items(dry: DryRun) -> None:
-    columns = (Column("item", wide=True), Column("next cursor", wide=True))
+    columns = headings("item*", "next cursor*")
     output.show(Table("Items", columns, [(row["item"], row["next_cursor"]) for row in dry.rows]))
     more = ", and there are more (--limit)" if dry.more else ""
     output.say(f"{dry.name}: {len(dry.rows):,} {'item' if len(dry.rows) == 1 else 'items'}{more}; would {dry.would}")

@@ -19,7 +19,7 @@ import typer
 
 from trueup.cli import completing
 from trueup.cli.errors import WRONG
-from trueup.cli.options import with_session
+from trueup.cli.options import option, switch, with_session
 from trueup.cli.session import Session
 from trueup.cli.systemd import Systemd, without_systemd
 from trueup.errors import ConfigError
@@ -36,40 +36,31 @@ def worker(
     session: Session,
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            metavar="NAME[=N]",
-            help="Serve this queue, N jobs at a time. May be repeated.",
+        option(
+            "--queue -q",
+            "NAME[=N]",
+            "Serve this queue, N jobs at a time. May be repeated.",
             autocompletion=completing.queues,
         ),
     ] = None,
     concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", "-c", metavar="N", min=1, max=10_000, help="Maximum number of jobs at a time."),
+        int | None, option("--concurrency -c", "N", "Maximum number of jobs at a time.", min=1, max=10_000)
     ] = None,
-    migrate: Annotated[bool, typer.Option("--migrate", help="Apply pending migrations first.")] = False,
+    migrate: Annotated[bool, switch("--migrate", "Apply pending migrations first.")] = False,
     health_port: Annotated[
-        int | None,
-        typer.Option("--health-port", metavar="PORT", min=1, max=65_535, help="Answer /healthz, /readyz and /metrics."),
+        int | None, option("--health-port", "PORT", "Answer /healthz, /readyz and /metrics.", min=1, max=65_535)
     ] = None,
     health_host: Annotated[
-        str | None,
-        typer.Option("--health-host", metavar="ADDRESS", help="Answer them at this address instead of 127.0.0.1."),
+        str | None, option("--health-host", "ADDRESS", "Answer them at this address instead of 127.0.0.1.")
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            min=1,
-            max=1_000,
-            help="Run N workers, each in its own process, and restart those that die.",
+        option(
+            "--processes", "N", "Run N workers, each in its own process, and restart those that die.", min=1, max=1_000
         ),
     ] = None,
     reload: Annotated[
-        bool,
-        typer.Option("--reload", help="For development: restart when a Python file below this directory changes."),
+        bool, switch("--reload", "For development: restart when a Python file below this directory changes.")
     ] = False,
     child: Annotated[str | None, typer.Option("--child", hidden=True)] = None,
 ) -> None:
