@@ -106,7 +106,7 @@ async def test_ten_claimers_share_two_thousand_jobs_without_a_duplicate(desk: De
 
     async def drain() -> list[int]:
         holder, mine = await desk.worker(), []
-        line = store.line("claimer")
+        line = store.own_connection("claimer")
         jobs = store.jobs.on(line)
         while claimed := await jobs.claim(holder, "default", 7, ["send"]):
             assert len(claimed) <= 7

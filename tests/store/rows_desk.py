@@ -72,7 +72,7 @@ class RowsDesk:
             await connection.rollback()
 
     def line(self) -> OwnConnection:
-        line = self.store.line_for_rows("test")
+        line = self.store.own_connection_for_rows("test")
         self.lines.append(line)
         return line
 

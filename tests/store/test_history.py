@@ -290,7 +290,7 @@ async def test_housekeeping_beside_a_long_reader_makes_nobody_wait_and_is_done_a
 ) -> None:
     async with App(database_url, clock=clock) as app:
         store, desk, events = app.store, Desk(app.store), Watched(app)
-        line = store.line("housekeeping")
+        line = store.own_connection("housekeeping")
         history = type(store.history)(line, store.statements)
         await history.prune(KEPT)
         clock.advance(days=5)

@@ -277,8 +277,8 @@ async def _users_tables(store: Store, settings: Settings, declared: Sequence[Rec
                 found.append(Finding("table", "error", str(error), "a worker with this reconciler would not start"))
     finally:
         await services.close()
-        for line in services.lines:
-            await line.close()
+        for connection in services.connections:
+            await connection.close()
     return found
 
 

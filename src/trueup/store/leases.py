@@ -54,12 +54,12 @@ class Terms:
         self._statements = statements
         self._clock = statements.clock
         self._seconds = min(timeout.total_seconds(), MAX_SECONDS)
-        self._acquiring = self.wire("lease")
-        self._renewing = self.wire("lease renewal")
+        self._acquiring = self.connection("lease")
+        self._renewing = self.connection("lease renewal")
         self._at_close: list[Callable[[], None]] = []
         self._closed = False
 
-    def wire(self, part: str) -> ThreadConnection:
+    def connection(self, part: str) -> ThreadConnection:
         return ThreadConnection(self._connect, part, self._seconds)
 
     def acquire(self, statement: str, name: str, **params: Any) -> Rows:
@@ -182,7 +182,7 @@ class AdvisoryLeases:
         self._terms = terms
         self._statements = statements
         self._key = key
-        self._wire = terms.wire("advisory lease")
+        self._connection = terms.connection("advisory lease")
         self._taken: dict[str, int] = {}
 
     def acquire(self, name: str, holder: UUID, ttl: timedelta) -> int | None:
@@ -193,14 +193,14 @@ class AdvisoryLeases:
             term = self._terms.mint(self.fence_name(name), holder)
         finally:
             if term is None:
-                self._wire.close()  # with it goes the lock
+                self._connection.close()  # with it goes the lock
         return term
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
         if not self._taken:
             return False
         try:
-            with self._wire.use() as connection:
+            with self._connection.use() as connection:
                 return bool(fetch_sync(connection, self._statements["leases/advisory_held"], self._taken)[0][0])
         except (*RETRYABLE, DatabaseUnavailable):
             return False  # the lock went with the connection
@@ -209,7 +209,7 @@ class AdvisoryLeases:
         taken, self._taken = self._taken, {}
         if taken:
             self._terms.forget_holder(self.fence_name(name), holder, term)
-            with self._wire.use() as connection:
+            with self._connection.use() as connection:
                 fetch_sync(connection, self._statements["leases/advisory_unlock"], taken)
 
     def renew_every(self, ttl: timedelta) -> float:
@@ -220,10 +220,10 @@ class AdvisoryLeases:
         return f"advisory:{name}" if self._key is None else f"advisory:={self._key}"
 
     def close(self) -> None:
-        self._wire.close()
+        self._connection.close()
 
     def _lock(self, name: str) -> bool:
-        with self._wire.use() as connection:
+        with self._connection.use() as connection:
             # Two schemas of one database are two installations: their leases of the same name are different ones.
             text = f"trueup lease {self._statements.schema} {name}"
             ((hashed, backend),) = fetch_sync(connection, self._statements["leases/advisory_key"], {"name": text})

@@ -121,7 +121,7 @@ class Store:
         rows = yield Ask(self.statements["session/now"], {"now": self.clock.now()})
         return cast(datetime, rows[0][0])
 
-    def line(
+    def own_connection(
         self,
         part: str,
         *,
@@ -141,7 +141,7 @@ class Store:
             server_timeout=server_timeout,
         )
 
-    def line_for_rows(self, part: str) -> OwnConnection:
+    def own_connection_for_rows(self, part: str) -> OwnConnection:
         """The same, for reading users' rows."""
         return OwnConnection(
             self.url,

@@ -43,22 +43,22 @@ class Housekeeping:
         schedules: Sequence[Entry],
         lanes_of_rows: Sequence[str],
     ) -> None:
-        line = store.line("housekeeping")
-        planning = store.line("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
-        jobs = store.jobs.on(line)
-        self.lines = [line, planning]
-        self.workers = store.workers.on(line)
+        connection = store.own_connection("housekeeping")
+        planning = store.own_connection("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
+        jobs = store.jobs.on(connection)
+        self.connections = [connection, planning]
+        self.workers = store.workers.on(connection)
         self.events = events
         self.rescuer = Rescuer(
             jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=registry.exhausted
         )
-        self.pruner = Pruner(History(line, store.statements), events, _kept(settings), settings.prune_every)
+        self.pruner = Pruner(History(connection, store.statements), events, _kept(settings), settings.prune_every)
         self.declarer = Declarer(
-            store.declarations.on(line),
-            store.schedules.on(line),
+            store.declarations.on(connection),
+            store.schedules.on(connection),
             jobs,
-            Lanes(line, store.statements),
-            store.views.on(line),
+            Lanes(connection, store.statements),
+            store.views.on(connection),
             registry,
             events,
             entries=schedules,

@@ -51,7 +51,7 @@ class Listener(Service):
         wakes: Wakes,
     ) -> None:
         super().__init__(events)
-        self._ear = notify_connection
+        self._connection = notify_connection
         self._wakes = wakes
         self._lost_at: float | None = None
         self._slots: set[int] = set()
@@ -60,25 +60,25 @@ class Listener(Service):
     async def run_once(self) -> float:
         """Listen until the connection breaks. Raises then, so that the service's pauses apply."""
         try:
-            if not await self._ear.open():
+            if not await self._connection.open():
                 self._lose("no notification arrived: a pooler in transaction mode, perhaps")
                 return TRY_AGAIN
             self._gain()
-            async for payload in self._ear.heard():
+            async for payload in self._connection.heard():
                 self._hear(payload)
             raise ConnectionError("the listening connection ended")
         except RETRYABLE as error:
             self._lose(describe(error))
             raise
         finally:
-            await self._ear.close()
+            await self._connection.close()
 
     async def stop(self) -> None:
         """Listening only ends when its connection does; one that is just being made is cut as soon as it is there."""
         self._stop.set()
         self._wake.set()
         while self._task is not None and not self._task.done():
-            self._ear.cut()
+            self._connection.cut()
             await asyncio.wait({self._task}, timeout=0.02)
         await super().stop()
 

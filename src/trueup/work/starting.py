@@ -48,7 +48,7 @@ async def patiently(
         pause = min(2 * pause, MAX_PAUSE)
 
 
-async def open_lines(lines: Sequence[OwnConnection], more: int, url: str) -> None:
+async def open_connections(connections: Sequence[OwnConnection], more: int, url: str) -> None:
     """Connect for every part before anything is claimed: a part without a connection would leave jobs unfinished.
 
     A pooler in session mode, or a server that is full, may have fewer; then the error says how many are needed, with the `more`
@@ -56,12 +56,12 @@ async def open_lines(lines: Sequence[OwnConnection], more: int, url: str) -> Non
     """
     opened = 0
     try:
-        for line in lines:
-            await line.open()
+        for connection in connections:
+            await connection.open()
             opened += 1
     except RETRYABLE as error:
-        needed = len(lines) + more
-        parts = ", ".join(line.part for line in lines)
+        needed = len(connections) + more
+        parts = ", ".join(connection.part for connection in connections)
         why = unavailable(url, error)
         silent = isinstance(
             error, TimeoutError

@@ -51,7 +51,7 @@ from trueup.work.renewer import Renewer
 from trueup.work.rows.services import RowServices
 from trueup.work.scans.scanner import Scanner
 from trueup.work.service import Service
-from trueup.work.starting import open_lines, patiently
+from trueup.work.starting import open_connections, patiently
 from trueup.work.wakes import Wakes
 
 
@@ -113,17 +113,17 @@ class Worker:
         self.listener = Listener(store.notify_connection(), events, wakes)
         self.renewer = Renewer(store, events, settings, handlers=self._handlers, on_lost=self._lost_elsewhere)
         self.health = Health(settings, events, self.renewer, self._stop_requested)
-        self._lines = [*self.jobs.lines, *keeping.lines]
+        self._connections = [*self.jobs.connections, *keeping.connections]
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
-        self._at_start = [*self._lines, *(self.row_services.lines if wanted else ())]
-        self._lines += self.row_services.lines
+        self._at_start = [*self._connections, *(self.row_services.connections if wanted else ())]
+        self._connections += self.row_services.connections
 
     def _build_scanners(self, scans: Sequence[Scan[Any]]) -> dict[str, Scanner]:
         if not scans:
             return {}
-        store, line = self.store, self.store.line("scan")
-        self._lines.append(line)
-        stored = Scans(line, store.statements)
+        store, connection = self.store, self.store.own_connection("scan")
+        self._connections.append(connection)
+        stored = Scans(connection, store.statements)
         return {
             scan.name: Scanner(scan, stored, store.terms, self.events, self.settings.lease_for, store.middlewares)
             for scan in scans
@@ -136,8 +136,7 @@ class Worker:
 
     @property
     def _services(self) -> list[Service]:
-        services: list[Service] = [self.claimer, self.finisher, self.rescuer, self.pruner, self.stopper, self.ticker]
-        services += [self.declarer, *self._beside]
+        services: list[Service] = [self.claimer, self.finisher, *self.housekeeping.services, *self._beside]
         services += self.scanners.values()
         return [*services, self.listener] if self._listens else services
 
@@ -192,7 +191,7 @@ class Worker:
     async def _prepare(self) -> None:
         await asyncio.to_thread(self.store.check_schema)
         more = 1 + self._listens  # for renewing, and for listening
-        await open_lines(self._at_start, more, self.store.url)
+        await open_connections(self._at_start, more, self.store.url)
         await self.row_services.gather()
         await self.housekeeping.make_history_ready()
         for left in reversed(range(COLLISIONS)):
@@ -393,6 +392,6 @@ class Worker:
             await service.kill()
         await self.row_services.close()
         await self.executor.close()
-        for line in self._lines:
-            await line.close()
+        for connection in self._connections:
+            await connection.close()
         await self.health.close()

@@ -75,7 +75,7 @@ def with_a_lease(app: App, _: Job[..., Any]) -> None:
 
 
 async def in_a_line(app: App, _: Job[..., Any]) -> None:
-    line = app.store.line("test")
+    line = app.store.own_connection("test")
     try:
         await line.fetch(WRITE)
     finally:
@@ -83,7 +83,7 @@ async def in_a_line(app: App, _: Job[..., Any]) -> None:
 
 
 async def in_a_steered_line(app: App, _: Job[..., Any]) -> None:
-    line = app.store.line("test")
+    line = app.store.own_connection("test")
     try:
         await line.fetch_steered(b"select 1", WRITE, {})
     finally:
@@ -91,7 +91,7 @@ async def in_a_steered_line(app: App, _: Job[..., Any]) -> None:
 
 
 async def in_repeated_messages(app: App, _: Job[..., Any]) -> None:
-    line = app.store.line("test")
+    line = app.store.own_connection("test")
     try:
         await line.repeat(1, [BEGIN, WRITE, b"COMMIT"], lambda _: None)
     finally:

@@ -106,7 +106,7 @@ async def test_only_what_is_worth_it_is_prepared(database_url: str, prepare: str
             await app.jobs.cancel([handle])
         async with app.store.pool.use() as connection:
             rows = await (await connection.execute("select statement from pg_prepared_statements")).fetchall()
-        line = app.store.line("test")
+        line = app.store.own_connection("test")
         for _ in range(10):
             await line.fetch(b"select 1")
         assert await line.fetch(b"select count(*) from pg_prepared_statements") == [(0,)]
@@ -213,7 +213,7 @@ async def test_all_servers_of_a_url_but_the_last_may_be_silent(database_url: str
         other.black_hole()
         given = {"host": "127.0.0.1,127.0.0.1,127.0.0.1", "port": f"{silent.port},{other.port},{alive.port}"}
         url = make_conninfo(alive.url(database_url), connect_timeout=2, **given)
-        line = App(url).store.line("test")
+        line = App(url).store.own_connection("test")
         try:
             assert await line.fetch(b"select 1") == [(1,)]
             assert min(silent.connections, other.connections) > 0, "they were not tried"

@@ -175,7 +175,7 @@ async def test_a_sweep_that_finds_nothing_sends_three_statements(
     await resting(live, rows)
     member = await live.gather()
     sent: list[str] = []
-    line = live.manual.worker.row_services.lines[0]
+    line = live.manual.worker.row_services.connections[0]
     for name in ("fetch", "fetch_kept", "fetch_steered"):
         real = getattr(line, name)
 

@@ -31,17 +31,17 @@ MAX_COUNTED = 1_000_000  # rows; counting more would take longer than people lik
 async def looking(store: Store, settings: Settings, declared: Reconciler | Purge) -> AsyncIterator[Rows | Purges]:
     """The rows of one, to look at: nothing is claimed, and nothing is written. Raises ConfigError as a worker's start would."""
     who = f"reconciler {declared.name!r}"
-    line = store.line_for_rows("look")
+    connection = store.own_connection_for_rows("look")
     try:
-        found = await tables.find(line, store.statements, declared.selection.table, who)
+        found = await tables.find(connection, store.statements, declared.selection.table, who)
         check(found, who, declared)
         timeout = settings.statement_timeout
         if isinstance(declared, Purge):
-            yield Purges(line, store.statements, store.clock, declared, found, timeout)
+            yield Purges(connection, store.statements, store.clock, declared, found, timeout)
             return
         yield Rows(
-            line,
-            line,
+            connection,
+            connection,
             store.statements,
             store.clock,
             store.enqueue,
@@ -51,7 +51,7 @@ async def looking(store: Store, settings: Settings, declared: Reconciler | Purge
             timeout=timeout,
         )
     finally:
-        await line.close()
+        await connection.close()
 
 
 async def tried(store: Store, settings: Settings, of: Rows | Purges) -> None:

@@ -30,7 +30,7 @@ async def scan_now(
     progress: Progress | None = None,
 ) -> Run:
     """One scan from where it had come to, due or not. With a limit it stops there, and the next run continues from that place."""
-    line = store.line("scan by hand")
+    connection = store.own_connection("scan by hand")
     stopping: list[asyncio.Task[None]] = []
 
     def stop() -> None:
@@ -38,7 +38,7 @@ async def scan_now(
 
     scanner = Scanner(
         _limited_scan(scan, limit, progress, stop),
-        Scans(line, store.statements),
+        Scans(connection, store.statements),
         store.terms,
         events,
         settings.lease_for,
@@ -51,7 +51,7 @@ async def scan_now(
     finally:
         await scanner.stop()
         await asyncio.gather(*stopping)
-        await line.close()
+        await connection.close()
     counts = {"items": scanned.items, "failed": scanned.failed}
     why = None if scanned.error is None else f"{type_name(scanned.error)}: {describe(scanned.error)}"
     return Run(scan.name, scanned.ending, counts, elapsed() - started, why)

@@ -37,9 +37,9 @@ class JobServices:
         queues: Mapping[str, int | None],
         concurrency: int,
     ) -> None:
-        claiming = store.line("claim", keep=True)
-        finishing = store.line("finish", lock_timeout=FINISH_LOCK_TIMEOUT)
-        self.lines = [claiming, finishing]
+        claiming = store.own_connection("claim", keep=True)
+        finishing = store.own_connection("finish", lock_timeout=FINISH_LOCK_TIMEOUT)
+        self.connections = [claiming, finishing]
         self._registry = registry
         self.hand = Hand(concurrency, queues, elapsed=store.clock.elapsed)
         self.hints = Hints(settings.poll_every)

@@ -94,24 +94,24 @@ class Lease:
         self._terms.fence_sync(self._fence_name, self.holder, self.term, tx, self._silence)
 
 
-Keeper = Callable[[], tuple[LeaseBackend, Terms, AbstractContextManager[None]]]
+BackendSource = Callable[[], tuple[LeaseBackend, Terms, AbstractContextManager[None]]]
 """What keeps a lease, its terms, and a block in which errors of the database are explained."""
 
 
 class Hold(Renewing):
     """Used once. `acquire` and `end` block; `abandon` and `when_lost` do not.
 
-    `keeper` makes whatever keeps the lease, and the terms. It is called by `acquire`: it may have to start a server.
+    `source` makes the backend and the terms. It is called by `acquire`: it may have to start a server.
     """
 
     _backend: LeaseBackend
     _terms: Terms
     _trust: Trust
 
-    def __init__(self, request: LeaseRequest, keeper: Keeper, events: Events) -> None:
+    def __init__(self, request: LeaseRequest, source: BackendSource, events: Events) -> None:
         super().__init__(f"lease {request.name}", events)
         self._request = request
-        self._keeper = keeper
+        self._source = source
         self._holder = uuid4()  # of this holding: two in one process are two holders
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ class Hold(Renewing):
 
     def acquire(self) -> Lease:
         """Raises NotAcquired when it is held elsewhere, and DatabaseUnavailable when that could not be found out."""
-        self._backend, self._terms, explained = self._keeper()
+        self._backend, self._terms, explained = self._source()
         try:
             with explained:
                 lease, trust = self._take()

@@ -13,7 +13,7 @@ from typing import Any
 from trueup.errors import LostLease
 from trueup.events import Events
 from trueup.work.aside import aside
-from trueup.work.leases.hold import Hold, Keeper, Lease, LeaseRequest
+from trueup.work.leases.hold import BackendSource, Hold, Lease, LeaseRequest
 
 __all__ = ["Lease", "LeaseContext"]
 
@@ -21,9 +21,9 @@ __all__ = ["Lease", "LeaseContext"]
 class LeaseContext:
     """What `app.lease(…)` gives: `async with` in coroutines, `with` in plain code. May be entered again after it was left."""
 
-    def __init__(self, request: LeaseRequest, keeper: Keeper, events: Events) -> None:
+    def __init__(self, request: LeaseRequest, source: BackendSource, events: Events) -> None:
         self._request = request
-        self._keeper = keeper
+        self._source = source
         self._events = events
         self._hold: Hold | None = None
         self._lease: Lease | None = None
@@ -78,7 +78,7 @@ class LeaseContext:
             raise RuntimeError(
                 f"lease {self._request.name!r} is being held by this object; ask the App for another one"
             )
-        self._hold = Hold(self._request, self._keeper, self._events)
+        self._hold = Hold(self._request, self._source, self._events)
         return self._hold
 
     def _lost(self) -> LostLease:

@@ -48,9 +48,9 @@ class Leasing:
         )
 
     def holding(self, request: LeaseRequest, backend: Backend, key: int | str | None) -> LeaseContext:
-        return LeaseContext(request, lambda: self._keeper(backend, key), self.events)
+        return LeaseContext(request, lambda: self._source(backend, key), self.events)
 
-    def _keeper(self, backend: Backend, key: int | str | None) -> tuple[LeaseBackend, Terms, Explained]:
+    def _source(self, backend: Backend, key: int | str | None) -> tuple[LeaseBackend, Terms, Explained]:
         store = self.store()
         return self.backend(backend, key), store.terms, Explained(store)
 

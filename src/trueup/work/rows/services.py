@@ -57,15 +57,15 @@ class RowServices:
         self._holder = holder
         self._timeout = settings.statement_timeout * SERVER_FIRST
         self._caller = Caller(events, store.middlewares)
-        self._connections: list[HandlerConnections] = []
-        self._claiming = store.line_for_rows("rows claim")
-        self._settling = store.line_for_rows("rows settle")
+        self._of_handlers: list[HandlerConnections] = []
+        self._claiming = store.own_connection_for_rows("rows claim")
+        self._settling = store.own_connection_for_rows("rows settle")
         self._log = Reconcilers(self._claiming, store.statements)
         self.renewer = RowRenewer(store, events)
         self.members: dict[str, Sweeper | Purger] = {}
 
     @property
-    def lines(self) -> list[OwnConnection]:
+    def connections(self) -> list[OwnConnection]:
         return [self._claiming, self._settling]
 
     def declare(self, declared: Iterable[Reconciler | Purge]) -> None:
@@ -148,7 +148,7 @@ class RowServices:
         except ConfigError as wrong:
             raise ConfigError(f"{who}: exhausted={wrong}") from None
         connections = store.connections_for_rows()
-        self._connections.append(connections)
+        self._of_handlers.append(connections)
         sweeper = Sweeper(
             rows,
             self._log,
@@ -217,10 +217,10 @@ class RowServices:
         for member in self.members.values():
             await member.kill()
         await asyncio.to_thread(self.renewer.stop)
-        for connections in self._connections:
+        for connections in self._of_handlers:
             await connections.close()
-        for line in self.lines:
-            await line.close()
+        for connection in self.connections:
+            await connection.close()
         self._caller.close()
 
 
