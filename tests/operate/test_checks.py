@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -209,6 +210,41 @@ def test_what_is_wrong_is_found(fleet: psycopg.Connection[Any], statement: str, 
     assert says in finding.problem
     assert finding.advice == ADVICE[check]
     assert fleet.execute("select name from trueup.health where not ok").fetchall() == [(check,)]
+
+
+def test_what_follows_from_a_dead_fleet_says_so_and_nothing_unknown_is_called_well(
+    fleet: psycopg.Connection[Any],
+) -> None:
+    fleet.execute((SCHEDULE.format(age="6 min") + ";" + OVERDUE).encode())
+    fleet.execute(
+        "update trueup.workers set renewed_at = now() - interval '65 s', lease_until = now() - interval '35 s'"
+    )
+    fleet.execute("update trueup.fleet set last_alive_at = null")
+    measured = checked(fleet)
+    findings = judge(measured, {})
+    assert [each.check for each in findings] == ["workers", "ticks", "overdue_jobs"]
+    assert {each.advice for each in findings} == {ADVICE["workers"]}
+    assert findings[0].problem.startswith("no worker is alive; the last sign of life was 1m5s ago (2")
+    details = {each.name: each.detail for each in measured}
+    assert details["kinds"] == details["stranded_jobs"] == "not known: no worker is alive"
+
+
+def test_the_worst_is_named_first_an_error_once_and_a_bounded_count_is_not_taken_for_all(
+    fleet: psycopg.Connection[Any],
+) -> None:
+    error = "could not connect\n\tIs the server running?"
+    for name, failures in (("settle", 4), ("ship", 41)):
+        fleet.execute(
+            "insert into trueup.scans (name, due_at, failures, error) values (%s, now(), %s, %s)",
+            (name, failures, error),
+        )
+    fleet.execute(SCAN.encode())
+    kinds = DEAD.replace("'send'", "case when n < 3 then 'a' else 'send' end")
+    fleet.execute(kinds.format(age="10 min", count=10_005).encode())
+    problems = {each.check: each.problem for each in judge(checked(fleet), {})}
+    alike = "scan ship (41 in a row), scan settle (4 in a row): could not connect Is the server running?"
+    assert problems["sweeps"] == f"{alike}; scan objects (2 in a row): boom"
+    assert re.fullmatch(r"died in the last hour: (9,99\d|10,000) send(, \d a)?, and more", problems["dead_letters"])
 
 
 @pytest.mark.parametrize("statement", HARMLESS.values(), ids=HARMLESS)

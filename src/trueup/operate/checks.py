@@ -22,7 +22,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "database": "start PostgreSQL, or correct the URL and the network between; workers reconnect by themselves",
         "migrations": "run: trueup migrate",
         "workers": "start one: trueup worker --app module:app; if one should run, look at its log",
-        "ticks": "workers are there but do not plan: look for `service failed` and `database lost` in their logs; trueup recovery",
+        "ticks": "workers are alive but do not plan: look for `service failed` and `database lost` in their logs; trueup recovery",
         "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",
         "kinds": "deploy a worker whose code declares the kind and serves its queue, or cancel the jobs: trueup jobs cancel",
         "stranded_jobs": "look for `job finish refused` with move=rescue in the logs of workers, and for locks on those rows: trueup doctor",
@@ -34,6 +34,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "dead_letters": "trueup dead list, then revive or discard the jobs",
     }
 )
+
+FOLLOWS = frozenset({"ticks", "overdue_rows", "overdue_jobs"})  # from a fleet without workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ class Report:
 
 def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> tuple[Finding, ...]:
     """What exceeds its limit; a limit of None switches the check off."""
-    found = []
-    for each in measured:
+    found, all_measured = [], list(measured)
+    alone = any(each.name == "workers" and each.value > 0 for each in all_measured)
+    for each in all_measured:
         allowed = limits.get(each.name, each.allowed)
         if allowed is not None and each.value > allowed:
-            advice = ADVICE.get(
-                each.name, "look at: trueup status"
-            )  # of a newer release's check, nothing more is known
+            reason = "workers" if alone and each.name in FOLLOWS else each.name
+            advice = ADVICE.get(reason, "look at: trueup status")  # nothing more is known of a newer release's check
             found.append(Finding(each.name, each.severity, each.detail, advice, each.value, allowed))
     return tuple(found)
 

@@ -125,6 +125,13 @@ def test_every_page_is_readable_in_light_dark_and_on_a_phone(page: Page, address
 def test_a_page_follows_what_happens_and_rests_while_nobody_sees_it(page: Page, address: str, url: str) -> None:
     page.goto(f"{address}/jobs?kind=sync_inventory&state=queued")
     expect(page.locator("#live")).to_have_attribute("data-is", "live")
+    concerns = int(page.locator("#badge").inner_text().split()[0])
+    expect(page).to_have_title(f"({concerns}) Jobs · shop · trueup")
+    refusal = "insert into trueup.schedule_refusals select name, version, 'too long', 1, now(), now() from trueup.schedules where name = 'refresh_rates'"
+    execute(url, refusal)
+    expect(page).to_have_title(f"({concerns + 1}) Jobs · shop · trueup", timeout=PATIENCE)
+    expect(page.locator("#badge")).to_have_text(f"{concerns + 1} need attention")
+    execute(url, "delete from trueup.schedule_refusals")
     insert = (
         "insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)"
         " values ('sync_inventory', 'default', 'default', now(), now(), '{}', 3) returning id"
@@ -431,6 +438,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page, address: str
     page.keyboard.press("g")
     page.keyboard.press("j")
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+    expect(page.locator("#live")).to_have_attribute("data-is", "live")  # the script has run
     page.keyboard.press("/")
     expect(page.get_by_label("Kind")).to_be_focused()
     page.keyboard.type("resize_image")

@@ -90,9 +90,12 @@ begin
     select s.name, 'it is ahead of the clock' from {schema}.schedules as s
      where s.state = 'active' and s.decided_until > moment + interval '1 minute'
   ), failing as materialized (
-    select r.name, r.failures, left(r.last_error, 200) as error from judged as r where r.last_error is not null
+    select r.name, r.failures, left(regexp_replace(r.last_error, '[[:space:]]+', ' ', 'g'), 200) as error from judged as r where r.last_error is not null
     union all
-    select 'scan ' || s.name, s.failures, left(s.error, 200) from {schema}.scans as s where s.error is not null
+    select 'scan ' || s.name, s.failures, left(regexp_replace(s.error, '[[:space:]]+', ' ', 'g'), 200) from {schema}.scans as s where s.error is not null
+  ), failing_alike as materialized (
+    select f.error, count(*) as number, string_agg(f.name || ' (' || f.failures || ' in a row)', ', ' order by f.failures desc, f.name) as names
+      from failing as f group by f.error
   ), behind as materialized (
     select r.name, (select k.due_at from {schema}.rows as k
                      where k.reconciler = r.name and k.state in ('held', 'resting') order by k.due_at, k.key limit 1) as due_at
@@ -130,45 +133,45 @@ begin
     select 1, 'workers', 'error',
            case when exists (select from alive) then 0 else greatest(1, coalesce(extract(epoch from moment - seen.last_at), 1)) end, 0,
            case when exists (select from alive) then (select count(*) from alive) || ' alive'
-                else 'no worker is alive' || coalesce('; the last sign of life was at ' || to_char(seen.last_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), ', and none ever was') end
+                else 'no worker is alive' || coalesce('; the last sign of life was ' || {schema}.span_text(moment - seen.last_at) || ' ago (' || to_char(seen.last_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"') || ')', ', and none ever was') end
       from (select greatest((select f.last_alive_at from {schema}.fleet as f), (select max(w.renewed_at) from {schema}.workers as w)) as last_at) as seen
     union all
     select 2, 'ticks', 'error', coalesce(max(extract(epoch from moment - l.next_due_at)), 0), 300,
-           coalesce('late by ' || {schema}.span_text(moment - min(l.next_due_at)) || ': ' || string_agg(l.name, ', ') filter (where l.next_due_at < moment - interval '300 s'), 'on time')
+           coalesce('late by ' || {schema}.span_text(moment - min(l.next_due_at)) || ': ' || string_agg(l.name, ', ' order by l.next_due_at, l.name) filter (where l.next_due_at < moment - interval '300 s'), 'on time')
       from late as l
     union all
     select 3, 'schedules', 'error', count(*), 0, coalesce(string_agg(s.name || ': ' || s.why, '; '), 'every schedule can fire') from stuck as s
     union all
     select 4, 'kinds', 'error', coalesce(max(extract(epoch from moment - u.oldest)), 0), 60,
            coalesce('no living worker runs ' || string_agg(u.kind || ' (queue ' || u.queue || ', waiting for ' || {schema}.span_text(moment - u.oldest) || ')', ', '),
-                    'every kind that waits is known to a worker')
+                    case when exists (select from alive) then 'every kind that waits is known to a worker' else 'not known: no worker is alive' end)
       from unknown as u
     union all
     select 5, 'stranded_jobs', 'error', coalesce(max(extract(epoch from moment - s.since)), 0), 60,
            coalesce(string_agg(s.kind || ' ' || s.id || ' (the lease of its worker ended ' || {schema}.span_text(moment - s.since) || ' ago)', ', ') filter (where s.since < moment - interval '60 s'),
-                    'every running job has a living worker')
+                    case when exists (select from alive) then 'every running job has a living worker' else 'not known: no worker is alive' end)
       from stranded as s
     union all
-    select 6, 'sweeps', 'error', count(*), 0,
-           coalesce(string_agg(f.name || ' (' || f.failures || ' in a row): ' || f.error, '; '), 'the last sweep of each reconciler went through')
-      from failing as f
+    select 6, 'sweeps', 'error', coalesce(sum(f.number), 0), 0,
+           coalesce(string_agg(f.names || ': ' || f.error, '; ' order by f.number desc, f.names), 'the last sweep of each reconciler went through')
+      from failing_alike as f
     union all
     select 7, 'overdue_rows', 'error', coalesce(max(extract(epoch from moment - b.due_at)) filter (where b.due_at < moment), 0), 900,
-           coalesce(string_agg(b.name || ' is behind by ' || {schema}.span_text(moment - b.due_at), ', ') filter (where b.due_at < moment - interval '900 s'), 'rows are on time')
+           coalesce(string_agg(b.name || ' is behind by ' || {schema}.span_text(moment - b.due_at), ', ' order by b.due_at, b.name) filter (where b.due_at < moment - interval '900 s'), 'rows are on time')
       from behind as b
     union all
     select 8, 'overdue_jobs', 'warning', coalesce(max(extract(epoch from moment - h.oldest)), 0), 3600,
-           coalesce(string_agg(h.kind || ' waits in queue ' || h.queue || ' for ' || {schema}.span_text(moment - h.oldest), ', ') filter (where h.oldest < moment - interval '3600 s'), 'jobs are on time')
+           coalesce(string_agg(h.kind || ' waits in queue ' || h.queue || ' for ' || {schema}.span_text(moment - h.oldest), ', ' order by h.oldest, h.kind) filter (where h.oldest < moment - interval '3600 s'), 'jobs are on time')
       from heads as h
     union all
     select 9, 'breakers', 'warning', count(*), 0,
            coalesce(string_agg(o.name || ' until ' || to_char(o.paused_until at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"') || coalesce(': ' || left(o.note, 200), ''), '; '), 'every circuit breaker is closed')
       from opened as o
     union all
-    select 10, 'quarantine', 'warning', coalesce(sum(s.rows), 0), 0, coalesce(string_agg(s.rows || ' of ' || s.reconciler, ', '), 'no row is in quarantine') from set_aside as s
+    select 10, 'quarantine', 'warning', coalesce(sum(s.rows), 0), 0, coalesce(string_agg(to_char(s.rows, 'FM999,999') || ' of ' || s.reconciler, ', ' order by s.rows desc, s.reconciler) || case when sum(s.rows) = 10000 then ', and more' else '' end, 'no row is in quarantine') from set_aside as s
     union all
     select 11, 'dead_letters', 'warning', coalesce(sum(d.jobs), 0), 0,
-           coalesce('died in the last hour: ' || string_agg(d.jobs || ' ' || d.kind, ', '), 'no job died in the last hour')
+           coalesce('died in the last hour: ' || string_agg(to_char(d.jobs, 'FM999,999') || ' ' || d.kind, ', ' order by d.jobs desc, d.kind) || case when sum(d.jobs) = 10000 then ', and more' else '' end, 'no job died in the last hour')
       from died as d
   )
   select c.name, c.value <= c.allowed, c.severity, c.value::float8, c.allowed::float8, left(c.detail, 1000) from checks as c order by c.place;

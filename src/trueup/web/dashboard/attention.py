@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from trueup.operate.checks import Finding
 from trueup.web.dashboard.visit import Visit
@@ -51,6 +54,20 @@ class Concern:
 async def concerns(visit: Visit) -> list[Concern]:
     report = await visit.source.shared("check", visit.app.check, 2.0)
     return sorted((_concern(visit, each) for each in report.findings), key=lambda concern: concern.level != "bad")
+
+
+def titled(concerns: Sequence[Concern]) -> str:
+    """How a tab in the background says that something needs attention."""
+    return f"({len(concerns)}) " if concerns else ""
+
+
+def badge(concerns: Sequence[Concern]) -> Markup:
+    """The same in the navigation of every page."""
+    if not concerns:
+        return Markup("")
+    return Markup('<span class="badge {}">{}<span class="aside"> need attention</span></span>').format(
+        concerns[0].level, len(concerns)
+    )
 
 
 def _concern(visit: Visit, finding: Finding) -> Concern:

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 720, 120
+from trueup.web.dashboard.formats import length
+
+WIDTH, HEIGHT, LOW = 720, 120, 80
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+MAX_READINGS = 7  # of the clock below a chart: on a phone more would touch
+STEPS = (
+    *(MINUTE * each for each in (1, 2, 5, 10, 15, 30)),
+    *(HOUR * each for each in (1, 2, 3, 4, 6, 12)),
+    DAY,
+    2 * DAY,
+)
+# The tops of charts of times: their halves can be read, too.
+TIMES = (
+    1,
+    2,
+    4,
+    10,
+    20,
+    MINUTE,
+    2 * MINUTE,
+    4 * MINUTE,
+    10 * MINUTE,
+    20 * MINUTE,
+    HOUR,
+    2 * HOUR,
+    4 * HOUR,
+    12 * HOUR,
+    DAY,
+    2 * DAY,
+)
 
 
 def bars(
     label: str,
     begins: Sequence[datetime],
     series: Sequence[tuple[str, str, Sequence[float]]],
-    *,
-    height: int = HEIGHT,
-    unit: str = "",
+    step: timedelta,
 ) -> Markup:
-    """Stacked bars. `series` are (name, class, values), from the bottom up."""
+    """Stacked bars, one for each `step`. `series` are (name, class, values), from the bottom up."""
+    height = HEIGHT
     totals = [sum(values[place] for _, _, values in series) for place in range(len(begins))]
     top = _top(max(totals, default=0.0))
     slot = WIDTH / max(1, len(begins))
@@ -33,39 +61,41 @@ def bars(
             tall = max(tall, 1.0)
             base -= tall
             parts.append(_rect(place * slot + slot * 0.1, base, slot * 0.8, tall, kind))
-        told = ", ".join(f"{_number(values[place])}{unit} {name}" for name, _, values in series if values[place])
+        told = ", ".join(f"{_number(values[place])} {name}" for name, _, values in series if values[place])
         title = f"{begin:%H:%M} UTC: {told or 'nothing'}"
         drawn.append(
             Markup('<g class="slot"><title>{}</title>{}{}</g>').format(
                 title, _rect(place * slot, 0, slot, height, "hit"), Markup("").join(parts)
             )
         )
-    return _framed(label, begins, top, height, Markup("").join(drawn), unit)
+    return _framed(label, axis(begins[0], begins[-1] + step), top, height, Markup("").join(drawn), _number)
 
 
 def line(
     label: str,
-    begins: Sequence[datetime],
+    moments: Sequence[datetime],
     values: Sequence[float],
     kind: str,
     *,
-    height: int = HEIGHT,
-    unit: str = "",
+    seconds: bool = False,
 ) -> Markup:
-    """An area under a line."""
-    top = _top(max(values, default=0.0))
-    slot = WIDTH / max(1, len(begins) - 1)
-    points = [(place * slot, height - value / top * (height - 2)) for place, value in enumerate(values)]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    """An area under a line through one value or more: numbers, or lengths of time in seconds."""
+    height = LOW
+    written: Callable[[float], str] = length if seconds else _number
+    top = _top(max(values, default=0.0), seconds=seconds)
+    since, until = moments[0], max(moments[-1], moments[0] + timedelta(seconds=1))
+    slot = WIDTH / max(1, len(moments) - 1)
+    placed = [(_place(moment, since, until), moment, value) for moment, value in zip(moments, values, strict=True)]
+    path = " ".join(f"{x:.1f},{height - value / top * (height - 2):.1f}" for x, _, value in placed)
     area = Markup('<polygon class="area {}" points="0,{} {} {},{}"/>').format(kind, height, path, WIDTH, height)
     stroke = Markup('<polyline class="line {}" points="{}"/>').format(kind, path)
     hits = Markup("").join(
         Markup('<g class="slot"><title>{}</title>{}</g>').format(
-            f"{begin:%H:%M} UTC: {_number(value)}{unit}", _rect(place * slot - slot / 2, 0, slot, height, "hit")
+            f"{moment:%H:%M} UTC: {written(value)}", _rect(x - slot / 2, 0, slot, height, "hit")
         )
-        for place, (begin, value) in enumerate(zip(begins, values, strict=True))
+        for x, moment, value in placed
     )
-    return _framed(label, begins, top, height, area + stroke + hits, unit)
+    return _framed(label, axis(since, until), top, height, area + stroke + hits, written)
 
 
 def spark(values: Sequence[float], kind: str, label: str) -> Markup:
@@ -120,28 +150,42 @@ def spans(label: str, since: datetime, until: datetime, rows: Sequence[tuple[dat
     ).format(WIDTH, label, _rect(0, 0, WIDTH, 24, "ground"), drawn)
 
 
-def axis(since: datetime, until: datetime, count: int = 5) -> list[str]:
-    """Readings of the clock at even distances, for below a chart."""
-    style = "%H:%M" if until - since <= timedelta(hours=36) else "%b %d"
-    step = (until - since) / max(1, count - 1)
-    shown = [
-        *(since + step * place for place in range(count - 1)),
-        until,
-    ]  # a sum could leave Python's calendar at the end
-    return [f"{moment.astimezone(UTC):{style}}" for moment in shown]
+def axis(since: datetime, until: datetime) -> Markup:
+    """Round readings of the clock where they are, for below a chart: hours and minutes, and the day at midnight."""
+    begin, end = since.timestamp(), until.timestamp()
+    step = next(
+        (each for each in STEPS if (end - begin) / each <= MAX_READINGS - 1), (end - begin) / (MAX_READINGS - 1)
+    )
+    moments = [step * count for count in range(int(-(-begin // step)), int(end // step) + 1)]
+    marks = Markup("").join(
+        Markup('<text x="{:.2f}%" y="1em"{}>{}</text>').format(at, _anchor(at), _reading(moment))
+        for moment in moments
+        for at in [(moment - begin) / (end - begin) * 100]
+    )
+    return Markup('<svg class="axis" aria-hidden="true">{}</svg>').format(marks)
 
 
-def _framed(label: str, begins: Sequence[datetime], top: float, height: int, drawn: Markup, unit: str) -> Markup:
-    times = axis(begins[0], begins[-1]) if begins else []
-    labels = Markup("").join(Markup("<span>{}</span>").format(each) for each in times)
+def _anchor(at: float) -> Markup:
+    """Where a text is held, so that none leaves the chart at its ends."""
+    return Markup(' class="{}"').format("start" if at < 3 else "end") if at < 3 or at > 97 else Markup("")
+
+
+def _reading(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):{'%b %d' if moment % DAY == 0 else '%H:%M'}}"
+
+
+def _framed(
+    label: str, times: Markup, top: float, height: int, drawn: Markup, written: Callable[[float], str]
+) -> Markup:
+    half = written(top / 2) if top > 1 or written is length else ""  # there is no half of a job
     lines = Markup("").join(
-        Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y) for y in (0.5, height / 2)
+        Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y)
+        for y in (0.5, height / 2, height)
     )
     return Markup(
-        '<div class="chart"><span class="top">{}{}</span>'
-        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
-        '<div class="axis" aria-hidden="true">{}</div></div>'
-    ).format(_number(top), unit, WIDTH, height, label, lines, drawn, labels)
+        '<div class="chart"><div class="plot"><span class="y">{}</span><span class="y">{}</span><span class="y">0</span>'
+        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>{}</div></div>'
+    ).format(written(top), half, WIDTH, height, label, lines, drawn, times)
 
 
 def _rect(x: float, y: float, width: float, height: float, kind: str) -> Markup:
@@ -154,16 +198,18 @@ def _place(moment: datetime, since: datetime, until: datetime) -> float:
     return (moment - since) / (until - since) * WIDTH
 
 
-def _top(value: float) -> float:
-    """The next round number: 1, 2 or 5 with zeros."""
+def _top(value: float, *, seconds: bool = False) -> float:
+    """The next round number, whose half can be read, too."""
     if value <= 0:
         return 1.0
+    if seconds and 1 < value <= TIMES[-1]:
+        return float(next(each for each in TIMES if each >= value))
     size = 1.0
     while size * 10 <= value:
         size *= 10
     while size > value:
         size /= 10
-    return next(size * step for step in (1, 2, 3, 5, 8, 10) if size * step >= value)
+    return next(size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= value)
 
 
 def _number(value: float) -> str:

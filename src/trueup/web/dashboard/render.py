@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from html import unescape
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trueup.web.dashboard import charts, formats
+from trueup.web.dashboard.attention import badge, titled
 from trueup.web.dashboard.visit import Visit
 
 # Path, name, and the key that goes there after g.
@@ -60,7 +62,7 @@ def _environment() -> Environment:
         "rule": formats.rule,
         "error_line": formats.error_line,
     }
-    made.globals |= {"state": state, "charts": charts, "pages": PAGES}
+    made.globals |= {"state": state, "charts": charts, "pages": PAGES, "titled": titled, "badge": badge}
     return made
 
 
@@ -71,11 +73,13 @@ def whole(template: str, context: dict[str, Any]) -> str:
     return TEMPLATES.get_template(template).render(context)
 
 
-def live(template: str, context: dict[str, Any]) -> str:
-    """The part of a page that changes while it is open in a browser."""
+def live(template: str, context: dict[str, Any]) -> dict[str, Any]:
+    """What changes while a page is open in a browser: its main part, its title, and the badge of what needs attention."""
     found = TEMPLATES.get_template(template)
     made = found.new_context(context)
-    return "".join(found.blocks["live"](made))
+    html, name = ("".join(found.blocks[block](made)) for block in ("live", "title"))
+    concerns = context["concerns"]
+    return {"html": html, "title": unescape(titled(concerns) + name), "badge": badge(concerns)}
 
 
 def context_of(visit: Visit) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from trueup.operate.acting import acting
 from trueup.texts import describe
 from trueup.web.dashboard import actions, forms, render
 from trueup.web.dashboard.actions import Action
+from trueup.web.dashboard.attention import concerns
 from trueup.web.dashboard.auth import COOKIE, SESSION_FOR, Auth, Open, Person, Tokens
 from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact
@@ -171,7 +172,8 @@ class Site:
 
     async def _values(self, request: Request, person: Person, visit: Visit, page: PageRoute) -> dict[str, Any]:
         async with visit.source.explained():
-            return {**self._frame(request, person), **render.context_of(visit), **await page.shows(visit)}
+            shared = {**self._frame(request, person), **render.context_of(visit), "concerns": await concerns(visit)}
+            return {**shared, **await page.shows(visit)}
 
     async def _stream(self, request: Request, person: Person, page: PageRoute) -> AsyncIterator[str]:
         """The live part of a page whenever it has changed."""
@@ -183,9 +185,9 @@ class Site:
             try:
                 visit = await self.visit(request, person, follows=True)
                 values = await self._values(request, person, visit, page)
-                text = render.live(page.template, values)
-                mark = hashlib.sha256(_TIMES.sub(r"\1", text).encode()).digest()
-                event = _event("page", {"html": text, "now": visit.now.timestamp()}) if mark != last else ""
+                shown = render.live(page.template, values)
+                mark = hashlib.sha256(_TIMES.sub(r"\1", "".join(shown.values())).encode()).digest()
+                event = _event("page", {**shown, "now": visit.now.timestamp()}) if mark != last else ""
             except (psycopg.Error, OSError, TrueupError) as error:
                 mark, event = b"", _event("away", describe(error)) if last else ""
             if event or quiet >= ALIVE_EVERY:
@@ -301,6 +303,7 @@ class Site:
             "logs_out": isinstance(self.auth, Tokens) and person is not None,
             "is_open": isinstance(self.auth, Open),
             "section": "",
+            "concerns": (),
         }
 
 

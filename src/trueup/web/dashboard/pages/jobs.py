@@ -162,7 +162,7 @@ def _read(written: str) -> Any:
 def _moments(found: JobDetails) -> list[tuple[str, datetime, str]]:
     listed = [
         ("Enqueued", found.enqueued_at, ""),
-        ("Due", found.run_at, ""),
+        ("Due", found.run_at if found.run_at != found.enqueued_at else None, ""),
         (f"Attempt {found.attempt} started", found.claimed_at, f"term {found.term}"),
         ("Asked to stop", found.cancel_requested_at, ""),
         (found.state.capitalize(), found.finished_at, found.reason or ""),

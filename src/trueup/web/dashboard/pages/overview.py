@@ -8,7 +8,6 @@ from typing import Any
 
 from trueup.store.flow import Span
 from trueup.web.dashboard import charts
-from trueup.web.dashboard.attention import concerns
 from trueup.web.dashboard.formats import count, length, rate, short
 from trueup.web.dashboard.visit import Visit
 
@@ -18,6 +17,7 @@ WINDOWS = {
     "24h": (timedelta(hours=24), timedelta(minutes=20)),
 }
 LATELY = timedelta(minutes=5)
+MINUTE = timedelta(minutes=1)
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
@@ -33,7 +33,6 @@ async def overview(visit: Visit) -> dict[str, Any]:
     return {
         "window": window,
         "windows": list(WINDOWS),
-        "concerns": await concerns(visit),
         "queues": _by_kind(queues, await source.shared("ended", lambda: views.ended(3600.0), 5.0)),
         "tiles": _tiles(visit, spans, queues, workers, planning, step),
         "throughput": charts.bars(
@@ -44,17 +43,16 @@ async def overview(visit: Visit) -> dict[str, Any]:
                 ("cancelled", "off", [span.cancelled for span in spans]),
                 ("dead", "bad", [span.dead for span in spans]),
             ],
+            step,
         ),
-        "backlog": charts.line(
-            f"Jobs queued and running in the last {window}", begins, backlog(live, spans), "run", height=80
-        ),
+        "per": "minute" if step == MINUTE else f"{step // MINUTE} minutes",
+        "backlog": charts.line(f"Jobs queued and running in the last {window}", begins, backlog(live, spans), "run"),
         "lateness": charts.line(
-            f"Longest wait from due to started in the last {window}",
+            f"Longest wait from due to started, or until now, in the last {window}",
             begins,
-            [span.worst_waited_s for span in spans],
+            [*(span.worst_waited_s for span in spans[:-1]), max(spans[-1].worst_waited_s, _oldest(queues))],
             "warn",
-            height=80,
-            unit="s",
+            seconds=True,
         ),
     }
 
@@ -91,7 +89,7 @@ def _tiles(
 ) -> list[Tile]:
     recent = spans[-max(1, LATELY // step) - 1 : -1] or spans[-1:]
     per_second = sum(span.ended for span in recent) / (step.total_seconds() * len(recent))
-    oldest = max((each["oldest_due_s"] or 0.0 for each in queues), default=0.0)
+    oldest = _oldest(queues)
     dead = sum(span.dead for span in spans)
     later = sum(each["queued"] - each["due"] for each in queues)
     stopping = sum(worker["stopping"] for worker in workers)
@@ -103,7 +101,7 @@ def _tiles(
         Tile(
             "Running",
             count(sum(q["running"] for q in queues)),
-            f"of {short(slots)}",
+            f"of {short(slots)} slots",
             visit.url("jobs", state="running"),
         ),
         Tile(
@@ -128,6 +126,10 @@ def _tiles(
             "" if workers else "bad",
         ),
     ]
+
+
+def _oldest(queues: list[Any]) -> float:
+    return max((each["oldest_due_s"] or 0.0 for each in queues), default=0.0)
 
 
 def _next_tick(seconds: float | None) -> str:

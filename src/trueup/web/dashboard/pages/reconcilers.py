@@ -60,6 +60,7 @@ async def reconciler(visit: Visit) -> dict[str, Any]:
                 ("to retry", "warn", [span.retry for span in spans]),
                 ("quarantined", "bad", [span.quarantined for span in spans]),
             ],
+            STEP,
         )
         if spans
         else None,

@@ -21,7 +21,7 @@ async def recovery(visit: Visit) -> dict[str, Any]:
         "window": window,
         "windows": WINDOWS,
         "downtimes": charts.spans("When no worker was alive", report.since, report.until, _down(report)),
-        "axis": charts.axis(report.since, report.until, 5),
+        "axis": charts.axis(report.since, report.until),
         "schedules": [(each, _ticks(each)) for each in report.schedules],
         "reconcilers": [(each, _rows(each)) for each in report.reconcilers],
     }

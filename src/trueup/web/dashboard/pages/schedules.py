@@ -43,7 +43,7 @@ async def schedules(visit: Visit) -> dict[str, Any]:
             {**each, "line": line} for each, line in zip(shown, [*lines, *[None] * len(shown)], strict=False)
         ],
         "hidden": len(found) - len(shown),
-        "axis": charts.axis(visit.now, until, 5),
+        "axis": charts.axis(visit.now, until),
     }
 
 
@@ -71,8 +71,8 @@ async def schedule(visit: Visit) -> dict[str, Any]:
             visit.now + AHEAD,
             [(tick, "run", f"{tick:%H:%M:%S} UTC") for tick in _next(found, visit.now, visit.now + AHEAD, MAX_DRAWN)],
         ),
-        "axis": charts.axis(visit.now, visit.now + AHEAD, 5),
-        "lateness": charts.line(f"How late the last ticks of {name} were", begins, late, "warn", height=60, unit="s")
+        "axis": charts.axis(visit.now, visit.now + AHEAD),
+        "lateness": charts.line(f"How late the last ticks of {name} were", begins, late, "warn", seconds=True)
         if len(late) > 1
         else None,
         "year": year,

@@ -121,10 +121,13 @@ function listen() {
   stream.onerror = () => say("away", "reconnecting");
   stream.addEventListener("away", () => say("away", "database away"));
   stream.addEventListener("page", (event) => {
-    const { html, now } = JSON.parse(event.data);
+    const { html, title, badge, now } = JSON.parse(event.data);
     skew = now - Date.now() / 1000;
     const parsed = new DOMParser().parseFromString("<main>" + html + "</main>", "text/html");
     morphChildren(main, parsed.querySelector("main"));
+    document.title = title;
+    const noted = document.getElementById("badge");
+    if (noted && noted.innerHTML !== badge) noted.innerHTML = badge;
     readTimes();
     say("live", "live");
   });
