@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from inspect import isawaitable
+from inspect import isawaitable, signature
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,8 +13,9 @@ import psycopg
 import pytest
 
 from tests.support.watching import until_beside
-from trueup import App, DatabaseUnavailable, SchemaMismatch
+from trueup import App, DatabaseUnavailable, SchemaMismatch, TrueupError
 from trueup.dsn import mask
+from trueup.operate.jobs import Matching
 from trueup.operate.operating import Operating
 from trueup.schedules.interval import Every
 from trueup.work.leases import hold
@@ -225,3 +226,41 @@ async def test_a_connection_that_ends_is_explained_and_one_in_the_callers_transa
     with pytest.raises(psycopg.errors.AdminShutdown):
         async with app.transaction() as tx:
             await tx.execute("select pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.mark.parametrize("value", ["a\x00b", "\ud800", 2**70])
+async def test_a_value_that_postgresql_cannot_hold_is_an_error_of_ours(database_url: str, value: Any) -> None:
+    """Wherever it is given: as a name, a key, a reason, a filter or an id."""
+    tried, passed_on = 0, dict[str, Exception]()
+    async with declaring(database_url) as app:
+        for group in ("jobs", "schedules", "reconcilers", "workers", "alerts", "actions"):
+            operations = getattr(app, group)
+            for name in sorted(set(dir(operations)) - {"blocking", "create"}):
+                if name.startswith("_") or name.endswith("_sync"):
+                    continue
+                for given in with_value(group, name, getattr(operations, name), value):
+                    tried += 1
+                    try:
+                        await getattr(operations, name)(**given)
+                    except (TrueupError, TypeError) as error:
+                        assert str(error).encode()  # it can be printed
+                    except Exception as error:
+                        passed_on[f"{group}.{name} {given}"] = error
+    assert tried > 30
+    assert passed_on == {}
+
+
+def with_value(group: str, name: str, method: Any, value: Any) -> Iterator[dict[str, Any]]:
+    """The arguments of a method with the value in place of one of them, for each of them that is of its type."""
+    named = {} if group not in NAMED or name in WITHOUT else {0: NAMED[group]}
+    usual = ARGUMENTS.get(f"{group}.{name}") or tuple(named.values())
+    parameters = {key: str(each.annotation) for key, each in signature(method).parameters.items()}
+    if parameters.pop("matching", None):
+        parameters |= {key: str(each) for key, each in Matching.__annotations__.items()} | {
+            "arguments": "Mapping str int"
+        }
+    given = dict(zip(parameters, usual, strict=False))
+    for key, annotation in parameters.items():
+        if type(value).__name__ in annotation:
+            many = annotation.startswith(("Sequence", "Iterable", "Collection"))
+            yield given | {key: {"tenant": value} if key == "arguments" else [value] if many else value}

@@ -38,14 +38,14 @@ _SUSPECT = re.compile(rb"\\u0000|NaN|Infinity|\\ud|null")
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, BaseModel)
 
 
-def encode_result(value: Any, limit: int) -> str:
-    """A handler's return value as JSON. Raises InvalidArguments when it cannot be stored."""
+def encode_result(value: Any, limit: int, root: str = "result") -> str:
+    """A handler's return value, or what `root` names, as JSON. Raises InvalidArguments when it cannot be stored."""
     try:
         encoded = to_json(value, inf_nan_mode="constants", bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise explain(value, "result", error) from None
+        raise explain(value, root, error) from None
     names_its_keys = isinstance(value, dict) and all(type(key) is str for key in value)
-    return checked(encoded, value, "result", limit, safe_objects=int(names_its_keys))
+    return checked(encoded, value, root, limit, safe_objects=int(names_its_keys))
 
 
 def checked(encoded: bytes, value: Any, root: str, limit: int, *, safe_objects: int = 1) -> str:
@@ -122,9 +122,9 @@ def _fault_in_read(value: Any, path: str) -> str | None:
 
 
 def _below(path: str, key: object) -> str:
-    """The path of a key. Keys may be of any length, and as deep as JSON goes."""
+    """The path of a key, fit to be printed. Keys may be of any length, and as deep as JSON goes."""
     try:
-        text = str(key)
+        text = str(key).replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()
     except Exception:
         text = f"<{type(key).__name__}>"
     shown = text if len(text) <= MAX_KEY_SHOWN else f"{text[:MAX_KEY_SHOWN]}…"

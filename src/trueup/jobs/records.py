@@ -137,14 +137,14 @@ class JobDetails:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Conditions on jobs, combined with AND. `arguments` are names and values that the job's arguments contain."""
+    """Conditions on jobs, combined with AND. `arguments` are names and values that the job's arguments contain, as JSON."""
 
     states: tuple[str, ...]
     kind: str | None = None
     queue: str | None = None
     schedule: str | None = None
     min_attempts: int = 0
-    arguments: Mapping[str, Any] | None = None
+    arguments: str | None = None
     error_contains: str | None = None
     older_than_s: float | None = None
 

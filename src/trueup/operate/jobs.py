@@ -5,6 +5,7 @@ Each coroutine method has a twin for code without an event loop: `get` and `get_
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, JobsCancelled, JobsDiscarded, JobsRevived
 from trueup.jobs.definition import checked_name
+from trueup.jobs.payload import encode_result
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState
 from trueup.operate.acting import Acting, Recorder
@@ -28,6 +30,7 @@ from trueup.texts import MAX_MESSAGE, clean
 PAGE = 500  # jobs per statement in commands over many
 MAX_LIST = 10_000  # jobs in one page of a list
 MAX_COUNT = 10_000  # exact up to here
+MAX_ARGUMENTS = 1 << 20  # bytes of JSON to look for
 READ_AHEAD = 20_000  # jobs read for one page or count with conditions that no index knows
 
 Progress = Callable[[int], None]
@@ -323,20 +326,20 @@ class Operations(Operating):
 
 
 def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Matching) -> JobFilter:
-    """The conditions as a value. Raises ConfigError naming one that cannot be."""
+    """The conditions as a value. Raises ConfigError or InvalidArguments naming one that cannot be."""
     states = [state] if isinstance(state, str) else list(state or JobState)
     if unknown := [each for each in states if each not in LIVE | FINAL]:
         raise ConfigError(f"state {unknown[0]!r}: there are {', '.join(JobState)}")
     if unknown := sorted(matching.keys() - Matching.__annotations__.keys()):
         raise TypeError(f"jobs are not chosen by {', '.join(unknown)}")
-    older_than = matching.get("older_than")
+    older_than, arguments = matching.get("older_than"), matching.get("arguments")
     return JobFilter(
         tuple(str(each) for each in states),
         kind,
         matching.get("queue"),
         matching.get("schedule"),
         matching.get("min_attempts", 0),
-        matching.get("arguments"),
+        None if arguments is None else encode_result(dict(arguments), MAX_ARGUMENTS, "arguments"),
         matching.get("error_contains"),
         None if older_than is None else duration_of("older_than", older_than).total_seconds(),
     )
@@ -379,7 +382,7 @@ def conditions(chosen: JobFilter) -> str:
         "queue": chosen.queue,
         "schedule": chosen.schedule,
         "min_attempts": chosen.min_attempts or None,
-        "arguments": None if chosen.arguments is None else ",".join(sorted(chosen.arguments)),
+        "arguments": None if chosen.arguments is None else ",".join(sorted(json.loads(chosen.arguments))),
         "error_contains": chosen.error_contains,
         "older_than": None if chosen.older_than_s is None else f"{chosen.older_than_s:g}s",
     }

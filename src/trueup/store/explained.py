@@ -2,7 +2,8 @@
 
 A database that is away, ended the connection or asks to repeat the transaction is DatabaseUnavailable. A statement that misses a
 table, column or function of ours is SchemaMismatch, if the record of migrations agrees. Both name the address, without its
-password, and say what to do; the error of the driver is their cause. Every other error stays as it is.
+password, and say what to do; the error of the driver is their cause. A value that PostgreSQL cannot hold, as a NUL character or
+an integer of 65 bits, is ConfigError. Every other error stays as it is.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from trueup.store.db.connect import is_away, unavailable
 from trueup.store.db.repository import Database
 from trueup.store.health import Health
 from trueup.store.store import Store
+from trueup.texts import describe
 
 # SQLSTATE
 NO_SCHEMA = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
+NOT_HELD = (None, "22003")  # none: the driver itself refuses a NUL character; numeric value out of range
 MISSING = NO_SCHEMA | {"42703", "42883"}  # undefined column, undefined function
 
 
@@ -30,6 +33,8 @@ async def explain(store: Store, database: Database, error: Exception) -> None:
     """Raise what says more than this error, if anything does. The database is asked why something of ours is missing."""
     # Of a statement over a table of the user's that also needs one of ours, a ConfigError is made.
     said = error.__context__ if isinstance(error, ConfigError) else error
+    if isinstance(error, UnicodeEncodeError) or (isinstance(error, psycopg.DataError) and error.sqlstate in NOT_HELD):
+        raise ConfigError(f"PostgreSQL cannot hold a value that was given: {describe(error)}") from error
     if not isinstance(said, psycopg.Error):
         return
     if said.sqlstate in MISSING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ def matching(chosen: JobFilter) -> dict[str, Any]:
         "queue": chosen.queue,
         "schedule": chosen.schedule,
         "min_attempts": chosen.min_attempts,
-        "arguments": None if chosen.arguments is None else json.dumps(dict(chosen.arguments)),
+        "arguments": chosen.arguments,
         "error_contains": chosen.error_contains,
         "older_than_s": chosen.older_than_s,
     }

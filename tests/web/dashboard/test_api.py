@@ -204,6 +204,7 @@ def test_what_was_done_by_it_is_recorded_with_the_name_of_the_token(client: http
         ("GET", "/shop/jobs?limit=0", {}, 422),
         ("GET", "/shop/jobs?state=undead", {}, 422),
         ("GET", "/shop/jobs?older=soon", {}, 409),
+        ("GET", '/shop/jobs?arg=a="%5Cu0000"', {}, 409),
         ("GET", "/none/jobs", {}, 404),
         ("GET", "/shop/jobs/0", {}, 404),
         ("POST", "/shop/jobs/1/explode", {"json": {}}, 404),

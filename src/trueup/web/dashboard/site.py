@@ -28,7 +28,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from trueup.dsn import mask
-from trueup.errors import DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
+from trueup.errors import ConfigError, DatabaseUnavailable, InvalidArguments, NotFound, SchemaMismatch, TrueupError
 from trueup.operate.acting import acting
 from trueup.texts import describe
 from trueup.web.dashboard import actions, forms, render
@@ -276,10 +276,12 @@ class Site:
             return await answer
         except NotFound as error:
             return self._message(request, person, 404, "Not found", _sentence(str(error)))
+        except SchemaMismatch as error:
+            return self._message(request, person, 503, "The schema does not fit this release", _sentence(str(error)))
+        except (ConfigError, InvalidArguments) as error:
+            return self._message(request, person, 400, "This cannot be looked for", _sentence(str(error)))
         except (psycopg.Error, OSError, TrueupError) as error:
-            mismatch = isinstance(error, SchemaMismatch)
-            title = "The schema does not fit this release" if mismatch else "The database is unavailable"
-            return self._message(request, person, 503, title, _sentence(describe(error)))
+            return self._message(request, person, 503, "The database is unavailable", _sentence(describe(error)))
 
     async def _nothing(self, request: Request, error: Exception) -> Response:
         person = self.person(request)
