@@ -242,10 +242,9 @@ async def test_a_value_that_postgresql_cannot_hold_is_an_error_of_ours(database_
                     tried += 1
                     try:
                         await getattr(operations, name)(**given)
-                    except (TrueupError, TypeError) as error:
-                        assert str(error).encode()  # it can be printed
                     except Exception as error:
-                        passed_on[f"{group}.{name} {given}"] = error
+                        if not isinstance(error, TrueupError | TypeError) or not str(error).isprintable():
+                            passed_on[f"{group}.{name} {given}"] = error
     assert tried > 30
     assert passed_on == {}
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from trueup import App, Context, injected
 from trueup.cli.dashboard import auth_from, check_bind
 from trueup.errors import ConfigError
+from trueup.schedules.interval import Every
 from trueup.web import dashboard
 from trueup.web.dashboard.api import routes as api_routes
 from trueup.web.dashboard.api.endpoints import ENDPOINTS
@@ -224,6 +225,38 @@ async def test_it_works_below_any_path_of_another_application(app: App) -> None:
         links = re.findall(r'(?:href|action|src)="(/[^"]*)"', page.text)
         assert links
         assert all(link.startswith("/admin/jobs/") for link in links)
+
+
+@pytest.mark.asyncio
+async def test_a_name_with_a_slash_has_its_page_and_its_actions(app: App) -> None:
+    """Below a path of another application, and for programs that write it as %2F."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    @app.job(name="mail/send", queue="out/slow")
+    async def send() -> None: ...
+
+    await app.open()
+    await send.enqueue()
+    await app.schedules.create("shop/nightly", Every("1h"), send.call())
+    outer = Starlette(routes=[Mount("/admin/jobs", dashboard.asgi(app))])
+    async with client(outer) as here:  # type: ignore[arg-type]
+        for page, pressed in (("queues", 2), ("schedules", 2)):
+            text = (await here.get(f"/admin/jobs/trueup/{page}")).text
+            for link in re.findall(r'href="(/[^"]*~[^"]*)"', text):
+                assert (await here.get(link)).status_code == 200
+            actions = re.findall(r'action="(/[^"]*~[^"]*)"', text)
+            assert len(actions) == pressed
+            for action in actions:
+                assert (
+                    await here.post(action, data={"csrf": _csrf(await here.get("/admin/jobs/trueup/queues"))})
+                ).status_code == 303
+        assert {each.name for each in await app.jobs.paused()} == {"mail/send", "out/slow"}
+        api = "/admin/jobs/api/v1/trueup"
+        assert (await here.get(f"{api}/schedules/shop%2Fnightly")).json()["state"] == "paused"
+        assert (await here.post(f"{api}/queues/out%2fslow/resume", json={})).json() == {
+            "done": "queue out/slow: resumed"
+        }
 
 
 @pytest.mark.asyncio

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 from trueup.web.dashboard.auth import Auth, Open, Person, ProxyHeader, Role, Tokens
 from trueup.web.dashboard.bulk import UNDO_FOR
 from trueup.web.dashboard.formats import Redact
-from trueup.web.dashboard.site import Site
+from trueup.web.dashboard.site import Site, SlashesInNames
 from trueup.web.dashboard.source import sources
 from trueup.web.guard import LOOPBACK, Application, Guard, Receive, Rules, Scope, Send, is_loopback
 
@@ -55,7 +55,9 @@ def asgi(
 
     chosen = auth if auth is not None else Open()
     site = Site(sources(apps), chosen, redact, undo_for=undo_for, closes=closes)
-    guarded: Application = Guard(site.application(routes(site)), Rules(hosts=hosts, max_body=MAX_BODY, csp=CSP))
+    guarded: Application = Guard(
+        SlashesInNames(site.application(routes(site))), Rules(hosts=hosts, max_body=MAX_BODY, csp=CSP)
+    )
     return guarded if chosen.asks else _OnlyHere(guarded)
 
 

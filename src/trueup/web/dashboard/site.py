@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import orjson
 import psycopg
@@ -39,7 +39,8 @@ from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact
 from trueup.web.dashboard.pages import alerts, audit, fleet, jobs, overview, queues, reconcilers, recovery, schedules
 from trueup.web.dashboard.source import Source
-from trueup.web.dashboard.visit import Visit
+from trueup.web.dashboard.visit import SLASH, Visit
+from trueup.web.guard import Application, Receive, Scope, Send
 
 Shows = Callable[[Visit], Awaitable[dict[str, Any]]]
 
@@ -50,6 +51,7 @@ ANSWERS_WITHIN = 10.0  # seconds, with what time it is: a page that says "live" 
 ALIVE_EVERY = 15.0  # seconds: proxies end a stream that says nothing
 STATIC = files("trueup.web.dashboard") / "static"
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_SLASH = re.compile(b"%2f", re.IGNORECASE)
 _TIMES = re.compile(r"(<time [^>]*>)[^<]*")
 
 
@@ -307,6 +309,19 @@ class Site:
             "section": "",
             "concerns": (),
         }
+
+
+class SlashesInNames:
+    """An address in which programs write the slash of a name as %2F is read as those of our pages."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower() and unquote(raw) == scope["path"]:
+            scope = {**scope, "path": unquote(_SLASH.sub(SLASH.encode(), raw))}
+        await self._application(scope, receive, send)
 
 
 def pause(at: float) -> float:

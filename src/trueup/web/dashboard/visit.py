@@ -19,6 +19,8 @@ from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact, shown
 from trueup.web.dashboard.source import Source
 
+SLASH = "~"  # in our addresses, for a slash in a name: no name has one, and some proxies decode %2F
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:
@@ -43,7 +45,7 @@ class Visit:
         return self.url_of(self.source.name, *path, **query)
 
     def url_of(self, source: str, *path: object, **query: Any) -> str:
-        parts = "/".join(quote(str(part), safe="") for part in (source, *path))
+        parts = "/".join(quote(str(part).replace("/", SLASH), safe="") for part in (source, *path))
         given = {key: value for key, value in query.items() if value not in (None, "", [], ())}
         return f"{self.base}/{parts}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 
@@ -81,7 +83,7 @@ class Visit:
 
     def part(self, name: str) -> str:
         """A part of the path. Raises NotFound for one that no name can be."""
-        value = str(self.request.path_params[name])
+        value = str(self.request.path_params[name]).replace(SLASH, "/")
         if "\x00" in value or any("\ud800" <= character <= "\udfff" for character in value):
             raise NotFound("there is nothing of that name")
         return value
