@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -43,6 +44,43 @@ async def declare_all(field: Field) -> None:
     for name, table in (("things", field.table), ("parts", parts)):
         table.delete("new", stale_for="1h", name=f"delete {name}".replace(" ", "-"), max_fraction=0.5)
         table.move("new", to="old", stale_for="1h", name=f"move-{name}", set={} if name == "parts" else {"n": 3})
+
+
+OURS = re.findall(
+    r"\w+",
+    """
+key term holder due_at attempt reconciler verdict seen as_left chosen there k1 c1 t m h r c k v p trueup_n trueup_key trueup_term
+trueup_state trueup_seen trueup_due trueup_t1 trueup_k1 trueup_c1 trueup_free trueup_order trueup_null trueup_attempt
+    """,
+)
+
+
+async def test_columns_may_have_the_names_that_our_statements_use(field: Field) -> None:
+    columns = ", ".join(f'"{name}" text' for name in OURS if name not in ("key", "due_at"))
+    await field.do("drop table things")
+    await field.do(
+        f"create table things (key int primary key, state text, due_at timestamptz, {columns}, until timestamptz)"
+    )
+    await field.do("insert into things (key, state) values (1, 'new')")
+    modes: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        NAME: ({}, {}),
+        "marked": ({"lease_columns": ("holder", "until")}, {"working_state": "busy"}),
+        "locked": ({"changed_at": "due_at"}, {"claim": "row_lock"}),
+    }
+
+    async def fix(row: Row) -> To:
+        return To("done", term="x", trueup_seen="y")
+
+    for name, (spec, options) in modes.items():
+        table = field.app.table("things", key="key", state="state", **spec)
+        field.fix(fix, table=table, name=name, stale_for=None, **options)
+    await field.gather()
+    for name in modes:
+        await field.do("update things set state = 'new', term = null, trueup_seen = null")
+        await field.sweep(name)
+        assert await field.ask("select state, term, trueup_seen from things") == [
+            {"state": "done", "term": "x", "trueup_seen": "y"}
+        ]
 
 
 async def test_no_statement_is_left_out(field: Field, monkeypatch: pytest.MonkeyPatch) -> None:

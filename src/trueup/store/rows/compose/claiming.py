@@ -7,7 +7,6 @@ from typing import Literal
 
 from trueup.store.db.load import NOW
 from trueup.store.rows.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, quoted, set_to
-from trueup.store.rows.tables import named
 
 # Where a sweep has come to: nowhere yet, among rows without a value, or with one.
 Place = Literal["start", "without", "with"]
@@ -25,10 +24,6 @@ CHANGED_AT: Composable = SQL("k.trueup_changed_at")
 
 
 class Claiming(Pieces):
-    @property
-    def asked_for(self) -> Composable:
-        return COMMA.join(SQL("{} as {}").format(self.column(name), named(name)) for name in self.columns)
-
     @property
     def about(self) -> Composable:
         """What a claim needs to know of a row apart from its columns."""
@@ -55,7 +50,7 @@ class Claiming(Pieces):
 
     def _of_row(self, cte: str) -> list[Composable]:
         texts = [SQL(f"{cte}.trueup_k{n}") for n in range(1, len(self.keys) + 1)]
-        return [SQL(f"{cte}.trueup_seen, {cte}.trueup_due"), *texts, *(self.column(name, cte) for name in self.columns)]
+        return [SQL(f"{cte}.trueup_seen, {cte}.trueup_due"), *texts, *self.asked_from(cte)]
 
     def claim_fresh(self, place: Place) -> bytes:
         return self._claim(

@@ -69,6 +69,16 @@ class Pieces:
     def column(self, name: str, of: str = "t") -> Composable:
         return SQL("{}.{}").format(SQL(of), named(name))
 
+    @property
+    def asked_for(self) -> Composable:
+        """The columns that are wanted of a row, under names that nothing else has."""
+        return COMMA.join(
+            SQL("{} as {}").format(self.column(name), SQL(f"trueup_c{n}")) for n, name in enumerate(self.columns, 1)
+        )
+
+    def asked_from(self, cte: str) -> list[Composable]:
+        return [SQL(f"{cte}.trueup_c{n}") for n in range(1, len(self.columns) + 1)]
+
     def cast(self, expression: Composable, column: str) -> Composable:
         """To the type of a column, as `format_type` writes it."""
         return SQL("{}::{}").format(expression, SQL(_escaped(self.found.type(column))))

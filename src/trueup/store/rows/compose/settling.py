@@ -108,8 +108,8 @@ class Settling(Pieces):
             as_left=self.free,
             marks=set_to(marks),
             seen=self.seen,
-            columns=COMMA.join(SQL("{} as {}").format(self.column(name), named(name)) for name in self.columns),
-            given=COMMA.join(self.column(name, "c") for name in self.columns),
+            columns=self.asked_for,
+            given=COMMA.join(self.asked_from("c")),
             nothing=COMMA.join(SQL("null") for _ in self.columns),
         )
 

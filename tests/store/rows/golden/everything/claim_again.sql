@@ -13,7 +13,7 @@ with taken as materialized (
            where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and (r.state = 'held' and (r.started or r.crashes > 0)) = %(suspects)s
              and r.due_at <= least(coalesce(%(now)s::timestamptz, pg_catalog.now()), %(cut_off)s::timestamptz) and (r.due_at, r.key) > (%(after_due)s::timestamptz, %(after_key)s::text)
            order by r.due_at, r.key limit %(window)s) as r, lateral (
-    select t."state"::text as trueup_state, t."changed_at"::text as trueup_changed_at, t."version"::text as trueup_seen, t."due_at"::timestamptz as trueup_due, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_long_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."tenant"::text as trueup_k1, t."id"::text as trueup_k2, t."tenant" as "tenant", t."id" as "id", t."state" as "state", t."changed_at" as "changed_at", t."due_at" as "due_at", t."version" as "version", t."owner" as "owner", t."until" as "until", t."amount" as "amount", ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0
+    select t."state"::text as trueup_state, t."changed_at"::text as trueup_changed_at, t."version"::text as trueup_seen, t."due_at"::timestamptz as trueup_due, case when pg_catalog.octet_length(pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text) > 1000 then pg_catalog.jsonb_build_array(t."tenant"::text, t."id"::text)::text end as trueup_long_key, t."tenant" as trueup_t1, t."id" as trueup_t2, t."tenant"::text as trueup_k1, t."id"::text as trueup_k2, t."tenant" as trueup_c1, t."id" as trueup_c2, t."state" as trueup_c3, t."changed_at" as trueup_c4, t."due_at" as trueup_c5, t."version" as trueup_c6, t."owner" as trueup_c7, t."until" as trueup_c8, t."amount" as trueup_c9, ((t."state" operator(pg_catalog.=) 'new'::stage and t."due_at" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()) or t."state" operator(pg_catalog.=) 'working'::stage) and (amount > 0
 ) and (t."until" is null or t."until" operator(pg_catalog.<=) coalesce(%(now)s::timestamptz, pg_catalog.now()))) as trueup_free from "public"."t" as t where t."tenant" operator(pg_catalog.=) (r.trueup_whole_key::jsonb ->> 0)::uuid and t."id" operator(pg_catalog.=) (r.trueup_whole_key::jsonb ->> 1)::text limit 1 for no key update of t skip locked
   ) as t
    where t.trueup_free
@@ -46,12 +46,12 @@ with taken as materialized (
   returning r.key as trueup_key, r.term as trueup_term, r.occasion as trueup_occasion, r.attempt as trueup_attempt,
             k.trueup_left and k.trueup_counts and k.trueup_attempt >= %(max_attempts)s as trueup_spent, k.trueup_outlived,
             r.claimed_at as trueup_claimed_at, r.was_state as trueup_was_state, r.was_changed_at as trueup_was_changed_at,
-            k.trueup_n, k.trueup_t1, k.trueup_t2, k.trueup_seen, k.trueup_due, k.trueup_k1, k.trueup_k2, k."tenant", k."id", k."state", k."changed_at", k."due_at", k."version", k."owner", k."until", k."amount"
+            k.trueup_n, k.trueup_t1, k.trueup_t2, k.trueup_seen, k.trueup_due, k.trueup_k1, k.trueup_k2, k.trueup_c1, k.trueup_c2, k.trueup_c3, k.trueup_c4, k.trueup_c5, k.trueup_c6, k.trueup_c7, k.trueup_c8, k.trueup_c9
 ), moved as (
   update "public"."t" as t set "state" = 'working'::stage, "changed_at" = (coalesce(%(now)s::timestamptz, pg_catalog.now()) at time zone 'utc'), "version" = coalesce(t."version", 0) + 1, "owner" = (%(owner)s::text || '/' || c.trueup_term::text), "until" = coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => %(lease_for)s::float8)
     from mine as c
    where t."tenant" operator(pg_catalog.=) c.trueup_t1 and t."id" operator(pg_catalog.=) c.trueup_t2
-  returning c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_n, c.trueup_due, t."version"::text as trueup_seen, t."tenant"::text as trueup_k1, t."id"::text as trueup_k2, t."tenant" as "tenant", t."id" as "id", t."state" as "state", t."changed_at" as "changed_at", t."due_at" as "due_at", t."version" as "version", t."owner" as "owner", t."until" as "until", t."amount" as "amount"
+  returning c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_n, c.trueup_due, t."version"::text as trueup_seen, t."tenant"::text as trueup_k1, t."id"::text as trueup_k2, t."tenant" as trueup_c1, t."id" as trueup_c2, t."state" as trueup_c3, t."changed_at" as trueup_c4, t."due_at" as trueup_c5, t."version" as trueup_c6, t."owner" as trueup_c7, t."until" as trueup_c8, t."amount" as trueup_c9
 ), place as (
   (select k.trueup_n as due_at, k.trueup_key as key from taken as k
     where (select pg_catalog.count(*) from taken) >= %(most)s order by k.trueup_n desc, k.trueup_key desc limit 1)
@@ -61,7 +61,7 @@ with taken as materialized (
              and r.due_at <= least(coalesce(%(now)s::timestamptz, pg_catalog.now()), %(cut_off)s::timestamptz) and (r.due_at, r.key) > (%(after_due)s::timestamptz, %(after_key)s::text)
     order by r.due_at, r.key offset %(window)s - 1 limit 1)
 )
-select place.due_at, place.key, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen, c.trueup_due, c.trueup_k1, c.trueup_k2, c."tenant", c."id", c."state", c."changed_at", c."due_at", c."version", c."owner", c."until", c."amount"
+select place.due_at, place.key, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen, c.trueup_due, c.trueup_k1, c.trueup_k2, c.trueup_c1, c.trueup_c2, c.trueup_c3, c.trueup_c4, c.trueup_c5, c.trueup_c6, c.trueup_c7, c.trueup_c8, c.trueup_c9
   from (select 1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int as ok) as one
   left join place on true
   left join moved as c on true
