@@ -187,7 +187,7 @@ begin
   return new;
 end $function$;
 
-CREATE OR REPLACE FUNCTION {schema}.one_by_one(statement text, count integer, seconds double precision)
+CREATE OR REPLACE FUNCTION {schema}.one_by_one(statement text, count integer, seconds double precision, changed oid)
  RETURNS TABLE(key text, verdict text, nth integer, code text, said text, violated text)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -196,10 +196,13 @@ declare
   name constant text := pg_catalog.format('trueup_%s', pg_catalog.gen_random_uuid());
   until constant timestamptz := pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => seconds);
   most constant int := 32;
-  size int := most;  -- smaller where one refused row follows upon another
+  size int := most;
   first int := 1;
   last int;
+  refused_last int := 0;  -- the refused row before
   refused_to int := 0;  -- one of the rows from `first` to here is refused
+  guessed boolean := false;  -- `refused_to` itself, by the number of rows that were written before it
+  written bigint;
   one record;
   keys text[];
   verdicts text[];
@@ -207,9 +210,11 @@ begin
   execute pg_catalog.format('prepare %I (int, int) as %s', name, statement);
   begin
     while first <= count and pg_catalog.clock_timestamp() < until loop
-      last := case when first < refused_to then (first + refused_to - 1) / 2
+      last := case when first > refused_to then least(first + size - 1, count)
                    when first = refused_to then first
-                   else least(first + size - 1, count) end;
+                   when guessed then refused_to - 1
+                   else (first + refused_to - 1) / 2 end;
+      written := pg_catalog.pg_stat_get_xact_tuples_updated(changed) + pg_catalog.pg_stat_get_xact_tuples_deleted(changed);
       begin
         keys := array[]::text[];
         verdicts := array[]::text[];
@@ -221,19 +226,29 @@ begin
         if pg_catalog.clock_timestamp() >= until and (first = 1 or sqlstate = '57014') then
           raise;
         elsif last > first then
-          refused_to := last;
+          written := pg_catalog.pg_stat_get_xact_tuples_updated(changed) + pg_catalog.pg_stat_get_xact_tuples_deleted(changed) - written;
+          if sqlstate in ('23505', '23P01') then
+            written := greatest(0, written - 1);  -- the row itself is counted, too
+          end if;
+          guessed := (not guessed and written <= last - first) is true;
+          refused_to := case when guessed then first + written else last end;
           continue;
         end if;
         get stacked diagnostics code = returned_sqlstate, said = message_text, violated = constraint_name;
         nth := first;
         return next;
+        size := least(most, first - refused_last);
+        refused_last := first;
         first := first + 1;
-        size := greatest(1, size / 4);
+        guessed := false;
         continue;
       end;
       return query select k, v, null::int, null::text, null::text, null::text from unnest(keys, verdicts) as u(k, v);
       first := last + 1;
-      size := least(most, case when first > refused_to then size * 2 else size end);
+      if first > refused_to then
+        size := least(most, size * 2);
+        guessed := false;
+      end if;
     end loop;
   exception when query_canceled or assert_failure or others then
     execute pg_catalog.format('deallocate %I', name);

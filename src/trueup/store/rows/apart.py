@@ -88,7 +88,12 @@ def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequ
             made.keys.append(None)
             continue
         text = talk.filled(Call(of_a_part(query), params)).decode(talk.encoding)
-        values = {"statement": text, "count": len(params["key"]), "seconds": rows.search_for}
+        values = {
+            "statement": text,
+            "count": len(params["key"]),
+            "seconds": rows.search_for,
+            "changed": rows.found.counted,
+        }
         made.parts.append(talk.filled(Call(rows.statements["rows/one_by_one"], values)))
         made.keys.append(params["key"])
     return made

@@ -147,7 +147,7 @@ async def evaluate(searched: Searched, query: bytes, rows: Sequence[Known]) -> E
     params = {**searched.about_window(), "key": keys, "whole_key": [row.whole_key or row.key for row in rows]}
     async with searched.claiming.conversation() as talk:
         text = talk.filled(Call(of_a_part(query), params)).decode(talk.encoding)
-        values = {"statement": text, "count": len(rows), "seconds": searched.search_for}
+        values = {"statement": text, "count": len(rows), "seconds": searched.search_for, "changed": None}
         search = talk.filled(Call(searched.statements["rows/one_by_one"], values))
         answers = await talk.send(searched.steer, search, talk.commit)
     *found, _ = answers.rows(1)

@@ -99,6 +99,11 @@ class Found:
     policies: tuple[Policy, ...] | None = None  # that apply to this role; None when row-level security does not
     sign: int | None = None  # another one means that the table is no longer what it was
 
+    @property
+    def counted(self) -> int | None:
+        """The table for which PostgreSQL counts the rows that are written; partitions are counted each for itself."""
+        return None if self.partitioned else self.oid
+
     def type(self, column: str) -> str:
         """Raises ConfigError when there is no such column."""
         if column not in self.columns:

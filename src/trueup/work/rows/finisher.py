@@ -12,7 +12,7 @@ written is kept as long as the lease of its row is trusted, and dropped then: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -56,13 +56,14 @@ from trueup.store.fitted import RowStatements
 from trueup.store.rows.rows import Done, Rows
 from trueup.work.rows.held import Held, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
-from trueup.work.writing import REPEAT_PAUSE, SLOW, Pending, Writer, to_repeat
+from trueup.work.writing import SLOW, Pending, Writer, to_repeat
 
 LONGER, FEW = 8, 10  # while at least FEW more come each time, it gathers on, for up to LONGER times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
 BUSY_PAUSE = 0.05  # seconds until a row that is locked, or that is being renewed, is tried again
 MAX_BUSY_PAUSE = 1.0
 WARY_FOR = 1_000  # rows after a refused one that are written apart at once: together they would often be refused, too
+SUSPECT_PAUSE = 0.5  # seconds until rows that were refused are tried again, together with others like them
 FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
 
 Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
@@ -108,7 +109,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         self._on_settled = on_settled
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
-        # How many rows, by whether they have failed before, are written apart at once: more like those refused may follow.
+        # How many rows, by whether they are suspects, are written apart at once: more like those refused may follow.
         self._wary = {False: 0, True: 0}
         self._unwritten = 0  # how many of those pending are not in the database yet
         self._put_off: list[Settling] = []  # those of them that a statement has left for later
@@ -173,8 +174,8 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         for settling, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
             row = settling.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
-                # Those that have failed before go apart: one of them that is refused again does not make the others wait.
-                groups.setdefault((row.holder, settling.touch, _failed_before([settling]), claim), []).append(settling)
+                # Suspects go apart: one of them that is refused again does not make the others wait.
+                groups.setdefault((row.holder, settling.touch, self._suspect(settling), claim), []).append(settling)
             else:
                 self._forget([settling])
                 self._lost(settling)
@@ -191,6 +192,12 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         super()._forget(settled)
         self._unwritten = sum(not isinstance(each.verdict, Written) for each in self._pending)
 
+    def _suspect(self, settling: Settling) -> bool:
+        """Whether its row has failed, or was refused, before, and what is written may be refused again. A group has rows of one kind."""
+        if settling.row.attempt <= 1 and not settling.repeats:
+            return False
+        return getattr(settling.verdict, "outcome", None) is not None or (settling.touch and self._rows.marks_rows)
+
     def _ready(self, group: list[Settling]) -> list[Settling]:
         """The others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
@@ -200,7 +207,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         return ready
 
     async def _send(self, group: list[Settling]) -> None:
-        if len(group) > 1 and (self._wary[_failed_before(group)] > 0 or any(each.repeats for each in group)):
+        if len(group) > 1 and (self._wary[self._suspect(group[0])] > 0 or any(each.repeats for each in group)):
             await self._send_apart(group)
         else:
             await super()._send(group)
@@ -252,14 +259,14 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             return
         apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
-            self._wary[_failed_before(group)] = 0
+            self._wary[self._suspect(ready[0])] = 0
             if not to_repeat(apart) and await self._has_changed(ready):
                 await self._send(ready)
             else:
                 await super()._divide(ready, apart, SLOW)
             return
-        failed_before = _failed_before(ready)
-        self._wary[failed_before] = WARY_FOR if apart.refused else self._wary[failed_before] - len(ready)
+        suspect = self._suspect(ready[0])
+        self._wary[suspect] = WARY_FOR if apart.refused else self._wary[suspect] - len(ready)
         left = apart.refused.keys() | apart.untried
         self._answered([each for each in ready if each.row.key not in left], apart.done)
         refused = [each for each in ready if each.row.key in left]
@@ -271,11 +278,13 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             error = apart.refused.get(settling.row.key)
             if error is None:
                 continue
-            if may_pass(error) and not settling.repeats:
-                # It may have been the server's trouble while it was this row's turn: once more, together with others like it.
-                settling.repeats, settling.not_before = 1, elapsed() + REPEAT_PAUSE
+            # It may have been the server's trouble while it was this row's turn: once more, or as often as the server asks for it.
+            if settling.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
+                settling.repeats += 1
+                settling.not_before = _together(SUSPECT_PAUSE)
             else:
-                await super()._refused([settling], error, 0.0)
+                self._blame(settling, error)
+                settling.not_before = max(settling.not_before, _together(UNHURRIED))
 
     def _blame(self, one: Settling, error: Exception) -> None:
         """The database refuses this row: what is to be written about it instead."""
@@ -283,6 +292,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             one.decided, one.verdict = one.verdict, self.failure(one.row, error)
             if isinstance(one.decided, BackOff | SetAside):  # it says what failed before; only its outcome is left out
                 one.verdict = _without_outcome(one.decided)
+            one.repeats = 0
         elif one.touch and self._rows.marks_rows:
             one.touch = False
         elif is_away(error) or may_pass(error):
@@ -413,9 +423,9 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         self._on_settled(settling, settling.counts_as or "lost")
 
 
-def _failed_before(group: Sequence[Settling]) -> bool:
-    """Whether these rows have failed, or were refused, before; a group has rows of one kind."""
-    return group[0].row.attempt > 1 or group[0].repeats > 0
+def _together(pause: float) -> float:
+    """About this many seconds from now, at a moment that others choose as well: a statement for one row costs as much as for many."""
+    return (elapsed() / pause + 1.5) // 1 * pause
 
 
 def _size(verdict: Verdict) -> int:
