@@ -121,3 +121,12 @@ async def test_a_statement_that_postgresql_refuses_is_named_at_start(
         await field.gather()
     with pytest.raises(ConfigError, match=f"PostgreSQL refuses to {what}: "):
         await field.app.reconcilers.dry_run(NAME)
+
+
+async def test_a_table_that_cannot_be_written_is_not_taken_for_a_database_that_is_away(field: Field) -> None:
+    """psycopg calls the error operational, as it does those of a server that is away."""
+    await field.do("alter table things replica identity nothing")
+    await field.do("create publication everything for table things")
+    field.fix(lambda row: None)
+    with pytest.raises(ConfigError, match="does not have a replica identity and publishes updates"):
+        await field.gather()

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, errors
 
 from trueup.errors import ConfigError
 from trueup.store.db import message
-from trueup.store.db.connect import RETRYABLE
+from trueup.store.db.connect import is_away, may_pass
 from trueup.store.db.load import source
 from trueup.store.db.own_connection import fetch, milliseconds
 from trueup.store.db.repository import Database
@@ -82,9 +82,9 @@ async def unserved(
                 )
         except (errors.QueryCanceled, errors.LockNotAvailable):
             return None
-        except RETRYABLE:
-            raise
         except psycopg.Error as error:
+            if is_away(error) or may_pass(error):
+                raise
             raise _refused(found, who, error) from None
 
 
@@ -103,9 +103,9 @@ async def try_every(
                 await connection.execute(b"explain " + message.filled(connection, message.Call(query, values)))
         except (errors.QueryCanceled, errors.LockNotAvailable):
             return
-        except RETRYABLE:
-            raise
         except psycopg.Error as error:
+            if is_away(error) or may_pass(error):
+                raise
             raise _refused(found, who, error, what) from None
 
 

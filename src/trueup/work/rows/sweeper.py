@@ -173,7 +173,8 @@ class Sweeper(Service):
         again = min(2.0 ** min(self._failures - 1, 20), max(self.reconciler.every.total_seconds(), MIN_PAUSES[1]))
         said = describe(error)
         if isinstance(error, errors.QueryCanceled):
-            said = f"a statement took longer than statement_timeout; an index may be missing ({said})"
+            why = "" if self.rows.found.spec.where is None else ", or where= takes long for a row"
+            said = f"a statement took longer than statement_timeout; an index may be missing{why} ({said})"
         try:
             await self._log.failed(self.reconciler.name, f"{type_name(error)}: {said}")
         finally:
