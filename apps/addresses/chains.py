@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Literal
 
@@ -15,6 +16,7 @@ HEXADECIMAL = "^0x[0-9a-fA-F]{40}$"
 BASE58 = "^[1-9A-HJ-NP-Za-km-z]{25,64}$"
 UTXO = "^[a-zA-Z0-9:]{14,100}$"  # base58, bech32, and those with a prefix
 ANY = "^[!-~]{1,128}$"
+QUIET = timedelta(days=1)  # no public chain is for so long
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,16 @@ def mistyped(address: str) -> bool:
 
 
 class NodeBehind(Exception):
-    """The node does not even have the blocks that were reconciled long ago. What it does not say means nothing."""
+    """The node does not even have the blocks that were reconciled long ago, or those of today. What it does not say means nothing."""
+
+
+def check_caught_up(chain: str, newest: datetime, now: datetime) -> None:
+    """Where the history of an address begins is told by the newest block, so that has to be a new one. Raises NodeBehind.
+
+    Chains that have no name here may be quiet for as long as they like.
+    """
+    if chain in CHAINS and now - newest > QUIET:
+        raise NodeBehind(f"the node's newest block is of {newest:%Y-%m-%d}: it is still catching up")
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,9 @@ class Provider:
     async def aclose(self) -> None:
         await self._reader.aclose()
 
-    async def height(self) -> int:
+    async def tip(self) -> Place:
         """The newest block. Raises ChainError."""
-        return (await self._tip.get()).number
+        return await self._tip.get()
 
     async def pages(
         self, address: str, first: int, last: int, *, parent: str | None = None

@@ -18,14 +18,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from apps.chain.blocks import Inconsistent
+from apps.chain.blocks import Inconsistent, Place
 from apps.chain.kept import Reorganised
 from trueup import Again, App, Context, LostClaim, To
 
 from . import books, jobs
 from .books import Counts, Unseen
 from .bounded import bounded
-from .chains import NodeBehind, Window, known, window
+from .chains import NodeBehind, Window, check_caught_up, known, window
 from .compare import compare
 from .jobs import Job
 from .provider import Page, Provider
@@ -81,10 +81,10 @@ class Reconciliation:
         if provider is None:
             raise NoProvider(f"no provider for chain {job.chain}")
         started = self._app.clock.elapsed()
-        height = await provider.height()
-        window = job.window or await self._begin(job, height)
-        if height < window.to_block:
-            window = await self._shorten(job, window, height)
+        tip = await provider.tip()
+        window = job.window or await self._begin(job, tip, ctx)
+        if tip.number < window.to_block:
+            window = await self._shorten(job, window, tip, ctx)
         first = window.from_block if job.next_block is None else job.next_block
         async with aclosing(provider.pages(job.address, first, window.to_block, parent=job.next_parent)) as pages:
             async for page in pages:
@@ -100,24 +100,26 @@ class Reconciliation:
         _tell(counted, ctx.attempt)
         return None
 
-    async def _begin(self, job: Job, height: int) -> Window:
+    async def _begin(self, job: Job, tip: Place, ctx: Context) -> Window:
         async with bounded(self._app, self._silence) as tx:
             checkpoint, first_block = await jobs.known_blocks(tx, job)
-            decided = window(job.mode, checkpoint, known(job.chain).reorg_depth, height, first_block)
+            if checkpoint is None:
+                check_caught_up(job.chain, tip.at, ctx.now)
+            decided = window(job.mode, checkpoint, known(job.chain).reorg_depth, tip.number, first_block)
             await jobs.begin(tx, job, decided)
         return decided
 
-    async def _shorten(self, job: Job, window: Window, height: int) -> Window:
+    async def _shorten(self, job: Job, window: Window, tip: Place, ctx: Context) -> Window:
         """The node is not where it said that it was when the job began. What was read of it proves where it has been: raises
         NodeBehind; a height that it only named proves nothing, and would keep the job waiting for ever."""
         read = window.from_block if job.next_block is None else job.next_block
         if read == window.from_block:
-            return await self._begin(job, height)
-        if height < read - 1:
-            raise NodeBehind(f"the node is at block {height}, and we have been at {read - 1}")
+            return await self._begin(job, tip, ctx)
+        if tip.number < read - 1:
+            raise NodeBehind(f"the node is at block {tip.number}, and we have been at {read - 1}")
         async with bounded(self._app, self._silence) as tx:
-            await jobs.shorten(tx, job, height)
-        return replace(window, to_block=height)
+            await jobs.shorten(tx, job, tip.number)
+        return replace(window, to_block=tip.number)
 
     async def _agree(self, job: Job, page: Page) -> None:
         """Make the local copy agree with a page. The next one comes only after the last part of it."""

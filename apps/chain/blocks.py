@@ -5,7 +5,8 @@ new. An empty list means "nothing there" only if the header says so, too:
 
 - no transactions only with the root of an empty tree, and as many receipts as transactions, of the same block;
 - transactions are numbered without a gap, and the gas of their receipts adds up to the header's;
-- each bit of the header's logs bloom comes from a receipt, a receipt with a bloom has logs, and the logs are numbered without a gap.
+- each bit of the header's logs bloom comes from a receipt, each receipt's bloom is that of its logs, and the logs are numbered
+  without a gap. A failed transaction has none.
 
 Whatever does not fit is ChainUnavailable, with the reason. The roots themselves are not computed: a node that invents a chain
 which agrees with itself is not found out here.
@@ -18,8 +19,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
+from .keccak import keccak256
 from .rpc import ChainUnavailable, number
 
 EMPTY_ROOT = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421"
@@ -27,6 +30,7 @@ TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef" 
 PLAIN_TRANSFER = 21_000  # gas
 MAX_AMOUNT = 2**256 - 1
 MAX_BLOCK = 2**63 - 1
+BLOOM_BITS = 2048
 
 
 class Inconsistent(ChainUnavailable):
@@ -137,11 +141,13 @@ def _check_header(told: Any, where: Place, receipts: Sequence[dict[str, Any]]) -
     blooms, logged = 0, 0
     for receipt in receipts:
         logs, bloom = receipt.get("logs"), number(_field(receipt, "logsBloom"))
-        if not isinstance(logs, list) or bool(logs) != bool(bloom):
+        if not isinstance(logs, list) or bloom_of(logs) != bloom:
             raise Inconsistent(f"a receipt of block {where.number} has a logs bloom that its logs do not fit")
         for log in logs:
             if _field(log, "blockHash") != where.hash or log.get("removed"):
                 raise Inconsistent(f"the node returned logs of another block than {where.number}")
+            if _field(log, "transactionHash") != receipt["transactionHash"]:
+                raise Inconsistent(f"a receipt of block {where.number} has logs of another transaction")
             if number(_field(log, "logIndex")) != logged:
                 raise Inconsistent(f"log {logged} of block {where.number} is missing")
             logged += 1
@@ -150,23 +156,53 @@ def _check_header(told: Any, where: Place, receipts: Sequence[dict[str, Any]]) -
         raise Inconsistent(f"block {where.number} has logs, and the node does not show all of them")
 
 
+def bloom_of(logs: Sequence[Any]) -> int:
+    """Three bits for the address of each log, and for each of its topics."""
+    bloom = 0
+    for log in logs:
+        topics = log.get("topics") if isinstance(log, dict) else None
+        if not isinstance(topics, list):
+            raise ChainUnavailable("the node's answer cannot be read: topics is missing")
+        for hexadecimal in [address(log.get("address")), *map(hash_, topics)]:
+            bloom |= _bits(hexadecimal)
+    return bloom
+
+
+@lru_cache(maxsize=2**14)
+def _bits(hexadecimal: str) -> int:
+    digest = keccak256(bytes.fromhex(hexadecimal[2:]))
+    bits = 0
+    for first in (0, 2, 4):
+        bits |= 1 << int.from_bytes(digest[first : first + 2], "big") % BLOOM_BITS
+    return bits
+
+
 def _transaction(where: Place, told: Any, receipts: dict[Any, dict[str, Any]]) -> Transaction:
     receipt, to = receipts[told["hash"]], told.get("to")
     price = receipt.get("effectiveGasPrice", told.get("gasPrice"))  # the older nodes have only the latter
+    succeeded = _succeeded(told, receipt)
+    if receipt["logs"] and not succeeded:
+        raise Inconsistent(f"a transaction of block {where.number} failed, and has logs")
     return Transaction(
         hash=told["hash"],
         sender=address(told.get("from")),
         to=None if to is None else address(to),
         value=at_most(number(told.get("value")), MAX_AMOUNT),
-        fee=at_most(number(receipt.get("gasUsed")) * number(price), MAX_AMOUNT),
-        succeeded=_succeeded(told, receipt),
+        fee=at_most(number(receipt.get("gasUsed")) * number(price) + _also_charged(receipt), MAX_AMOUNT),
+        succeeded=succeeded,
         transfers=_transfers(receipt["logs"]),
     )
 
 
+def _also_charged(receipt: dict[str, Any]) -> int:
+    """Besides gas: for blobs (EIP-4844), and by chains on top of another one for their place in that one."""
+    blobs = number(receipt.get("blobGasUsed") or "0x0") * number(receipt.get("blobGasPrice") or "0x0")
+    return blobs + number(receipt.get("l1Fee") or "0x0")
+
+
 def _succeeded(told: Any, receipt: dict[str, Any]) -> bool:
     if receipt.get("status") is not None:
-        return number(receipt["status"]) == 1
+        return at_most(number(receipt["status"]), 1) == 1
     # Before Byzantium (2017) receipts had a state root instead. What failed had used up all of its gas.
     hash_(receipt.get("root"))
     used = number(receipt.get("gasUsed"))
@@ -178,11 +214,11 @@ def _transfers(logs: Sequence[Any]) -> Sequence[TokenTransfer]:
     counted: Counter[tuple[str, str]] = Counter()
     found = []
     for log in logs:
-        topics, data = log.get("topics"), _field(log, "data")
-        if not isinstance(topics, list) or len(topics) != 3 or topics[0] != TRANSFER or len(data) != 66:
+        topics, data = log["topics"], _field(log, "data")
+        if len(topics) != 3 or topics[0] != TRANSFER or len(data) != 66:
             continue
-        token, amount = address(_field(log, "address")), number(data)
-        sender, receiver = (f"0x{str(topic)[-40:].lower()}" for topic in topics[1:])
+        token, amount = address(log["address"]), number(data)
+        sender, receiver = (f"0x{topic[-40:]}" for topic in topics[1:])
         if amount and sender != receiver:
             found.append(TokenTransfer(token, sender, receiver, amount, counted[token, receiver]))
             counted[token, receiver] += 1

@@ -118,6 +118,38 @@ def _tip_ahead(call: Call, result: Any) -> Any:
     return result
 
 
+def syncing(genesis: Any) -> Lie:
+    """A node that has just been set up: it knows the first block, and nothing else yet."""
+
+    def lie(call: Call, result: Any) -> Any:
+        if call["method"] != "eth_getBlockByNumber":
+            return result
+        return genesis if call["params"][0] in ("latest", "0x0") else None
+
+    return lie
+
+
+def headers_dated(at: int) -> Lie:
+    """Blocks that are asked for without their transactions have this time, except for the newest."""
+
+    def lie(call: Call, result: Any) -> Any:
+        header = call["method"] == "eth_getBlockByNumber" and not call["params"][1] and call["params"][0] != "latest"
+        return {**result, "timestamp": hex(at)} if header and result else result
+
+    return lie
+
+
+def pending(change: Callable[[Any], Any]) -> Lie:
+    """Changes each transaction that waits to be mined."""
+
+    def lie(call: Call, result: Any) -> Any:
+        if call["method"] != "eth_getBlockByNumber" or call["params"][0] != "pending":
+            return result
+        return {**result, "transactions": [change(each) for each in result["transactions"]]}
+
+    return lie
+
+
 OTHER_HASH = "0x" + "ab" * 32
 
 LIES: dict[str, Lie] = {
@@ -155,7 +187,7 @@ def bomb(times: int) -> bytes:
 
 
 class Hostile(ThreadingHTTPServer):
-    """`mode` is one of LIES or BOMBS, or "batch limit", "drip", "endless body", "slow"; None: as the node."""
+    """`mode` is a lie, one of LIES or BOMBS by name, or "batch limit", "drip", "endless body", "slow"; None: as the node."""
 
     daemon_threads = True
 
@@ -163,7 +195,7 @@ class Hostile(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.upstream = upstream
-        self.mode: str | None = None
+        self.mode: str | Lie | None = None
         self.requests: list[int] = []  # calls in each
         self.asked: Counter[str] = Counter()
         self.sent = 0  # bytes of an endless body
@@ -187,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._without_end(b" ", DRIP)
         elif mode == "endless body":
             self._without_end(CHUNK, 0)
-        elif mode in BOMBS:
+        elif isinstance(mode, str) and mode in BOMBS:
             self._say_packed(BOMBS[mode])
         elif mode == "batch limit" and len(calls) > BATCH_LIMIT:
             error = {"code": -32600, "message": f"batches of more than {BATCH_LIMIT} calls are not served"}
@@ -195,7 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             if mode == "slow":
                 time.sleep(0.02 * len(calls))
-            self._say(self._answers(body, {call["id"]: call for call in calls}, LIES.get(mode or "")))
+            lie = LIES.get(mode) if isinstance(mode, str) else mode
+            self._say(self._answers(body, {call["id"]: call for call in calls}, lie))
 
     def _answers(self, body: bytes, calls: dict[int, Call], lie: Lie | None) -> Any:
         request = urllib.request.Request(self.server.upstream, body, {"content-type": "application/json"})  # noqa: S310 - loopback

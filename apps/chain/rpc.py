@@ -24,6 +24,7 @@ MAX_TEXT = 500  # characters of what a node says in an error
 MAX_ANSWER = 64 * 2**20  # bytes
 TOO_LARGE = (400, 413)  # what servers answer to a batch that they find too large
 METHOD_NOT_FOUND = -32601
+QUANTITY = "0x[0-9a-fA-F]{1,512}"  # a logs bloom is the longest
 
 
 class ChainError(Exception):
@@ -141,7 +142,10 @@ def _unpacking(encoding: str) -> Callable[[bytes, int], bytes]:
 
 def _by_id(answer: Any, requests: Sequence[dict[str, Any]]) -> dict[Any, Any]:
     answers = answer if isinstance(answer, list) else [answer]
-    told = {each["id"]: each for each in answers if isinstance(each, dict) and isinstance(each.get("id"), int)}
+    numbered = [each for each in answers if isinstance(each, dict) and isinstance(each.get("id"), int)]
+    told = {each["id"]: each for each in numbered}
+    if len(told) != len(numbered):
+        raise ChainUnavailable("the node answered one call twice")
     if not told:
         # Nodes refuse a batch as a whole with one error that answers no call in particular.
         for each in answers:
@@ -153,9 +157,10 @@ def _by_id(answer: Any, requests: Sequence[dict[str, Any]]) -> dict[Any, Any]:
 
 
 def _result(method: str, answer: Any) -> Any:
+    """A result of null says that there is no such thing; beside an error of whatever form it says nothing."""
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         raise _refusal(method, answer["error"])
-    if not isinstance(answer, dict) or "result" not in answer:
+    if not isinstance(answer, dict) or "result" not in answer or answer.get("error") is not None:
         raise ChainUnavailable(f"the node's answer to {method} cannot be read")
     return answer["result"]
 
@@ -179,10 +184,9 @@ def _words(said: bytes) -> str:
 
 
 def number(value: Any) -> int:
-    """A quantity as nodes write it ("0x1f"). Raises ChainUnavailable for anything else, null included."""
-    if isinstance(value, str) and re.fullmatch(
-        "0x[0-9a-fA-F]+", value
-    ):  # int() itself takes blanks and underscores, too
+    """A quantity as nodes write it ("0x1f"). Raises ChainUnavailable for anything else, null included, and for one that is longer
+    than anything in a block: to multiply two of many megabytes would keep everything else waiting for minutes."""
+    if isinstance(value, str) and re.fullmatch(QUANTITY, value):  # int() itself takes blanks and underscores, too
         return int(value, 16)
     raise ChainUnavailable(f"the node said {str(value)[:40]!r} where a number belongs")
 

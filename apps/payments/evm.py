@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from apps.chain.blocks import Block, Inconsistent, Place
+from apps.chain.blocks import MAX_AMOUNT, MAX_BLOCK, Block, Inconsistent, Place, at_most, hash_
 from apps.chain.keccak import has_checksum, is_checksum_right
 from apps.chain.kept import Fresh, Kept, KeptBlocks
 from apps.chain.reader import Reader
@@ -112,7 +112,6 @@ class EvmObserver:
             # A tip that we have passed already, on the same chain: another node answers, one that lags behind.
             raise ChainUnavailable(f"the node has fallen back from block {highest.number} to {tip.number}")
         pending = await self._reader.pending()
-        self._highest = tip
         return View(tip, None if pending is None else _waiting_natively(pending))
 
     async def _observe(self, subject: Subject) -> Observation:
@@ -133,14 +132,15 @@ class EvmObserver:
             tip=view.tip,
             transfers=[*mined.values(), *unplaced],
             complete=complete,
-            first_block=part.first,
+            # A node that is still catching up does not know yet where the request's time begins.
+            first_block=part.first if view.tip.at >= _begins_at(subject) else None,
             scanned=_scanned(part.blocks, view.tip) or (subject.scanned if part.start > part.first else None),
         )
 
     async def _part(self, subject: Subject, tip: Place) -> Part:
         first = subject.first_block
         if first is None:
-            first = await self._first_block(subject, tip)
+            return await self._beginning(subject, tip)
         start = first
         if subject.scanned is not None and subject.scanned[0] >= first:
             start = subject.scanned[0]
@@ -151,14 +151,30 @@ class EvmObserver:
                 self._rewritten = tip.hash
                 self._times.clear()
                 self._blocks.clear()
-            first = min(first, await self._first_block(subject, tip))
-            part = await self._read(first, first, tip)
+            part = await self._beginning(subject, tip, at_most=first)
+        return part
+
+    async def _beginning(self, subject: Subject, tip: Place, *, at_most: int = MAX_BLOCK) -> Part:
+        """From some blocks before the request was made: those may yet be replaced by others, with the payment in them.
+
+        What headers said of their time is believed only if the blocks themselves say the same: from a place too high a payment would
+        never be seen, and from one too low the way to it would be too long.
+        """
+        moment = _begins_at(subject)
+        n = await self._first_made_since(moment, tip)
+        first = min(max(0, n - DEPTH), at_most)
+        part = await self._read(first, first, tip)
+        if any((each.place.at >= moment) != (each.place.number >= n) for each in part.blocks):
+            self._times.clear()
+            raise Inconsistent(f"the node gives blocks from {first} to {part.last} another time than their headers")
         return part
 
     async def _read(self, first: int, start: int, tip: Place) -> Part:
         last = min(tip.number, start + MAX_BLOCKS)
         end = tip.hash if last == tip.number else None
         blocks = await self._blocks.run(start, last, end=end) if start <= last else []
+        if end is not None:
+            self._highest = tip  # now it is there, and not only named
         return Part(first, start, last, blocks)
 
     async def _unplaced(
@@ -196,9 +212,8 @@ class EvmObserver:
             self._blocks.clear()
             raise Inconsistent(f"the node has transaction {tx_hash} in block {n}, and shows block {n} without it")
 
-    async def _first_block(self, subject: Subject, tip: Place) -> int:
-        """Some blocks before the request was made: those may yet be replaced by others, with the payment in them."""
-        moment = subject.since - CLOCKS
+    async def _first_made_since(self, moment: datetime, tip: Place) -> int:
+        """The number of the block; of the one after the tip, when that was made before."""
         low, high = 0, tip.number + 1
         while low < high:
             middle = (low + high) // 2
@@ -206,7 +221,7 @@ class EvmObserver:
                 low = middle + 1
             else:
                 high = middle
-        return max(0, low - DEPTH)
+        return low
 
     async def _made_at(self, n: int) -> datetime:
         if n not in self._times:
@@ -214,6 +229,10 @@ class EvmObserver:
             while len(self._times) > MAX_TIMES:
                 del self._times[next(iter(self._times))]
         return self._times[n]
+
+
+def _begins_at(subject: Subject) -> datetime:
+    return subject.since - CLOCKS
 
 
 def _account(subject: Subject) -> Account:
@@ -239,9 +258,9 @@ def _waiting_natively(block: Any) -> Received:
     if not isinstance(transactions, list) or not all(isinstance(each, dict) for each in transactions):
         raise ChainUnavailable("the node returned the pending block without its transactions")
     for each in transactions:
-        amount, to = number(each.get("value")), each.get("to")
+        amount, to, name = at_most(number(each.get("value")), MAX_AMOUNT), each.get("to"), hash_(each.get("hash"))
         if amount and isinstance(to, str) and to.lower() != str(each.get("from")).lower():
-            received[None, to.lower()].append(Sent(str(each.get("hash")), -1, amount))
+            received[None, to.lower()].append(Sent(name, -1, amount))
     return dict(received)
 
 
@@ -250,7 +269,7 @@ def _found(subject: Subject, blocks: Sequence[Kept[Content]]) -> list[Transfer]:
     return [
         Transfer(sent.tx_hash, sent.index, sent.amount, block.place)
         for block in blocks
-        if block.place.at >= subject.since - CLOCKS
+        if block.place.at >= _begins_at(subject)
         for sent in block.content.received.get(account, ())
     ]
 

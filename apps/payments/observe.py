@@ -51,12 +51,13 @@ class Observation:
     """`transfers` is everything there is, also what was known before and still is there.
 
     `complete`: the chain has been read to its `tip`. When it has not, what is missing from `transfers` may be further on.
+    `first_block` is None while the chain has not come to the moment that the subject is observed from.
     """
 
     tip: Place
     transfers: Collection[Transfer]
     complete: bool
-    first_block: int
+    first_block: int | None
     scanned: tuple[int, str] | None
 
 

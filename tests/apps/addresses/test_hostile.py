@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from apps.chain.hostile import Hostile, hostile_to
+from apps.chain.hostile import Hostile, hostile_to, syncing
 from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import deploy, transfer
 from tests.apps.addresses.desk import Desk, Node, counters
@@ -169,6 +169,27 @@ async def test_a_new_address_begins_at_the_tip_and_not_at_the_first_block(
     job = await desk.reconcile(ada, "full")
     assert (job["from_block"], job["to_block"]) == (0, 201), "unless somebody asks for all of it"
     assert await desk.here() == {old: 1, new: 201}
+
+
+async def test_a_new_address_does_not_begin_where_a_node_is_that_still_catches_up(
+    open_desk: OPEN, node: Node, hostile: Hostile
+) -> None:
+    """Or all that came since would be read for it: the days of a whole chain, when the node has just been set up."""
+    desk = await open_desk(RECONCILIATION_PROVIDERS=f"ethereum={hostile.url}")
+    ada = node.accounts()[0]
+    node.mine(200)
+    await desk.monitor(ada)
+    july_2015 = {**node.call("eth_getBlockByNumber", "0x0", True), "timestamp": "0x55ba4224"}
+    hostile.mode = syncing(july_2015)
+    job = await desk.reconcile(ada)
+    assert job["status"] == "pending"
+    assert "the node's newest block is of 2015-07-30: it is still catching up" in job["error"]
+    assert await desk.checkpoint(ada) is None
+    hostile.mode = None
+    desk.clock.advance(minutes=10)
+    await desk.sweep()
+    job = await desk.show(job["id"])
+    assert (job["status"], job["from_block"], job["to_block"]) == ("completed", 200 - 32, 200)
 
 
 async def test_an_address_that_is_new_since_blocks_were_read_has_its_transactions(desk: Desk, node: Node) -> None:

@@ -102,14 +102,14 @@ async def test_a_contract_that_is_made_has_no_receiver_and_a_failed_transaction_
 
 async def test_the_height_is_the_nodes(provider: Provider, node: Node, meddler: Meddler) -> None:
     node.mine(7)
-    assert await provider.height() == 7
+    assert (await provider.tip()).number == 7
     assert len(meddler.asked_at) == 1
 
 
 async def test_a_node_of_another_chain_is_refused(meddler: Meddler, turn: Turn) -> None:
     polygon = provider_of(meddler, turn, 137)
     with pytest.raises(ChainError, match="chain 1, not 137"):
-        await polygon.height()
+        await polygon.tip()
     await polygon.aclose()
 
 
@@ -292,4 +292,4 @@ async def test_a_height_that_is_none_is_an_error(provider: Provider, meddler: Me
 
         meddler.alter = alter
         with pytest.raises(ChainError):
-            pytest.fail(f"{said} was taken for {await provider.height()}")
+            pytest.fail(f"{said} was taken for {await provider.tip()}")

@@ -8,23 +8,40 @@ from typing import Any
 
 import pytest
 
-from apps.chain.blocks import EMPTY_ROOT, Inconsistent, block
+from apps.chain.blocks import EMPTY_ROOT, TRANSFER, Inconsistent, block, bloom_of
+from apps.chain.rpc import ChainUnavailable
 
 HASH, PARENT, OTHER, ROOT = ("0x" + digit * 64 for digit in "abcd")
 ADA, BOB = ("0x" + digit * 40 for digit in "12")
 NO_BLOOM = "0x" + "0" * 512
 
 
-def bloom(bit: int) -> str:
-    return f"0x{1 << bit:0512x}"
+def bloom(*transactions: int) -> str:
+    """Of the logs of these."""
+    return f"0x{bloom_of([log for n in transactions for log in logs(n)]):0512x}"
 
 
 def transaction(n: int) -> dict[str, Any]:
     return {"hash": f"0x{n:064x}", "blockHash": HASH, "from": ADA, "to": BOB, "value": "0x1", "gas": "0xffff"}
 
 
-def receipt(n: int, logs: int) -> dict[str, Any]:
+def logs(n: int) -> list[dict[str, Any]]:
+    """Of transaction `n`: transfers of tokens of its own."""
     first = sum(LOGS[: n - 1])
+    return [
+        {
+            "address": f"0x{n:040x}",
+            "blockHash": HASH,
+            "transactionHash": f"0x{n:064x}",
+            "logIndex": hex(first + nth),
+            "topics": [TRANSFER, f"0x{0xADA:064x}", f"0x{0xB0B + nth:064x}"],
+            "data": f"0x{100 + nth:064x}",
+        }
+        for nth in range(LOGS[n - 1])
+    ]
+
+
+def receipt(n: int) -> dict[str, Any]:
     return {
         "transactionHash": f"0x{n:064x}",
         "blockHash": HASH,
@@ -32,15 +49,12 @@ def receipt(n: int, logs: int) -> dict[str, Any]:
         "gasUsed": hex(21_000),
         "cumulativeGasUsed": hex(21_000 * n),
         "effectiveGasPrice": "0x1",
-        "logsBloom": bloom(n) if logs else NO_BLOOM,
-        "logs": [
-            {"address": BOB, "blockHash": HASH, "logIndex": hex(first + nth), "topics": [], "data": "0x"}
-            for nth in range(logs)
-        ],
+        "logsBloom": bloom(n),
+        "logs": logs(n),
     }
 
 
-LOGS = (2, 0, 1)  # of each transaction
+LOGS = (2, 0, 2)  # of each transaction
 TRUE: dict[str, Any] = {
     "number": "0x7",
     "hash": HASH,
@@ -48,9 +62,9 @@ TRUE: dict[str, Any] = {
     "timestamp": "0x60000000",
     "transactionsRoot": ROOT,
     "gasUsed": hex(63_000),
-    "logsBloom": hex(int(bloom(1), 16) | int(bloom(3), 16)),
+    "logsBloom": bloom(1, 3),
     "transactions": [transaction(n) for n in (1, 2, 3)],
-    "receipts": [receipt(n, logs) for n, logs in zip((1, 2, 3), LOGS, strict=True)],
+    "receipts": [receipt(n) for n in (1, 2, 3)],
 }
 
 LIES: dict[str, Callable[[Any], Any]] = {
@@ -83,8 +97,26 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "logs missing from a receipt": lambda told: told["receipts"][2].update(logs=[]),
     "logs and bloom missing from a receipt": lambda told: told["receipts"][2].update(logs=[], logsBloom=NO_BLOOM),
     "a log missing from a receipt": lambda told: told["receipts"][0]["logs"].pop(0),
+    "the last log of all missing": lambda told: told["receipts"][2]["logs"].pop(),
+    "a log twice": lambda told: told["receipts"][2]["logs"].append(told["receipts"][2]["logs"][-1]),
+    "a log with another receiver": lambda told: told["receipts"][2]["logs"][1]["topics"].__setitem__(2, OTHER),
+    "a log of another token": lambda told: told["receipts"][2]["logs"][1].update(address=BOB),
+    "a log without its receiver": lambda told: told["receipts"][2]["logs"][1]["topics"].pop(),
+    "a log of another transaction": lambda told: told["receipts"][2]["logs"][1].update(transactionHash=OTHER),
+    "logs of what failed": lambda told: told["receipts"][2].update(status="0x0"),
     "a log of another block": lambda told: told["receipts"][0]["logs"][1].update(blockHash=OTHER),
     "a log that was removed": lambda told: told["receipts"][0]["logs"][1].update(removed=True),
+}
+
+
+# What has not even the form of an answer.
+UNREADABLE: dict[str, Callable[[Any], Any]] = {
+    "a status beside success and failure": lambda told: told["receipts"][1].update(status="0x2"),
+    "topics in capitals": lambda told: told["receipts"][2]["logs"][1].update(topics=[f"0x{TRANSFER[2:].upper()}"]),
+    "no topics": lambda told: told["receipts"][2]["logs"][1].pop("topics"),
+    "topics that are none": lambda told: told["receipts"][2]["logs"][1].update(topics=[None]),
+    "a log that is none": lambda told: told["receipts"][2]["logs"].__setitem__(1, "0x"),
+    "more gas than a number": lambda told: told["receipts"][1].update(gasUsed=f"0x{'f' * 600}"),
 }
 
 
@@ -102,3 +134,41 @@ def test_a_contradiction_is_told(lie: str) -> None:
     LIES[lie](told)
     with pytest.raises(Inconsistent):
         read(told)
+
+
+@pytest.mark.parametrize("slip", UNREADABLE)
+def test_what_has_no_meaning_is_told(slip: str) -> None:
+    told = copy.deepcopy(TRUE)
+    UNREADABLE[slip](told)
+    with pytest.raises(ChainUnavailable):
+        read(told)
+
+
+def test_logs_that_only_look_like_transfers_are_passed_over() -> None:
+    """Anybody may log anything: of a token without a receiver, of nothing, to oneself, or with an amount that is none."""
+    told = copy.deepcopy(TRUE)
+    first, second = told["receipts"][2]["logs"]
+    first.update(data="0x")
+    second.update(data=f"0x{0:064x}")
+    third, fourth = told["receipts"][0]["logs"]
+    third["topics"] = third["topics"][:1]
+    fourth["topics"][2] = fourth["topics"][1]
+    for each in told["receipts"]:
+        each["logsBloom"] = f"0x{bloom_of(each['logs']):0512x}"
+    told["logsBloom"] = told["receipts"][2]["logsBloom"]
+    assert [each.transfers for each in read(told).transactions] == [(), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("also", "fee"),
+    [
+        ({}, 21_000),
+        ({"l1Fee": "0x64"}, 21_100),
+        ({"l1Fee": None, "blobGasUsed": "0x20000", "blobGasPrice": "0x3"}, 21_000 + 3 * 0x20000),
+    ],
+    ids=["gas", "a layer below", "blobs"],
+)
+def test_a_fee_is_all_that_was_charged(also: dict[str, Any], fee: int) -> None:
+    told = copy.deepcopy(TRUE)
+    told["receipts"][1].update(also)
+    assert read(told).transactions[1].fee == fee

@@ -147,6 +147,10 @@ async def test_a_line_that_is_cut_is_unavailable_until_it_is_healed(node: Anvil)
         b'{"id": [1], "result": "0x1"}',
         b'[[{"id": 1, "result": "0x1"}]]',
         b'{"id": 1, "error": "text"}',
+        b'{"id": 1, "error": "rate limit", "result": null}',
+        b'{"id": 1, "error": 429, "result": "0x1"}',
+        b'{"id": "1", "result": "0x1"}',
+        b'[{"id": 1, "result": "0x1"}, {"id": 1, "result": null}]',
         b"[" * 100_000,
     ],
 )
@@ -218,7 +222,9 @@ async def test_a_key_in_the_url_is_in_no_error() -> None:
     assert "hunter2" not in str(error.value)
 
 
-@pytest.mark.parametrize("said", [None, "", "0x", "0xg", "1f", 31, "0x_1", "0x1 ", "0x-1", [], {}])
+@pytest.mark.parametrize(
+    "said", [None, "", "0x", "0xg", "1f", 31, "31", "0x_1", "0x1 ", "0x-1", "0x1" + "0" * 512, [], {}]
+)
 async def test_what_is_no_number_is_unavailable(said: Any) -> None:
     with pytest.raises(ChainUnavailable):
         number(said)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from apps.chain.anvil import Anvil
-from apps.chain.hostile import Hostile, hostile_to
+from apps.chain.hostile import Hostile, Lie, headers_dated, hostile_to, pending, syncing
 from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import transfer
 from tests.apps.payments.desk import Desk
@@ -130,6 +130,58 @@ async def test_a_known_payment_that_a_node_shows_nowhere_is_asked_for_by_name_be
     assert len([record for record in caplog.records if hasattr(record, "error")]) <= errors_before, (
         "and it is seen again"
     )
+
+
+@pytest.mark.parametrize("hash_", [None, "pending", "0x12"])
+async def test_what_waits_without_a_name_is_not_kept(open_desk: OpenDesk, hostile: Hostile, hash_: str | None) -> None:
+    """The node would be asked for it by that name, again and again."""
+    desk = await open_desk(hostile.url)
+    request = await desk.ask(1000)
+    await desk.pay(request, 1000)
+    hostile.mode = pending(lambda told: {**told, "hash": hash_})
+    assert await desk.seen(request) == "pending"
+    assert await desk.settlements(request) == []
+    hostile.mode = None
+    assert await desk.seen(request) == "detected"
+    desk.mine()
+    assert await desk.seen(request) == "confirmed"
+
+
+async def test_a_height_that_a_node_only_named_holds_up_nothing(open_desk: OpenDesk, hostile: Hostile) -> None:
+    """Also when no further block comes for a while."""
+    desk = await open_desk(hostile.url)
+    desk.mine(2)
+    request = await desk.ask(1000)
+    assert await desk.seen(request) == "pending"
+    await desk.pay(request, 1000)
+    hostile.mode = "a tip that is not there"
+    assert await desk.seen(request) == "pending"
+    hostile.mode = None
+    assert await desk.seen(request) == "detected"
+
+
+LIES_ABOUT_TIME: dict[str, Callable[[Desk], Lie]] = {
+    "no time": lambda desk: headers_dated(0),
+    "the future": lambda desk: headers_dated(2**33),
+    "syncing": lambda desk: syncing(desk.anvil.call("eth_getBlockByNumber", "0x0", True)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES_ABOUT_TIME)
+async def test_a_request_begins_where_its_time_does_whatever_the_node_says_at_first(
+    open_desk: OpenDesk, hostile: Hostile, lie: str
+) -> None:
+    """Not beyond its payment, which would never be seen; nor at the first block, which would take days of a real chain."""
+    desk = await open_desk(hostile.url)
+    desk.mine_many(300)
+    request = await desk.ask(1000)
+    await desk.pay(request, 1000)
+    desk.mine_many(100)
+    hostile.mode = LIES_ABOUT_TIME[lie](desk)
+    assert await desk.seen(request) == "pending"
+    hostile.mode = None
+    await seen_as(desk, [request], ["confirmed"])
+    assert 200 < (await desk.row(request))["first_block"] < 300
 
 
 @pytest.mark.slow
