@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -46,7 +46,26 @@ def listed(answer: Answer, bucket: str, prefix: str, start_after: str) -> list[S
     for each in contents:
         _require({"Key", "Size", "ETag", "LastModified"} <= each.keys(), "an object is incomplete")
         _require(each["Key"].startswith(prefix) and each["Key"] > start_after, f"it lists {each['Key']!r}")
-    return [Stored(each["Key"], each["Size"], each["ETag"], each["LastModified"]) for each in contents]
+    _require(len({each["Key"] for each in contents}) == len(contents), "it lists an object twice")
+    return [_stored(each) for each in contents]
+
+
+def _stored(listed: Answer) -> Stored:
+    modified_at: datetime = listed["LastModified"]
+    _require(modified_at.tzinfo is not None, f"{listed['Key']!r} has a time without a zone")
+    _require(listed["Size"] >= 0 and bool(listed["ETag"]), f"{listed['Key']!r} has no size or no ETag")
+    return Stored(listed["Key"], listed["Size"], listed["ETag"], modified_at.astimezone(UTC))
+
+
+def is_absent(error: Answer, bucket: str, key: str) -> bool:
+    """Whether a refusal says that there is no such object: with the status that says so, and about no other one."""
+    told = error.get("Error", {})
+    return (
+        error.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404
+        and told.get("Code") == "NoSuchKey"
+        and _plain(told.get("Key", key)) == _plain(key)
+        and told.get("BucketName", bucket) == bucket
+    )
 
 
 def check_put(answer: Answer, content: Content) -> None:
@@ -77,6 +96,7 @@ def removed(answer: Answer, asked: Set[str]) -> list[str]:
     """The keys that are gone. An answer has to account for every key that it was asked for, and for no other."""
     failed = {each.get("Key", ""): each.get("Code", "") for each in answer.get("Errors", [])}
     gone = [each.get("Key", "") for each in answer.get("Deleted", [])]
+    _require(len(gone) + len(failed) == len(asked), "it accounts for a key twice, or for another one")
     _require({*gone, *failed} == asked, f"it accounts for {len({*gone, *failed} & asked)} of {len(asked)} keys")
     unexpected = [f"{code}: {key}" for key, code in failed.items() if code not in NOT_DELETED]
     _require(not unexpected, f"{unexpected[:1]} was not deleted")

@@ -111,7 +111,7 @@ class Storage:
         The index that listings are made from may lag behind, or have lost an entry. Raises StorageUnavailable.
         """
         with suppress(NotThere):
-            with _explained("get"):
+            with _explained("get", self.bucket, key):
                 answer = await (await self._s3()).get_object(Bucket=self.bucket, Key=key)
                 answer["Body"].close()
             raise StorageUnavailable(f"list: it does not show {key}, which can be had")
@@ -126,7 +126,7 @@ class Storage:
     async def get(self, stored: Stored, most: int) -> AsyncIterator[Content]:
         """Its bytes, for as long as the block lasts. Raises NotThere, TooLarge, StorageUnavailable."""
         async with AsyncExitStack() as opened:
-            with _explained("get"):
+            with _explained("get", self.bucket, stored.key):
                 answer = await (await self._s3()).get_object(Bucket=self.bucket, Key=stored.key)
                 body = await opened.enter_async_context(answer["Body"])
                 answers.check_got(answer, stored)
@@ -201,18 +201,19 @@ async def _chunks(body: Any) -> AsyncGenerator[bytes, None]:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _explained(what: str, bucket: str = "", key: str | None = None) -> Iterator[None]:
+    """`key` in `bucket` is what is asked for by name."""
     try:
         yield
     except ClientError as error:
         response: Mapping[str, Any] = error.response
-        code = str(response.get("Error", {}).get("Code"))
-        if code == "NoSuchKey" and what == "get":
+        if key is not None and answers.is_absent(response, bucket, key):
             raise NotThere(what) from None
-        raise StorageUnavailable(f"{what}: {code}") from None
+        raise StorageUnavailable(f"{what}: {response.get('Error', {}).get('Code')}"[:300]) from None
     except Unproven as error:
         raise StorageUnavailable(f"{what}: not an answer of S3's to this request: {error}"[:300]) from None
-    except (ResponseParserError, ValueError):  # it quotes the whole answer; or a number or a date is none
+    # The first quotes the whole answer; the others say that a number or a date is none.
+    except (ResponseParserError, ValueError, ArithmeticError, RuntimeError):
         raise StorageUnavailable(f"{what}: not an answer of S3's to this request: it cannot be read") from None
     except (BotoCoreError, HTTPClientError, HttpError, OSError, TimeoutError) as error:
         raise StorageUnavailable(f"{what}: {type(error).__name__}: {error}"[:300]) from None

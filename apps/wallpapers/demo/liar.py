@@ -151,11 +151,33 @@ def left_out(request: Request, ask: Ask) -> Answer:
     return _listing("wallpapers", request.prefix, f"<StartAfter>{request.start_after}</StartAfter>")
 
 
+def listing_of(entry: str, keys: int = 1) -> Lie:
+    """A listing as S3 makes it, with these objects."""
+    return lambda request, ask: _listing(
+        "wallpapers", request.prefix, f"<StartAfter>{request.start_after}</StartAfter>{entry}", keys=keys
+    )
+
+
+def entry(
+    key: str = "wlpr_a/original.jpg",
+    size: str = "5",
+    etag: str = "5d41402abc4b2a76b9719d911017c592",
+    modified: str = "2020-01-01T00:00:00.000Z",
+) -> str:
+    """An object in a listing."""
+    told = f"<Key>{key}</Key><Size>{size}</Size><ETag>{etag}</ETag><LastModified>{modified}</LastModified>"
+    return f"<Contents>{told}</Contents>"
+
+
+def not_there(status: int = 404, also: str = "") -> Lie:
+    """An error that names no such key."""
+    body = f"<Error><Code>NoSuchKey</Code><Message>It is not there.</Message>{also}</Error>"
+    return lambda request, ask: Answer(status, {"Content-Type": "application/xml"}, body.encode())
+
+
 def same_page(request: Request, ask: Ask) -> Answer:
     """However far one has come: where to begin is repeated, and not heeded."""
-    entry = '<Contents><Key>wlpr_a/original.jpg</Key><Size>5</Size><ETag>"5d41402abc4b2a76b9719d911017c592"</ETag>'
-    entry += "<LastModified>2020-01-01T00:00:00.000Z</LastModified></Contents>"
-    return _listing("wallpapers", request.prefix, f"<StartAfter>{request.start_after}</StartAfter>{entry}", keys=1)
+    return listing_of(entry())(request, ask)
 
 
 def redirect(status: int, location: str) -> Lie:

@@ -12,9 +12,19 @@ import pytest_asyncio
 from apps.servers.seaweed import Seaweed
 from apps.wallpapers import rows
 from apps.wallpapers.content import received
-from apps.wallpapers.demo.liar import LIES, OPERATIONS, Liar, left_out, redirect, same_page
+from apps.wallpapers.demo.liar import (
+    LIES,
+    OPERATIONS,
+    Liar,
+    entry,
+    left_out,
+    listing_of,
+    not_there,
+    redirect,
+    same_page,
+)
 from apps.wallpapers.orphans import ORPHANED_OBJECTS
-from apps.wallpapers.storage import Storage, StorageUnavailable
+from apps.wallpapers.storage import NotThere, Storage, StorageUnavailable
 from apps.wallpapers.sweeps import MISSING_EVENTS, STUCK_UPLOADS
 from tests.apps.wallpapers.pictures import picture
 from tests.apps.wallpapers.studio import Studio
@@ -79,6 +89,53 @@ async def test_what_does_not_prove_itself_is_no_answer(studio: Studio, lied_to: 
     assert liar.told == len(LIES) * len(OPERATIONS)
     await studio.put(KEY, b"hello")
     assert await get() == b"hello", "and the truth is believed again"
+
+
+ODD_OBJECTS = {
+    "a time without a zone": entry(modified="2020-01-01T00:00:00"),
+    "no day": entry(modified="12:00"),
+    "beyond all time": entry(modified="9" * 20),
+    "a zone that is none": entry(modified="2020-01-01T00:00:00+99:99"),
+    "fewer bytes than none": entry(size="-5"),
+    "half a byte": entry(size="5.5"),
+    "no ETag": entry(etag=""),
+    "the same twice": entry() * 2,
+}
+
+
+async def test_an_object_of_which_anything_is_odd_is_not_listed(lied_to: Storage, liar: Liar) -> None:
+    """By its time it would be old enough to be deleted, or end the scan; without an ETag it would be deleted whatever it is."""
+    with liar.telling(listing_of(entry())):
+        assert [each.key for each in await lied_to.find(KEY)] == [KEY]
+    for what, objects in ODD_OBJECTS.items():
+        with liar.telling(listing_of(objects, objects.count("<Key>"))), pytest.raises(StorageUnavailable):
+            pytest.fail(f"{what}: {await lied_to.find(KEY)}")
+
+
+ABOUT_SOMETHING_ELSE = {
+    "500": not_there(500),
+    "403": not_there(403),
+    "another key": not_there(also="<Key>wlpr_b/original.jpg</Key>"),
+    "another bucket": not_there(also="<BucketName>another-bucket</BucketName>"),
+}
+
+
+async def test_absent_is_only_what_a_404_says_of_this_very_object(studio: Studio, lied_to: Storage, liar: Liar) -> None:
+    await studio.put(KEY, b"hello")
+    (stored,) = await studio.storage.find(KEY)
+    for also in ("", f"<Key>{KEY}</Key><BucketName>wallpapers</BucketName>"):
+        with liar.telling(not_there(also=also), "get"):
+            await lied_to.check_absent(KEY)
+            with pytest.raises(NotThere):
+                async with lied_to.get(stored, 100):
+                    pass
+    for what, lie in ABOUT_SOMETHING_ELSE.items():
+        with liar.telling(lie, "get"):
+            with pytest.raises(StorageUnavailable):
+                pytest.fail(f"{what}: {await lied_to.check_absent(KEY)}")
+            with pytest.raises(StorageUnavailable):
+                async with lied_to.get(stored, 100):
+                    pass
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
