@@ -12,6 +12,10 @@ from .people import User
 NOT_ABOUT_THE_MESSAGE = frozenset({*range(300, 400), 401, 402, 403, 404, 405, 407, 410, 421, 423, 426, 428, 451, 511})
 
 
+PUT_OFF_ALONE = 2  # times that a message is put off while others are taken
+MAX_PUT_OFF = 1000  # messages to remember
+
+
 class ReceiverAtFault(DeliveryFailed):
     """The receiver refuses, but not because of this message: that must cost none of those that wait."""
 
@@ -32,6 +36,31 @@ def webhook(config: Config) -> Webhook:
     except ConfigError as error:
         names = "BIRTHDAYS_WEBHOOK_URL, BIRTHDAYS_WEBHOOK_SECRET or BIRTHDAYS_WEBHOOK_ALLOW"
         raise ConfigError(f"{names}: {error}") from None
+
+
+class Patience:
+    """Whether "not now" is about every message or about one of them.
+
+    A receiver that puts the same message off again and again, and takes others in between, means that message: it must not keep
+    the others waiting for ever.
+    """
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._put_off: dict[str, tuple[int, int]] = {}  # how often while others were taken, and how many were by then
+
+    def took(self, event_id: str) -> None:
+        self._taken += 1
+        self._put_off.pop(event_id, None)
+
+    def is_about_everybody(self, event_id: str) -> bool:
+        """To be asked each time that this one is put off."""
+        times, taken = self._put_off.pop(event_id, (0, self._taken))
+        times += self._taken > taken
+        self._put_off[event_id] = times, self._taken
+        while len(self._put_off) > MAX_PUT_OFF:
+            del self._put_off[next(iter(self._put_off))]
+        return times < PUT_OFF_ALONE
 
 
 async def send(hook: Webhook, user: User, event_id: str) -> None:

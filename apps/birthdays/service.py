@@ -16,13 +16,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from trueup import Again, App, ConfigError, Context, Delete, Failed, Retry, To
-from trueup.integrations.webhooks import DeliveryError, DeliveryPostponed, DeliveryRefused, Webhook
+from trueup.integrations.webhooks import DeliveryError, DeliveryFailed, DeliveryPostponed, DeliveryRefused, Webhook
 from trueup.web.database import prepare_database
 from trueup.web.service import database_down, own_app
 
 from . import people
 from .config import Config
-from .delivery import ReceiverAtFault, send, webhook
+from .delivery import Patience, ReceiverAtFault, send, webhook
 from .planning import following
 from .watch import Watch, keep_looking
 
@@ -86,7 +86,7 @@ def build_configured() -> Service:
 
 def build(config: Config, app: App | None = None) -> Service:
     """Raises ConfigError when it cannot be configured so."""
-    hook = webhook(config)
+    hook, patience = webhook(config), Patience()
     app = app or own_app("birthdays")
     events = app.table("events", key="id", state="status", version="version")
 
@@ -145,7 +145,10 @@ def build(config: Config, app: App | None = None) -> Service:
         try:
             await send(hook, user, str(event.id))
         except DeliveryPostponed as postponed:
-            return Again(postponed.after, everybody=True)  # it is the receiver that asks, not this message
+            if patience.is_about_everybody(str(event.id)):
+                return Again(postponed.after, everybody=True)
+            raise DeliveryFailed(f"{postponed}, and others are taken", postponed.status) from None
+        patience.took(str(event.id))
         sent_at = app.clock.now() or began_at + timedelta(seconds=time.monotonic() - began)
         sent = To("COMPLETED", executed_at=sent_at, attempts=ctx.attempt, last_error=None, next_attempt_at=None)
         async with ctx.transaction(sent) as tx:

@@ -93,7 +93,7 @@ async def test_a_client_error_is_final(status: int) -> None:
     assert f"answered {status}: 'no such customer'" in str(error)
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 502, 503, 504, 599])
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 501, 502, 503, 504, 599])
 async def test_a_server_error_and_what_is_only_about_the_moment_are_worth_another_attempt(status: int) -> None:
     error = await failure(delivered_to(says(status)))
     assert isinstance(error, DeliveryFailed)

@@ -247,6 +247,39 @@ async def test_too_many_requests_is_waited_out_without_spending_an_attempt(desk:
     assert len(desk.receiver.received) == 6
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_one_message_that_is_put_off_for_ever_does_not_keep_the_others_waiting(
+    desk: Desk, clock: ManualClock, status: int
+) -> None:
+    """A receiver may have a limit for each person, or a fault that only one name brings out."""
+    ada = await desk.due("Ada", hours=5)
+    others = [await desk.due(f"Bob {number}", hours=4) for number in range(50)]
+    desk.receiver.answer = lambda message: says(status, Retry_After="3600") if "Ada" in message else 200
+    for _ in range(8):
+        await desk.sweep()
+        clock.advance(hours=1)
+    assert [await desk.states(each) for each in others] == [[(2026, "COMPLETED"), (2027, "PENDING")]] * len(others)
+    for _ in range(8):
+        await desk.sweep()
+        clock.advance(hours=1)
+    await desk.worker.run_pending()
+    assert await desk.states(ada) == [(2026, "DEAD"), (2027, "PENDING")], "and it ends, where people see it"
+    (dead,) = [event for event in await desk.events(ada) if event["status"] == "DEAD"]
+    assert (dead["attempts"], f"answered {status}" in dead["last_error"]) == (3, True)
+
+
+async def test_a_receiver_that_still_has_the_message_in_hand_is_asked_again(desk: Desk, clock: ManualClock) -> None:
+    """It answers 409 to a key that it has not finished with: what it was sent before may yet become a failure."""
+    ada = await desk.due()
+    desk.receiver.answer = lambda message: 409
+    await desk.sweep()
+    assert await desk.states(ada) == [(2026, "FAILED")]
+    desk.receiver.answer = lambda message: 200
+    clock.advance(hours=1)
+    await desk.sweep()
+    assert await desk.states(ada) == [(2026, "COMPLETED"), (2027, "PENDING")]
+
+
 async def test_a_receiver_that_hangs_is_given_up_in_time(open_desk: OPEN) -> None:
     desk = await open_desk(BIRTHDAYS_WEBHOOK_TIMEOUT="100ms")
     await desk.due()

@@ -29,7 +29,8 @@ from trueup.integrations.webhooks.signing import signature_headers, signing_keys
 from trueup.integrations.webhooks.target import checked_headers, header_of, parse_url, shown, without_secrets
 from trueup.integrations.webhooks.transport import GuardedTransport, default_tls
 
-_NOT_NOW = frozenset({408, 425, 429})  # the answers of 4xx that are about the moment and not about the message
+# The answers of 4xx that are about the moment and not about the message. 409: a request under this key is still in hand.
+_NOT_NOW = frozenset({408, 409, 425, 429})
 _SIZE = re.compile("([0-9]{1,9})(B|KiB|MiB)")
 _SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 MAX_READ = 16 << 20
