@@ -35,6 +35,7 @@ select count(*) from addresses as a
  where last_reconciled_block is distinct from (
    select max(final_block) from reconciliation_jobs as j
     where j.address = a.canonical and j.chain = a.chain and status = 'completed')""",
+    "monitored addresses were never reconciled": "select count(*) from addresses where is_monitored and last_reconciled_block is null",
     "claims are left": "select count(*) from {trueup}.rows where state = 'held'",
 }
 
@@ -44,7 +45,7 @@ select a.canonical, min(j.from_block), a.last_reconciled_block from addresses as
  where a.chain = %s group by a.id
 """
 HERE = """
-select hash, token, block_number, from_address, to_address, value, fee from transactions where chain = %s and deleted_at is null
+select hash, token, block_number, from_address, to_address, succeeded, value, fee from transactions where chain = %s and deleted_at is null
 """
 COUNTS = """
 select (select count(*) from addresses), (select count(*) from reconciliation_audit_log where action = 'added'),
@@ -52,7 +53,9 @@ select (select count(*) from addresses), (select count(*) from reconciliation_au
        (select count(*) from reconciliation_jobs where status = 'completed'), (select count(distinct tick) from reconciliation_jobs)
 """
 
-Facts = tuple[str, str | None, int, str, str | None, int, int]  # hash, token, block, from, to, value, fee
+Facts = tuple[
+    str, str | None, int, str, str | None, bool, int, int
+]  # hash, token, block, from, to, succeeded, value, fee
 Windows = dict[str, tuple[int, int]]  # by address: the blocks that were compared, both included
 
 
@@ -81,7 +84,7 @@ def examine(connection: Connection[Any], node: str, chain: str = "ethereum", *, 
     windows = {address: (first, last) for address, first, last in connection.execute(COMPARED, [chain])}
     rows = connection.execute(HERE, [chain]).fetchall()
     (counts,) = connection.execute(COUNTS).fetchall()
-    here = Counter[Facts]((*row[:5], int(row[5]), int(row[6])) for row in rows)
+    here = Counter[Facts]((*row[:6], int(row[6]), int(row[7])) for row in rows)
     there = Counter(_on_chain(Chain(node), windows))
     found["transactions of the chain are not here"] = (there - here).total()
     found["transactions here are not on the chain, or differ"] = (here - there).total()
@@ -97,11 +100,11 @@ def _on_chain(chain: Chain, windows: Windows) -> list[Facts]:
     for each, receipt in zip(ours, receipts, strict=True):
         fee = int(receipt["gasUsed"], 16) * int(receipt["effectiveGasPrice"], 16)
         block, value = int(each["blockNumber"], 16), int(each["value"], 16)
-        found.append((each["hash"], None, block, each["from"], each["to"], value, fee))
+        found.append((each["hash"], None, block, each["from"], each["to"], receipt["status"] == "0x1", value, fee))
     for log in chain.transfers():
         sender, receiver, block = party(log["topics"][1]), party(log["topics"][2]), int(log["blockNumber"], 16)
         if _within(windows, block, sender, receiver):
-            facts = (log["transactionHash"], log["address"], block, sender, receiver, int(log["data"], 16), 0)
+            facts = (log["transactionHash"], log["address"], block, sender, receiver, True, int(log["data"], 16), 0)
             found.append(facts)
     return found
 

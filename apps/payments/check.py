@@ -27,12 +27,15 @@ select count(*) from app.payment_requests as r cross join lateral (
     "transactions settle two requests": """
 select count(*) from (select from app.payment_request_settlements
  where transfer_index = -1 and seen_in = 'block' group by tx_hash having count(*) > 1) as d""",
+    "open requests are looked at no more": """
+select count(*) from app.payment_requests where status in ('pending', 'detected', 'reorged') and next_observation_at is null""",
 }
 # Only when every replica has stopped in order.
 LEFT = {
     "leases are left": """
 select count(*) from app.payment_requests where reconcile_lease_owner is not null or reconcile_lease_until is not null""",
     "claims are left": "select count(*) from {trueup}.rows where state = 'held'",
+    "alerts were told to nobody": "select count(*) from {trueup}.jobs where kind not like 'trueup%%'",
 }
 
 REQUESTS = """
@@ -40,11 +43,11 @@ select id, token, address, expected_amount, status, expires_at, coalesce(%s, now
  where chain_id = %s
 """
 SETTLED = """
-select r.token, r.address, tx_hash, amount from app.payment_request_settlements as s join app.payment_requests as r on r.id = request_id
+select r.token, r.address, tx_hash, amount, block_number, late and block_at <= expires_at from app.payment_request_settlements as s join app.payment_requests as r on r.id = request_id
  where seen_in = 'block' and chain_id = %s
 """
 
-Payment = tuple[str | None, str, str, int]  # token, address, transaction, amount
+Payment = tuple[str | None, str, str, int, int]  # token, address, transaction, amount, block
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,16 @@ def examine(
     found = counted(connection, {**WRONG, **(LEFT if stopped else {})}, schema=schema)
     with connection.cursor(row_factory=dict_row) as cursor:
         requests = cursor.execute(REQUESTS, [now, chain]).fetchall()
-    here = Counter[Payment]((*row[:3], int(row[3])) for row in connection.execute(SETTLED, [chain]))
+    settled = connection.execute(SETTLED, [chain]).fetchall()
+    here = Counter[Payment]((*row[:3], int(row[3]), row[4]) for row in settled)
     asked = {(request["token"], request["address"]) for request in requests}
     paid = [(payment, at) for payment, at in _paid(Chain(node)) if payment[:2] in asked]
     there = Counter(payment for payment, _ in paid)
     found["payments on the chain are not settled"] = (there - here).total()
-    found["settlements are not on the chain, or are doubled"] = (here - there).total()
+    found["settlements are not on the chain, are doubled, or are elsewhere on it"] = (here - there).total()
+    found["payments that came in time are called late"] = sum(row[5] for row in settled)
     came: defaultdict[tuple[str | None, str], list[tuple[datetime, int]]] = defaultdict(list)
-    for (token, address, _, amount), at in paid:
+    for (token, address, _, amount, _), at in paid:
         came[token, address].append((at, amount))
     wrong = told(found)
     for request in requests:
@@ -96,7 +101,7 @@ def examine(
 
 
 def _sum(payments: Counter[Payment]) -> int:
-    return sum(amount for _, _, _, amount in payments.elements())
+    return sum(amount for _, _, _, amount, _ in payments.elements())
 
 
 def _right(request: dict[str, Any], in_time: int) -> set[str]:
@@ -116,11 +121,14 @@ def _paid(chain: Chain) -> list[tuple[Payment, datetime]]:
         coins += [each for each in block["transactions"] if each["to"] and int(each["value"], 16)]
     receipts = chain.receipts([each["hash"] for each in coins])
     paid: list[tuple[Payment, datetime]] = [
-        ((None, each["to"], each["hash"], int(each["value"], 16)), dated[each["blockNumber"]])
+        (
+            (None, each["to"], each["hash"], int(each["value"], 16), int(each["blockNumber"], 16)),
+            dated[each["blockNumber"]],
+        )
         for each, receipt in zip(coins, receipts, strict=True)
         if receipt["status"] == "0x1"
     ]
     for log in chain.transfers():
-        payment = (log["address"], party(log["topics"][2]), log["transactionHash"], int(log["data"], 16))
-        paid.append((payment, dated[log["blockNumber"]]))
+        receiver, amount, block = party(log["topics"][2]), int(log["data"], 16), int(log["blockNumber"], 16)
+        paid.append(((log["address"], receiver, log["transactionHash"], amount, block), dated[log["blockNumber"]]))
     return paid

@@ -35,6 +35,19 @@ select count(*) from (
 ) as c where array_position(array['EXCELLENT', 'GOOD', 'WARNING', 'CRITICAL'], level)
            > array_position(array['EXCELLENT', 'GOOD', 'WARNING', 'CRITICAL'], before)
          and not exists (select from alerts as a where a.health_check_id = c.id)""",
+    "alerts are of no fall of level": """
+select count(*) from alerts as a join (
+  select id, level, lag(level) over (partition by project_id order by id) as before from health_checks
+) as c on c.id = a.health_check_id
+ where coalesce(array_position(array['EXCELLENT', 'GOOD', 'WARNING', 'CRITICAL'], level)
+                <= array_position(array['EXCELLENT', 'GOOD', 'WARNING', 'CRITICAL'], before), true)""",
+    "levels do not fit their scores": """
+select count(*) from health_checks where level <>
+  case when score >= 85 then 'EXCELLENT' when score >= 70 then 'GOOD' when score >= 50 then 'WARNING' else 'CRITICAL' end""",
+    "projects do not say what their last check found": """
+select count(*) from projects as p join lateral (
+  select score, level from health_checks as h where h.project_id = p.id order by id desc limit 1
+) as h on (p.health_score, p.health_level) is distinct from (h.score, h.level)""",
     "reports are due and were not made": "select count(*) from report_schedules where active and next_run <= now()",
     "checkpoints were not reminded of": """
 select count(*) from checkpoints as c join projects as p on p.id = c.project_id and p.status = 'ACTIVE'

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,9 @@ WRONG = {
     "pictures are there twice": """
 select count(*) from (select from wallpapers where upload_state in ('stored', 'processing', 'completed')
  group by user_id, content_hash having count(*) > 1) as d""",
+    "failed rows are called the second of a picture that is there once": """
+select count(*) from wallpapers as w where upload_state = 'failed' and duplicate_of is not null and not exists (
+  select from wallpapers as s where s.id = w.duplicate_of and s.user_id = w.user_id and s.upload_state in ('processing', 'completed'))""",
     "failed rows do not say why": """
 select count(*) from wallpapers where upload_state = 'failed' and coalesce(processing_error, '') = ''""",
 }
@@ -47,12 +51,15 @@ class Checked:
     wrong: list[str]
 
 
-def check(database: str, s3: dict[str, str], bucket: str, nats_url: str, stream: str) -> Checked:
+def check(
+    database: str, s3: dict[str, str], bucket: str, nats_url: str, stream: str, taken: Collection[str] = ()
+) -> Checked:
+    """`taken` are the rows whose upload clients were told has arrived: those must be there, whatever rows and bucket agree on."""
     with psycopg.connect(database) as connection:
-        return examine(connection, objects(s3, bucket), asyncio.run(messages(nats_url, stream)))
+        return examine(connection, objects(s3, bucket), asyncio.run(messages(nats_url, stream)), taken)
 
 
-def examine(connection: Connection[Any], objects: Objects, messages: Messages) -> Checked:
+def examine(connection: Connection[Any], objects: Objects, messages: Messages, taken: Collection[str] = ()) -> Checked:
     rows = connection.execute(ROWS).fetchall()
     expected = {key: (size, digest) for _, _, digest, key, size in rows}
     announced = Counter(message["wallpaper_id"] for message in messages)
@@ -63,6 +70,7 @@ def examine(connection: Connection[Any], objects: Objects, messages: Messages) -
         "rows were never announced": len({row[0] for row in rows} - announced.keys()),
         "events are about no row": len(announced.keys() - {row[0] for row in rows}),
         "events were published twice": sum(count > 1 for count in announced.values()),
+        "uploads that were taken are lost": len(set(taken) - {row[0] for row in rows}),
         "events are about another picture": sum(hashes.get(row[0], row[2]) != row[2] for row in rows),
     }
     return Checked(len(rows), len(objects), len(messages), told(found))

@@ -203,7 +203,7 @@ class Story:
             await asyncio.sleep(2)
 
     async def _conclude(self, traffic: Traffic, books: Books, wrong: list[str]) -> int:
-        checked = await self._checked()
+        checked = await self._checked(traffic)
         wrong += [f"independently: {each}" for each in checked.wrong]
         wrong += [f"{part.name} has ended:\n{part.said()}" for part in self._fleet if not part.alive]
         begun, failed, uploaded = traffic.uploads, books.states.get("failed", 0), len(books.announced)
@@ -221,11 +221,12 @@ class Story:
         )
         return 0
 
-    async def _checked(self) -> Checked:
+    async def _checked(self, traffic: Traffic) -> Checked:
         """By code that shares nothing with the application."""
         database = await own_database(self._service.app)
         config, s3 = self._service.config, self._seaweed.environment()
-        return await asyncio.to_thread(check, database, s3, config.storage.bucket, self._nats.url, config.stream)
+        where = config.storage.bucket, self._nats.url, config.stream
+        return await asyncio.to_thread(check, database, s3, *where, traffic.taken)
 
     async def _until(self, second: float) -> None:
         await self._pause(self._began + second - time.monotonic())

@@ -33,6 +33,7 @@ class Traffic:
         self._http = httpx.AsyncClient(base_url=api, timeout=30)
         self.planned: Counter[str] = Counter()
         self.begun: Counter[str] = Counter()
+        self.taken: set[str] = set()  # rows whose upload was answered with 200
         self._kinds: list[tuple[int, Callable[[], Coroutine[Any, Any, None]]]] = [
             (60, self.whole),
             (8, self.duplicate),
@@ -98,6 +99,8 @@ class Traffic:
         while (answer := await self._put(wallpaper_id, data)).status_code == 503:  # noqa: ASYNC110 - nobody calls back
             await asyncio.sleep(0.5)
         assert answer.status_code in (200, 409), answer.text
+        if answer.status_code == 200:
+            self.taken.add(wallpaper_id)
 
     # -- by a process that dies on the way: what is before is committed, what is after never happens --------------------
 

@@ -34,6 +34,13 @@ PLANTED = {
         "1 transactions of the chain are not here",
         "1 transactions here are not on the chain, or differ",
     ],
+    f"update transactions set succeeded = not succeeded where id = {FIRST}": [
+        "1 transactions of the chain are not here",
+        "1 transactions here are not on the chain, or differ",
+    ],
+    f"insert into addresses (address, chain) values ('0x{7:040x}', 'ethereum')": [
+        "1 monitored addresses were never reconciled"
+    ],
     "update transactions set block_number = block_number + 1 where transfer <> ''": [
         "1 transactions of the chain are not here",
         "1 transactions here are not on the chain, or differ",

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.asyncio
 
 COIN, TOKEN = "token is null and expected_amount = 1000", "token is not null"
 
+MADE_UP = "1 settlements are not on the chain, are doubled, or are elsewhere on it"
+
 # What is planted, and what must be said of it.
 PLANTED = {
     f"update app.payment_requests set status = 'pending' where {COIN}": ["is pending, with 1000 of 1000 paid in time"],
@@ -37,21 +39,35 @@ PLANTED = {
     "update app.payment_request_settlements set amount = amount + 1 where transfer_index = -1": [
         "1 requests do not say what their settlements add up to",
         "1 payments on the chain are not settled",
-        "1 settlements are not on the chain, or are doubled",
+        MADE_UP,
     ],
     """insert into app.payment_request_settlements select request_id, tx_hash, transfer_index + 1, amount, seen_in, block_number,
        block_hash, block_at, confirmations, first_seen_at, first_mined_at, late from app.payment_request_settlements
        where transfer_index >= 0""": [
         "1 requests do not say what their settlements add up to",
-        "1 settlements are not on the chain, or are doubled",
+        MADE_UP,
     ],
     f"""insert into app.payment_request_settlements select (select id from app.payment_requests where {TOKEN}), tx_hash,
        transfer_index, amount, seen_in, block_number, block_hash, block_at, confirmations, first_seen_at, first_mined_at, late
        from app.payment_request_settlements where transfer_index = -1""": [
         "1 requests do not say what their settlements add up to",
         "1 transactions settle two requests",
-        "1 settlements are not on the chain, or are doubled",
+        MADE_UP,
     ],
+    "update app.payment_request_settlements set block_number = block_number + 1 where transfer_index = -1": [
+        "1 payments on the chain are not settled",
+        MADE_UP,
+    ],
+    f"""with s as (update app.payment_request_settlements set late = true where transfer_index = -1)
+       update app.payment_requests set late_amount = 1000 where {COIN}""": [
+        "1 payments that came in time are called late"
+    ],
+    f"update app.payment_requests set status = 'reorged', next_observation_at = null where {COIN}": [
+        "1 open requests are looked at no more",
+        "is reorged, with 1000 of 1000 paid in time",
+    ],
+    """insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)
+       values ('tell_people', 'q', 'q', now(), now(), '{}', 1)""": ["1 alerts were told to nobody"],
     f"update app.payment_requests set reconcile_lease_owner = 'somebody' where {COIN}": ["1 leases are left"],
 }
 

@@ -342,6 +342,13 @@ PLANTED = {
     "insert into health_checks (project_id, tick, term, score, level, trend, risks, parts, began_at)"
     " select project_id, tick + interval '1 s', term, 0, 'CRITICAL', trend, risks, parts, began_at from health_checks limit 1":
         "falls of level have no alert",
+    "insert into alerts (health_check_id, project_id, level_before, level_after) select id, project_id, 'GOOD', level from health_checks"
+    " limit 1":
+        "alerts are of no fall of level",
+    "update health_checks set level = 'CRITICAL'":
+        "levels do not fit their scores",
+    "update projects set health_score = 1":
+        "projects do not say what their last check found",
     "insert into report_schedules (project_id, frequency, anchor_day, next_run) select id, 'DAILY', 1, '2020-01-01' from projects"
     " limit 1":
         "reports are due and were not made",

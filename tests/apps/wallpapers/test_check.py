@@ -68,6 +68,19 @@ async def test_the_check_agrees_with_books_that_balance_and_sees_each_thing_that
             assert sorted(examine(connection, stored, published).wrong) == sorted(wrong), statement
             connection.rollback()
         assert examine(connection, stored, published[1:]).wrong == ["1 rows were never announced"]
+        # A picture that is gone on all sides: only those who sent it know that it was ever there.
+        connection.execute(
+            "update wallpapers set upload_state = 'failed', processing_error = 'Max retries exceeded' where id = %s",
+            [published[0]["wallpaper_id"]],
+        )
+        taken = [each["wallpaper_id"] for each in published]
+        left = {key: each for key, each in stored.items() if not key.startswith(taken[0])}
+        assert examine(connection, left, published[1:]).wrong == []
+        assert examine(connection, left, published[1:], taken).wrong == ["1 uploads that were taken are lost"]
+        connection.execute("update wallpapers set duplicate_of = id where upload_state = 'failed'")
+        wrong = "1 failed rows are called the second of a picture that is there once"
+        assert examine(connection, left, published[1:]).wrong == [wrong]
+        connection.rollback()
     # And with the servers' own content: another picture's bytes, an object of no row, and an event once more.
     await studio.put(next(iter(stored)), b"something else")
     await studio.put("wlpr_nobodys/original.jpg")
