@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,9 +24,12 @@ def show(cli: Cli, name: str = "sums") -> dict[str, Any]:
     return dict(cli("schedules", "show", name, "--json").json)
 
 
-def test_without_schedules_the_list_says_so(cli: Cli) -> None:
+def test_without_schedules_the_list_says_so_and_where_those_in_the_code_are(cli: Cli, project: Path) -> None:
     assert cli("schedules", "list").out == "no schedules\n"
     assert cli("schedules", "list", "--json").json == []
+    (project / "nights.py").write_text("from shop import add, app\n\n@app.cron('@daily')\ndef nightly() -> None: ...\n")
+    told = cli("schedules", "list", "--app", "nights:app").out
+    assert told == "no schedules; a worker stores those in the code when it starts: nightly\n"
 
 
 def test_a_schedule_is_made_listed_and_shown(cli: Cli) -> None:

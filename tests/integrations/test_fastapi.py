@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: FastAPI could not find the dependencies that tests declare inside functions.
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -116,22 +117,30 @@ async def test_plain_path_operations_use_a_sync_session(database_url: str) -> No
 
 
 async def test_starlette_has_the_same_lifespan_around_one_of_its_own(database_url: str) -> None:
-    app, seen = App(database_url), list[str]()
+    """What the server's own lifespan opens is there before the first handler begins, and until the last one has ended."""
+    app, seen = App(database_url, drain_for="10s"), list[str]()
+    running, asked = asyncio.Event(), asyncio.Event()
 
     @app.job
-    async def note(text: str) -> None: ...
+    async def print_label() -> None:
+        running.set()
+        assert seen == ["opened"], "a handler runs only while the lifespan's resources are open"
+        await asked.wait()
+        seen.append("printed")
 
     @asynccontextmanager
     async def inside(server: Any) -> AsyncIterator[dict[str, int]]:
-        await note.enqueue("the App is open")
-        seen.append("began")
+        await print_label.enqueue()
+        await asyncio.sleep(0)
+        seen.append("opened")
         yield {"answer": 42}
-        await note.enqueue("it is still open")
-        seen.append("ended")
+        await print_label.using(delay="1h").enqueue()
+        seen.append("closed")
 
-    server = Starlette(lifespan=lifespan(app, inside=inside))
+    server = Starlette(lifespan=lifespan(app, worker=True, inside=inside))
     async with server.router.lifespan_context(server) as state:
         assert state == {"answer": 42}
-        assert seen == ["began"]
-    assert seen == ["began", "ended"]
+        await asyncio.wait_for(running.wait(), 10)
+        asyncio.get_running_loop().call_later(0.2, asked.set)  # the worker is draining by then
+    assert seen == ["opened", "printed", "closed"]
     assert app._store is None, "closed"

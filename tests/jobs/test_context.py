@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from trueup.jobs.context import Lost
+from tests.jobs.claimed import claimed
+from trueup import ConfigError
+from trueup.jobs.context import Context, Lost
 
 
 @pytest.mark.asyncio
@@ -36,3 +38,12 @@ async def test_a_waiter_that_gave_up_does_not_disturb_the_others() -> None:
 
 def test_waiting_in_a_thread_can_be_bounded() -> None:
     assert not Lost().wait_sync(0.001)
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_asks_for_what_only_rows_have_is_told_so() -> None:
+    context = Context(claimed(), Lost(), port=None)  # type: ignore[arg-type]  # neither gets that far
+    with pytest.raises(ConfigError, match=r"ctx\.key is the key of a reconciler's row"):
+        _ = context.key
+    with pytest.raises(ConfigError, match=r"writes to the row of a reconciler"):
+        await context.checkpoint(n=1)

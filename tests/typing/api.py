@@ -128,7 +128,14 @@ async def partial_reconciliation(tick: Tick) -> None:
 def heartbeat(tick: Tick, ctx: Context) -> None: ...
 
 
-async def scheduling(when: datetime) -> None:
+@app.every("1h")
+async def refresh() -> int:
+    return 1
+
+
+async def scheduling(when: datetime, tick: Tick) -> None:
+    assert_type(await refresh(), int)
+    await partial_reconciliation(when)  # type: ignore[arg-type]
     assert_type(Cron("30 2 * * *", tz="Europe/Berlin", dst="debian").next_after(when), datetime | None)
     assert_type(yearly(2, 29, "09:00", "Europe/Berlin", leap_day="mar1").occurrence(2027), datetime | None)
     await app.schedules.create("reports", Cron("@daily"), send.call("a"), missed="all", catch_up="2d", overlap="allow")
@@ -276,6 +283,7 @@ async def recover_stuck_upload(upload: Upload, *, ctx: Context) -> To | Stay | A
         return To("failed", processing_error="Max retries exceeded")
     if ctx.attempt > 1:
         return Again("1h")
+    assert_type(ctx.key, str)
     async with ctx.transaction(To("stored", then=[add.call(1, b=2)])) as tx:
         assert_type(tx, AsyncConnection[Any])
     return None

@@ -121,7 +121,7 @@ class Declaring(Enqueueing):
 
     def cron(
         self, expr: str, *, tz: str = "UTC", dst: Dst = "debian", **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+    ) -> Callable[[Callable[P, R]], DeclaredJob[P, Any, P, R]]:
         """Run a function at the times of a cron expression in a time zone, once per tick for the whole fleet.
 
         The function may take a `Tick` and a `Context`. Its run is a job like any other; ScheduleOptions lists the options.
@@ -130,22 +130,22 @@ class Declaring(Enqueueing):
 
     def every(
         self, interval: Duration, *, anchor: datetime | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+    ) -> Callable[[Callable[P, R]], DeclaredJob[P, Any, P, R]]:
         """Run a function at a fixed interval of real time, counted from `anchor`; otherwise like `cron`."""
         return self._scheduled(Every(interval, anchor), options)
 
-    def _scheduled(self, spec: Spec, options: ScheduleOptions) -> Callable[[Callable[P, Any]], Job[P, Any]]:
+    def _scheduled(self, spec: Spec, options: ScheduleOptions) -> Callable[[Callable[P, R]], DeclaredJob[P, Any, P, R]]:
         with BUILDING:
             from trueup.app.declared import Declared
             from trueup.work.jobs.exclusive import Exclusive, asks_for_lease
         declared = Declared.of(spec, options)
 
-        def declare(function: Callable[P, Any]) -> Job[P, Any]:
+        def declare(function: Callable[P, R]) -> DeclaredJob[P, Any, P, R]:
             if declared.lease is not None:
                 function = Exclusive(self._leasing.holding, self.events).wrap(function, declared.lease, spec)
             elif asks_for_lease(function):
                 raise ConfigError(f"{function.__qualname__} asks for the Lease it runs under; give its schedule lease=")
-            job = cast(Job[P, Any], self._declare(function, declared.job_options))
+            job = cast("DeclaredJob[P, Any, P, R]", self._declare(function, declared.job_options))
             self._schedules[job.kind] = declared.entry(job)
             self._declared_by.note("schedules", job.kind)
             return job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,11 +33,16 @@ COLUMNS = headings("schedule*", "when*", "state", "next tick", "last tick", "out
 @with_session
 def list_all(session: Session) -> None:
     """List schedules, with their next and last ticks."""
-    schedules = session.run(lambda app: app.schedules.list())
+    schedules, declared = session.run(_listed)
     if session.json:
         output.write_json(schedules)
     else:
-        output.show(Table("Schedules", COLUMNS, [_row(each) for each in schedules], empty="no schedules"))
+        hint = f"; a worker stores those in the code when it starts: {', '.join(declared)}" if declared else ""
+        output.show(Table("Schedules", COLUMNS, [_row(each) for each in schedules], empty=f"no schedules{hint}"))
+
+
+async def _listed(app: App) -> tuple[list[dict[str, Any]], Sequence[str]]:
+    return await app.schedules.list(), app.schedules.declared
 
 
 def _row(schedule: dict[str, Any]) -> tuple[object, ...]:

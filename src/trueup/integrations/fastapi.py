@@ -31,17 +31,18 @@ def lifespan(
     """What `FastAPI(lifespan=…)` and `Starlette(lifespan=…)` take: the App is open while the server runs.
 
     With `worker=True` a worker runs in the same process and event loop; when the server stops, running jobs get `drain_for`.
-    `inside` is a lifespan of your own, which begins after the App is open and ends before the worker stops; the state that it
-    yields is kept.
+    `inside` is a lifespan of your own: it begins when the App is open, before the worker starts, and ends when the worker has
+    stopped, so handlers can use what it opens. The state that it yields is kept.
     """
 
     @asynccontextmanager
     async def run(server: Any) -> AsyncIterator[Any]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(app)
+            state = None if inside is None else await stack.enter_async_context(inside(server))
             if worker:
                 await stack.enter_async_context(app.worker(queues=queues, concurrency=concurrency))
-            yield None if inside is None else await stack.enter_async_context(inside(server))
+            yield state
 
     return run
 

@@ -88,6 +88,11 @@ class Context:
         return self.job.idempotency_key
 
     @property
+    def key(self) -> str:
+        """The key, as text, of the row that a reconciler's handler runs for. A job has no row."""
+        raise ConfigError("ctx.key is the key of a reconciler's row; a job has none: it has ctx.job.id")
+
+    @property
     def meta(self) -> Mapping[str, Any]:
         """The metadata of this job from `using(meta=…)` and middleware. Jobs that it enqueues do not inherit it."""
         return {} if self.job.meta is None else json.loads(self.job.meta)

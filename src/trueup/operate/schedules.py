@@ -81,7 +81,7 @@ class ScheduleOperations(Operating):
         self._registry = registry
         self._events = events
         self._keep_ticks = keep_ticks
-        self._declared = declared
+        self.declared = declared
         self._recorder = Recorder(store)
 
     # -- changing: each is recorded, see `app.actions` -----------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class ScheduleOperations(Operating):
         Also finds schedules that this App's code or a running worker declares, and that are not stored or are retired.
         """
         found = await audit(self._schedules, duration_of("since", since), self._keep_ticks)
-        missing = await self._store.declarations.missing(self._declared)
+        missing = await self._store.declarations.missing(self.declared)
         return found.with_missing({name: _why_missing(state) for name, state in missing.items()})
 
     async def attention(self) -> Record:
