@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
 import psycopg
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.utils import timezone
 
 from tests.django.shop import tasks
 from tests.django.shop.jobs import chain, declines, fail_after_writing, note, pay, progresses, ship, snoozes, spoil
 from tests.django.shop.models import Order
 from trueup import ConfigError
+from trueup.django import get_app
 from trueup.django.application import DjangoApp
 from trueup.django.models import EndedJob, LiveJob
 from trueup.django.testing import assert_enqueued, assert_not_enqueued, clear_jobs, enqueued, run_jobs
@@ -149,3 +151,13 @@ def test_trueups_tables_are_read_only(case: DjangoApp, model: type[LiveJob]) -> 
     ):
         with pytest.raises(TypeError, match="read-only for Django"):
             write()
+
+
+def test_the_runner_can_drop_the_test_database_whatever_tests_left_open(empty: str) -> None:
+    connection, name = connections["default"], connections["default"].settings_dict["NAME"]
+    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    note.enqueue_sync("on a pool for threads")
+    asyncio.run(get_app().now())  # as an async test: its event loop has ended, and its pool was not closed
+    connection.creation.destroy_test_db(name, verbosity=0)
+    with psycopg.connect(empty) as own:
+        assert own.execute("select from pg_database where datname = %s", [f"test_{name}"]).fetchall() == []

@@ -24,12 +24,12 @@ class TrueupConfig(AppConfig):
         from trueup.django import checks  # noqa: F401 - registers them
         from trueup.django.application import project_settings
         from trueup.django.handlers import CONNECTIONS
-        from trueup.django.migrating import migrate_without_migrations
+        from trueup.django.migrating import after_migrate
         from trueup.work.calling import AROUND
 
         if CONNECTIONS not in AROUND:
             AROUND.append(CONNECTIONS)
-        post_migrate.connect(migrate_without_migrations, sender=self)
+        post_migrate.connect(after_migrate, sender=self)
         modules: Any = project_settings().get("AUTODISCOVER", DISCOVERED)
         if modules:
             autodiscover_modules(*modules)

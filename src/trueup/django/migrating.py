@@ -71,13 +71,37 @@ def _migrator(connection: Any, through: str | None) -> Migrator:
     return Migrator(connection.connection, app.settings.schema, app.events, steps)
 
 
-def migrate_without_migrations(using: str, **_: Any) -> None:
-    """After `migrate` in a project that has switched migrations off, as test settings do for speed."""
+def after_migrate(using: str, **_: Any) -> None:
+    """What a test database needs beside its migrations: a schema where they are switched off, and an end without our sessions."""
     from django.db import connections
 
-    if MigrationLoader.migrations_module(LABEL)[0] is not None or not is_home(using):
+    if not is_home(using):
         return
     connection = connections[using]
-    connection.ensure_connection()
-    if not connection.in_atomic_block:
-        apply_steps(connection)
+    _end_sessions_before_destroying(connection.creation)
+    if MigrationLoader.migrations_module(LABEL)[0] is None:  # as test settings do for speed
+        connection.ensure_connection()
+        if not connection.in_atomic_block:
+            apply_steps(connection)
+
+
+def _end_sessions_before_destroying(creation: Any) -> None:
+    """Close what tests have left open in the App before the runner drops their database, as it does with Django's own pool.
+
+    PostgreSQL drops no database that has sessions. Those of an event loop that has ended can only be ended by the server.
+    """
+    if "_destroy_test_db" in vars(creation):
+        return
+    destroy = creation._destroy_test_db
+
+    def ending(name: str, *args: Any, **options: Any) -> None:
+        get_app().close_sync()
+        with creation._nodb_cursor() as cursor:
+            cursor.execute(
+                "select pg_catalog.pg_terminate_backend(pid, 5000) from pg_catalog.pg_stat_activity "
+                "where datname = %s and usename = session_user and application_name like 'trueup %%'",
+                [name],
+            )
+        destroy(name, *args, **options)
+
+    creation._destroy_test_db = ending
