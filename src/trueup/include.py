@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
 from pkgutil import iter_modules
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Literal
 
 from trueup.errors import ConfigError
@@ -107,9 +107,14 @@ class DeclaredBy:
 
 
 def _calling_module() -> str:
-    frame = sys._getframe(2)
-    while (name := str(frame.f_globals.get("__name__", ""))).startswith("trueup.") and not name.startswith(_PROGRAMS):
-        if frame.f_back is None:
+    frame: FrameType | None = sys._getframe(2)
+    name = ""
+    while frame is not None:
+        caller = str(frame.f_globals.get("__name__", ""))
+        if caller.startswith("importlib.") and name:
+            break  # one of our own modules declares something while it is imported
+        name = caller
+        if not name.startswith("trueup.") or name.startswith(_PROGRAMS):
             break
         frame = frame.f_back
     return name

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,11 @@ def test_an_app_without_jobs_that_declares_something_else_is_one_for_a_worker(
     (project / "other.py").write_text(f"from trueup import App\napp = App()\n{declares}\n")
     result = cli("worker", "--app", "other:app", "--queue", "no such=0")
     assert "declares no job" not in result.err
+
+
+def test_a_django_project_without_its_settings_is_explained(start: Callable[..., subprocess.Popen[str]]) -> None:
+    _, error = start("status", "--app", "trueup.django:app").communicate(timeout=30)
+    expected = (
+        "error: trueup.django needs the project's settings: use `manage.py trueup`, or set DJANGO_SETTINGS_MODULE\n"
+    )
+    assert error == expected

@@ -6,15 +6,17 @@ import pytest
 from django.db import connection
 
 from tests.django.shop.models import Order
-from tests.support.django_project import AROUND_HANDLERS, leads_to
+from tests.support.django_project import AROUND_HANDLERS, PROGRAM, leads_to
+from trueup import program
 from trueup.django import get_app
 from trueup.django.application import DjangoApp
 from trueup.work import calling
 
 
 @pytest.fixture(autouse=True)
-def around_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "AROUND", AROUND_HANDLERS)
+    monkeypatch.setattr(program, "name", PROGRAM)
 
 
 @pytest.fixture

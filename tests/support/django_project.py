@@ -13,6 +13,7 @@ import django
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict
 
+from trueup import program
 from trueup.work.calling import AROUND
 
 POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"}
@@ -69,9 +70,10 @@ if not settings.configured:
     )
     django.setup()
 
-# What the project puts around handlers is for its own tests, and not for every other test of this process.
+# What the project puts around handlers, and how its commands are typed, is for its own tests and not for others of this process.
 AROUND_HANDLERS = list(AROUND)
 AROUND.clear()
+PROGRAM, program.name = program.name, "trueup"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trueup import program
 from trueup.cli import dead, jobs, postgres, queues, reconcilers, rules, schedules
 from trueup.cli.actions import actions
 from trueup.cli.alerts import alerts
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_text(given)
         if arguments is None:
             hide_secrets(sys.argv)
-        code = command()(given, prog_name="trueup", standalone_mode=False)
+        code = command()(given, prog_name=program.name, standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort:

@@ -10,6 +10,7 @@ from trueup.cli import output
 from trueup.cli.errors import WRONG, WrongUsage
 from trueup.cli.options import duration_option, switch, with_session
 from trueup.cli.session import Session
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -99,7 +100,7 @@ def _apply(session: Session, app: App, migrator: Migrator, *, post: bool, wait: 
     if not done and not left:
         output.say("the schema is up to date")
     for step in left:
-        output.say(f"left     {step.name}  (once no old worker runs: trueup migrate)")
+        output.say(f"left     {step.name}  (once no old worker runs: {typed('trueup migrate')})")
 
 
 def _words(event: Any) -> str:

@@ -17,6 +17,7 @@ from trueup.cli.options import duration_option, switch, with_session
 from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
 from trueup.errors import DatabaseUnavailable
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,7 +122,7 @@ def _queues(records: list[dict[str, Any]]) -> Table:
 
 def _workers(records: list[dict[str, Any]]) -> Table:
     columns = headings("worker*", "queues", "in hand>", "at a time>", "up>", "lease left>", "state")
-    table = Table("Workers", columns, empty="no worker runs; start one: trueup worker --app module:app")
+    table = Table("Workers", columns, empty=typed("no worker runs; start one: trueup worker --app module:app"))
     for worker in records:
         up = (datetime.now(UTC) - worker["started_at"]).total_seconds()
         table.rows.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import django
 from asgiref.sync import sync_to_async
 from django.apps import apps
-from django.conf import settings
+from django.conf import ENVIRONMENT_VARIABLE, settings
 
 from trueup.app import App
 from trueup.clock import Clock
@@ -40,6 +41,10 @@ def project_app() -> DjangoApp:
     global _made
     with _making:
         if not apps.ready and not apps.loading:
+            if not settings.configured and ENVIRONMENT_VARIABLE not in os.environ:
+                raise ConfigError(
+                    f"trueup.django needs the project's settings: use `manage.py trueup`, or set {ENVIRONMENT_VARIABLE}"
+                )
             django.setup()
         if _made is None:
             given = dict(project_settings())

@@ -11,6 +11,8 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules, import_string
 
+from trueup import program
+
 DISCOVERED = ("jobs", "reconcilers", "schedules")
 
 
@@ -27,6 +29,7 @@ class TrueupConfig(AppConfig):
         from trueup.django.migrating import after_migrate
         from trueup.work.calling import AROUND
 
+        program.name = "python manage.py trueup"
         if CONNECTIONS not in AROUND:
             AROUND.append(CONNECTIONS)
         post_migrate.connect(after_migrate, sender=self)

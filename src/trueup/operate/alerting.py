@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from trueup.config import Settings
-from trueup.operate.checks import ADVICE
+from trueup.operate.checks import advice
 from trueup.operate.operating import Operating, twin
 from trueup.store.alerts import Alert, AlertStates
 from trueup.store.health import Health, Measured
@@ -65,7 +65,7 @@ def _rule(measured: Measured, allowed: float | None, alert: Alert | None) -> Ale
         measured.value,
         allowed,
         measured.detail,
-        ADVICE.get(measured.name, "look at: trueup status"),
+        advice(measured.name),
         alert.since if alert is not None and failing else None,
         failing and alert is not None and alert.state == "sent",
     )

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from trueup.config import CHECKS
 from trueup.errors import DatabaseUnavailable
+from trueup.program import typed
 from trueup.store.db.connect import RETRYABLE, is_away, unavailable
 from trueup.store.health import Health, Measured
 from trueup.store.store import Store
@@ -36,6 +37,11 @@ ADVICE: Mapping[str, str] = MappingProxyType(
 )
 
 FOLLOWS = frozenset({"ticks", "overdue_rows", "overdue_jobs"})  # from a fleet without workers
+
+
+def advice(check: str) -> str:
+    """What to do when the check fails; of a newer release's check, nothing more is known."""
+    return typed(ADVICE.get(check, "look at: trueup status"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,7 @@ def judge(measured: Iterable[Measured], limits: Mapping[str, float | None]) -> t
         allowed = limits.get(each.name, each.allowed)
         if allowed is not None and each.value > allowed:
             reason = "workers" if alone and each.name in FOLLOWS else each.name
-            advice = ADVICE.get(reason, "look at: trueup status")  # nothing more is known of a newer release's check
-            found.append(Finding(each.name, each.severity, each.detail, advice, each.value, allowed))
+            found.append(Finding(each.name, each.severity, each.detail, advice(reason), each.value, allowed))
     return tuple(found)
 
 
@@ -98,7 +103,7 @@ def away(error: DatabaseUnavailable) -> Report:
 
 
 def _one(name: str, problem: str) -> Finding:
-    return Finding(name, "error", problem, ADVICE[name])
+    return Finding(name, "error", problem, advice(name))
 
 
 assert set(CHECKS) | {"database", "migrations"} == set(ADVICE)

@@ -16,7 +16,7 @@ from trueup.config import Settings, redis_urls
 from trueup.dsn import mask
 from trueup.errors import ConfigError
 from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
-from trueup.operate.checks import ADVICE, Finding
+from trueup.operate.checks import Finding, advice
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.schedules.zones import tz_version, zone
@@ -67,7 +67,7 @@ async def examine(
     found += _slots(await doctor.slots(limits.wal_kept))
     refusal = await Health(store.pool, store.statements).refusal()
     if refusal is not None:
-        found.append(Finding("schema", "error", refusal, ADVICE["migrations"]))
+        found.append(Finding("schema", "error", refusal, advice("migrations")))
     else:
         found += _privileges(server, tables := await doctor.tables(), store.statements.schema)
         found += _vacuum(tables, limits, store.statements.schema)

@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from trueup.config import CHECKS
-from trueup.operate.checks import ADVICE
+from trueup.operate.checks import advice
+from trueup.program import typed
 
 WARNINGS = frozenset({"overdue_jobs", "breakers", "quarantine", "dead_letters"})  # the severity of the others is error
 UNWATCHED_FOR = timedelta(minutes=5)  # a deployment restarts every worker in less
@@ -54,7 +55,7 @@ def _of_checks(registered: Registered) -> Iterator[Rule]:
                 registered.alert_after,
                 "warning" if check in WARNINGS else "critical",
                 f"trueup: the check {check} fails",
-                f"See what is wrong: trueup status --check. What to do: {ADVICE[check]}",
+                f"See what is wrong: {typed('trueup status --check')}. What to do: {advice(check)}",
             )
     yield Rule(
         "TrueupUnwatched",
@@ -112,7 +113,7 @@ def _of_work(registered: Registered) -> Iterator[Rule]:
             registered.alert_after,
             "warning",
             "trueup: {{ $labels.kind }} has waited in queue {{ $labels.queue }} for {{ $value | humanizeDuration }}",
-            ADVICE["overdue_jobs"],
+            advice("overdue_jobs"),
         )
     if registered.reconcilers:
         names = _among("reconciler", registered.reconcilers)
@@ -122,7 +123,7 @@ def _of_work(registered: Registered) -> Iterator[Rule]:
             now,
             "warning",
             "trueup: the reconciler {{ $labels.reconciler }} put rows into quarantine",
-            ADVICE["quarantine"],
+            advice("quarantine"),
         )
         yield Rule(
             "TrueupSweepsRefused",

@@ -16,6 +16,7 @@ import psycopg
 
 from trueup.dsn import mask
 from trueup.errors import ConfigError, DatabaseUnavailable, SchemaMismatch
+from trueup.program import typed
 from trueup.store.db.blocking import finish
 from trueup.store.db.connect import is_away, unavailable
 from trueup.store.db.repository import Database
@@ -79,6 +80,6 @@ class Explained:
             reason = str(error).splitlines()[0]
             schema = self._store.statements.schema
             raise SchemaMismatch(
-                f"the database has no trueup schema {schema!r} yet ({reason}); run `trueup migrate`"
+                f"the database has no trueup schema {schema!r} yet ({reason}); run `{typed('trueup migrate')}`"
             ) from error
         return self._tx is None and isinstance(error, Exception)

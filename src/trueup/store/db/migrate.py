@@ -33,6 +33,7 @@ from trueup.config.settings import SETTINGS
 from trueup.durations import format_duration
 from trueup.errors import ConfigError, MigrationBlocked, SchemaMismatch
 from trueup.events import Events, MigrationApplied, MigrationWaits
+from trueup.program import typed
 from trueup.store.db.blockers import blockers
 from trueup.store.db.load import Statements, compose
 
@@ -253,7 +254,7 @@ def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, s
     """Why a release with these steps cannot work with a schema that has those applied, and what to do; None when it can."""
     missing = [step.name for step in steps if step.step != "post" and step.key not in applied]
     if missing:
-        advice = f"run `{_migrate(schema)}` (or `trueup worker --migrate`)"
+        advice = f"run `{_migrate(schema)}` (or `{typed('trueup worker --migrate')}`)"
         if not applied:
             return f"the database has no trueup schema {schema!r} yet; {advice}"
         what = missing[0] if len(missing) == 1 else f"{len(missing)} migrations, {missing[0]} to {missing[-1]}"
@@ -270,7 +271,8 @@ def refusal(schema: str, steps: Sequence[Step], applied: Collection[tuple[int, s
 
 def _migrate(schema: str) -> str:
     """The command as it works wherever the schema was configured, be it in code."""
-    return "trueup migrate" if schema == SETTINGS["schema"].default else f"TRUEUP_SCHEMA={schema} trueup migrate"
+    command = typed("trueup migrate")
+    return command if schema == SETTINGS["schema"].default else f"TRUEUP_SCHEMA={schema} {command}"
 
 
 def _milliseconds(duration: timedelta) -> int:
