@@ -89,7 +89,8 @@ def _sqlalchemy() -> Any:
 
 
 def _type_of(tx: object) -> str:
-    return ("psycopg2's " if is_of("psycopg2", tx) else "") + type(tx).__name__
+    package, name = type(tx).__module__.partition(".")[0], type(tx).__name__
+    return name if package in ("builtins", "psycopg") else f"{package}'s {name}"  # many drivers have a Connection
 
 
 def _hint(tx: object, *, sync: bool) -> str:
