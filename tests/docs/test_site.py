@@ -84,6 +84,12 @@ def test_the_search_finds_the_terms_people_look_for(site: Path) -> None:
     assert [term for term in TERMS if term not in indexed] == []
 
 
+def test_a_search_leads_to_guides_and_not_to_the_decisions_behind_them(site: Path) -> None:
+    items = json.loads((site / "search.json").read_text("utf-8"))["items"]
+    assert [item["location"] for item in items if item["location"].startswith("decisions/")] == []
+    assert (site / "decisions/0054-django.html").is_file()
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
     written = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
