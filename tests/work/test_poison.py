@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tests.support.watching import Watched, until
-from trueup import App, Discard, GiveUp, Retry
+from trueup import App, Discard, GiveUp, Retry, Snooze
 from trueup.clock import elapsed
 from trueup.events import JobFinishRefused, JobResultDropped, ServiceFailed
 from trueup.testing.clock import ManualClock
@@ -36,8 +36,42 @@ class Cell:
     handler: Callable[[], Any] = lambda: None
     state: str = "dead"
     reason: str = ""
+    said: str = ""  # by its last error
+    sync: bool = False  # it runs in a thread
     meddle: str | None = None  # SQL over the culprit's row once it is queued
     before: str | None = None  # SQL before anything runs
+
+
+class NamelessType(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__name__", "__qualname__", "__module__"):
+            raise RuntimeError("it has no name")
+        return super().__getattribute__(name)
+
+
+class Nameless(Exception, metaclass=NamelessType): ...
+
+
+class Untouchable(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"it has no {name}")
+
+
+class Moody(Snooze):
+    @property
+    def after(self) -> Any:
+        raise RuntimeError("not decided yet")
+
+    @after.setter
+    def after(self, value: Any) -> None: ...
+
+
+def with_causes(count: int) -> BaseException:
+    """What a loop leaves that raises from its last error."""
+    error = ValueError("the last one")
+    for n in range(count):
+        error, error.__context__ = ValueError(f"number {n}"), error
+    return error
 
 
 def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
@@ -77,6 +111,11 @@ WRITE = {
     "discard with a lone surrogate": Cell(raising(lambda: Discard("\udfff")), state="cancelled", reason="\\udfff"),
     "discard with no text at all": Cell(raising(lambda: Discard(7)), state="cancelled", reason="7"),  # type: ignore[arg-type]
     "an error with a lone surrogate": Cell(raising(lambda: ValueError("\ud800")), reason="out of attempts"),
+    "an error whose type has no name": Cell(raising(Nameless), reason="out of attempts", said="raised Nameless"),
+    "an error that may not be touched": Cell(raising(Untouchable), reason="out of attempts", said="raised Untouchable"),
+    "one in a thread": Cell(raising(Untouchable), reason="out of attempts", said="raised Untouchable", sync=True),
+    "a snooze of unknown length": Cell(raising(lambda: Moody("1s")), reason="out of attempts", said="not decided yet"),
+    "an error with 100,000 causes": Cell(raising(lambda: with_causes(100_000)), reason="out of", said="number 99999"),
     "a result with a lone surrogate": Cell(lambda: "\ud800", state="done"),
     "a result with a NUL": Cell(lambda: {"a": "\x00"}, state="done"),
     "a result that is not JSON": Cell(lambda: float("nan"), state="done"),
@@ -108,9 +147,10 @@ async def beside_twenty(url: str, cell: Cell) -> AsyncIterator[tuple[App, Watche
     app = App(url, statement_timeout="2s")
     watched = Watched(app)
 
-    @app.job(name="culprit", retry=TWICE)
-    async def culprit() -> Any:
+    async def on_the_loop() -> Any:
         return cell.handler()
+
+    culprit = app.job(name="culprit", retry=TWICE)(cell.handler if cell.sync else on_the_loop)
 
     @app.job
     async def good(n: int) -> int:
@@ -158,6 +198,7 @@ async def test_write(database_url: str, poison: str) -> None:
     async with beside_twenty(database_url, cell) as (app, watched, job_id):
         row = await ends(app, job_id, cell.state)
     assert cell.reason in (row["reason"] or "")
+    assert cell.said in str((row["errors"] or [""])[-1])
     if cell.state == "done":
         assert row["result"] is None
         assert len(watched.of(JobResultDropped, job_id=job_id)) == 1

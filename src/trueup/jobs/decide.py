@@ -117,7 +117,11 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
         case Undone() if job.snoozed_for < FREE_RETRIES_FOR:
             return SnoozeFor(timedelta(seconds=rng.uniform(*FREE_RETRY_AFTER)))
         case Raised(error) | Undone(error):
-            move = _after_error(error, job, retry, rng)
+            try:
+                move = _after_error(error, job, retry, rng)
+            except Exception as broken:  # a user's own class may raise when it is asked for its reason
+                error = broken
+                move = _after_error(broken, job, retry, rng)
             # The move has everything that is stored. The frames of its traceback hold the error, which would be a cycle per failure.
             error.__traceback__ = None
             return move

@@ -19,6 +19,41 @@ __all__ = ["MAX_ERRORS", "MAX_MESSAGE", "MAX_TRACEBACK", "Failure", "clean", "de
 
 MAX_ERRORS = 25  # kept per job: the first and the latest
 MAX_HOST = 255  # characters
+MAX_CAUSES = 50  # of a chain: to format one that a loop has made longer and longer takes seconds
+
+
+class UnreadableError(Exception):
+    """Stands for an exception that raises when it is asked for its type, its causes or its traceback."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> UnreadableError:
+        name = type.__getattribute__(type(error), "__qualname__")
+        return cls(f"the handler raised {name}, which raises itself when it is asked for its type, causes or traceback")
+
+
+def can_be_told(error: BaseException) -> bool:
+    """Whether everything that is read of an exception can be read. Its chain of causes is cut after the latest ones."""
+    try:
+        cls = type(error)
+        f"{cls.__module__}.{cls.__qualname__} {cls.__name__} {error.__class__}"
+        error.__traceback__ = error.__traceback__
+        _cut_causes(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return False
+    return True
+
+
+def _cut_causes(error: BaseException) -> None:
+    seen: set[int] = set()
+    last: BaseException | None = error
+    while last is not None and id(last) not in seen:
+        if len(seen) == MAX_CAUSES:
+            last.__cause__ = last.__context__ = None
+            return
+        seen.add(id(last))
+        last = last.__cause__ or last.__context__
 
 
 class Claim(Protocol):

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from trueup.clock import deadline, elapsed
 from trueup.events import Events
 from trueup.jobs.definition import Job
+from trueup.jobs.failure import UnreadableError, can_be_told
 from trueup.jobs.job import HandlerCall
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import JobTimeout
@@ -99,7 +100,13 @@ class Caller:
     ) -> Any:
         """Its result. Raises JobTimeout, or what the function raises; with `about`, inside middleware and what that raises."""
         call = partial(self._timed, function, is_async, timeout, patient)
-        return await (call() if about is None else self.surrounded(about.handler_call, call))
+        try:
+            return await (call() if about is None else self.surrounded(about.handler_call, call))
+        except BaseException as error:
+            if can_be_told(error):
+                raise
+            unreadable = UnreadableError.of(error)
+        raise unreadable  # outside, or the error would be its context
 
     async def surrounded(self, describe: Callable[[], HandlerCall], call: Callable[[], Awaitable[T]]) -> T:
         """Inside middleware. Without any, nothing is described."""
@@ -142,7 +149,13 @@ class Caller:
         """The same on the job's executor. Waiting for a place there costs none of its time."""
         pool = self.pools.of(job)
         call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
-        return await (call() if about is None else self.surrounded(about.handler_call, call))
+        try:
+            return await (call() if about is None else self.surrounded(about.handler_call, call))
+        except BaseException as error:
+            if can_be_told(error):
+                raise
+            unreadable = UnreadableError.of(error)
+        raise unreadable  # outside, or the error would be its context
 
     def close(self) -> None:
         self._threads.close()

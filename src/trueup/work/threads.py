@@ -12,6 +12,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from trueup.jobs.failure import UnreadableError, can_be_told
+
 Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
@@ -54,7 +56,7 @@ class Threads:
             try:
                 result, error = function(), None
             except BaseException as raised:
-                result, error = None, raised
+                result, error = None, raised if can_be_told(raised) else UnreadableError.of(raised)
             with self._lock:
                 self._busy -= 1
                 self._idle.append(inbox)
