@@ -10,8 +10,9 @@ import pytest
 
 from tests.store.desk import Desk, draft
 from trueup import App
-from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
+from trueup.errors import ConfigError, DatabaseUnavailable, DuplicateJob, InvalidArguments
 from trueup.jobs.handle import Enqueued
+from trueup.store import replay
 from trueup.store.enqueue import ONE_STATEMENT, StoredMany
 from trueup.store.store import Store
 from trueup.testing.clock import NOON
@@ -141,6 +142,43 @@ async def test_unique_jobs_of_a_batch_are_created_or_kept(still: App, desk: Desk
     await send.enqueue(3)
     assert await send.enqueue_many((n % size,) for n in range(size + 5)) == Enqueued(created=size - 1, kept=6)
     assert await count(desk) == size
+
+
+REFUSED_AT_FIRST = """
+create sequence asked;
+create function refuse() returns trigger language plpgsql as $$
+begin
+  if nextval('public.asked') <= 2 then raise 'once more' using errcode = '40001'; end if;
+  return null;
+end $$;
+create trigger refuse after insert on trueup.jobs for each statement execute function refuse();
+"""
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("given", [list, iter], ids=["a list", "an iterator"])
+@pytest.mark.parametrize("unique", [False, True], ids=["copied", "with unique keys"])
+async def test_a_long_batch_is_repeated_if_it_can_be_read_again(
+    still: App, desk: Desk, monkeypatch: pytest.MonkeyPatch, unique: bool, given: Any, sync: bool
+) -> None:
+    monkeypatch.setattr(replay, "MAX_BYTES", 100_000)
+    async with desk.store.pool.use() as connection:
+        await connection.execute(REFUSED_AT_FIRST)
+
+    @still.job(unique=(lambda n: f"n {n}") if unique else None)
+    async def send(n: int) -> None: ...
+
+    async def enqueue() -> None:
+        calls = given([(n,) for n in range(3 * ONE_STATEMENT)])
+        assert (send.enqueue_many_sync(calls) if sync else await send.enqueue_many(calls)).created == 3 * ONE_STATEMENT
+
+    if given is list:
+        await enqueue()
+        assert await desk.scalar("select count(distinct args) from trueup.jobs") == 3 * ONE_STATEMENT
+    else:
+        with pytest.raises(DatabaseUnavailable, match="once more"):
+            await enqueue()
+        assert await count(desk) == 0
 
 
 @pytest.mark.parametrize("position", [0, 7, ONE_STATEMENT + 7])

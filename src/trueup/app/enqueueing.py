@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trueup.app.database import OnDatabase
@@ -38,14 +38,14 @@ class Enqueueing(OnDatabase):
         self._enqueued(draft, int(stored.created), int(not stored.created), tx)
         return Handle(stored.job_id, self, stored.created)
 
-    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
+    async def put_many(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued:
         store = self._store or await self.open()
         async with self._explained(tx):
             stored = await store.enqueue.many(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)
         return Enqueued(stored.created, stored.kept)
 
-    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
+    def put_many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued:
         with self._explained(tx):
             stored = self.store.enqueue.many_sync(template, drafts, tx)
         self._enqueued(template, stored.created, stored.kept, tx)

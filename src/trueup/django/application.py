@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import django
@@ -129,14 +129,14 @@ class DjangoApp(App):
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]:
         return super().put_sync(draft, self._transaction(tx))
 
-    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
+    def put_many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued:
         return super().put_many_sync(template, drafts, self._transaction(tx))
 
     async def put(self, draft: Draft, tx: Any) -> Handle[Any]:
         stored = await self._in_callers_thread(tx, lambda found: super(DjangoApp, self).put_sync(draft, found))
         return await super().put(draft, tx) if stored is None else stored
 
-    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued:
+    async def put_many(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued:
         stored = await self._in_callers_thread(
             tx, lambda found: super(DjangoApp, self).put_many_sync(template, drafts, found)
         )

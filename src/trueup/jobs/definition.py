@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -46,8 +47,8 @@ class Enqueuer(Protocol):
 
     async def put(self, draft: Draft, tx: Any) -> Handle[Any]: ...
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]: ...
-    async def put_many(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued: ...
-    def put_many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any) -> Enqueued: ...
+    async def put_many(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued: ...
+    def put_many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,16 @@ class DeclaredJob(Job[P, R], Generic[P, R, Called, Returns]):
         return returned
 
 
+class Rereadable:
+    """Jobs that are made anew from what the caller gave, each time they are read."""
+
+    def __init__(self, made: Callable[[], Iterator[Draft]]) -> None:
+        self._made = made
+
+    def __iter__(self) -> Iterator[Draft]:
+        return self._made()
+
+
 class Request(Generic[P, R]):
     """A job with options: what `using(…)` returns."""
 
@@ -255,18 +266,18 @@ class Request(Generic[P, R]):
     async def enqueue_many(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
         template, tx, enqueuer = self._bulk_template(), self._options.tx, self._job._enqueuer
         if not enqueuer.middlewares.enqueue:
-            return await enqueuer.put_many(template, self._drafts(template, calls), tx)
+            return await enqueuer.put_many(template, self._all_of(template, calls), tx)
         with enqueuer.middlewares.enqueueing(template, "enqueue_many") as (template, call):
-            enqueued = await enqueuer.put_many(template, self._drafts(template, calls), tx)
+            enqueued = await enqueuer.put_many(template, self._all_of(template, calls), tx)
             call.created = enqueued.created
         return enqueued
 
     def enqueue_many_sync(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
         template, tx, enqueuer = self._bulk_template(), self._options.tx, self._job._enqueuer
         if not enqueuer.middlewares.enqueue:
-            return enqueuer.put_many_sync(template, self._drafts(template, calls), tx)
+            return enqueuer.put_many_sync(template, self._all_of(template, calls), tx)
         with enqueuer.middlewares.enqueueing(template, "enqueue_many") as (template, call):
-            enqueued = enqueuer.put_many_sync(template, self._drafts(template, calls), tx)
+            enqueued = enqueuer.put_many_sync(template, self._all_of(template, calls), tx)
             call.created = enqueued.created
         return enqueued
 
@@ -281,6 +292,11 @@ class Request(Generic[P, R]):
 
     def _draft(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:
         return self._filled(self._template(), args, kwargs)
+
+    def _all_of(self, template: Draft, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Iterable[Draft]:
+        """To be read more than once if `calls` is a collection: another iterable may be empty the second time."""
+        drafts = partial(self._drafts, template, calls)
+        return Rereadable(drafts) if isinstance(calls, Collection) else drafts()
 
     def _drafts(self, template: Draft, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Iterator[Draft]:
         for position, given in enumerate(calls):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -96,12 +96,12 @@ class Enqueue:
 
         return repeated_whole_sync(windowed)
 
-    async def many(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
+    async def many(self, template: Draft, drafts: Iterable[Draft], tx: Any = None) -> StoredMany:
         """Store all of them or none. Reads the iterator lazily and keeps at most a block of it in memory."""
         if tx is not None:
             theirs = await connection_of(tx)
             async with self._savepoint(theirs):
-                return await self._many(template, drafts, theirs)
+                return await self._many(template, iter(drafts), theirs)
         replay = Replay(drafts)
         first = list(islice(replay, ONE_STATEMENT + 1))
         if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
@@ -114,11 +114,11 @@ class Enqueue:
 
         return await repeated_whole(once, possible=replay.possible)
 
-    def many_sync(self, template: Draft, drafts: Iterator[Draft], tx: Any = None) -> StoredMany:
+    def many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any = None) -> StoredMany:
         if tx is not None:
             theirs = connection_of_sync(tx)
             with self._savepoint_sync(theirs):
-                return self._many_sync(template, drafts, theirs)
+                return self._many_sync(template, iter(drafts), theirs)
         replay = Replay(drafts)
 
         def once() -> StoredMany:
