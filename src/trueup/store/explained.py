@@ -26,15 +26,17 @@ from trueup.texts import describe
 
 # SQLSTATE
 NO_SCHEMA = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
-NOT_HELD = (None, "22003")  # none: the driver itself refuses a NUL character; numeric value out of range
 MISSING = NO_SCHEMA | {"42703", "42883"}  # undefined column, undefined function
+# What does not exist in an encoding, NUL in JSON, and other text that no type takes. The driver refuses some by itself, without a SQLSTATE.
+# A number that is out of range.
+UNFIT = frozenset({None, "22003", "22021", "22P02", "22P05"})
 
 
 async def explain(store: Store, database: Database, error: Exception) -> None:
     """Raise what says more than this error, if anything does. The database is asked why something of ours is missing."""
     # Of a statement over a table of the user's that also needs one of ours, a ConfigError is made.
     said = error.__context__ if isinstance(error, ConfigError) else error
-    if isinstance(error, UnicodeEncodeError) or (isinstance(error, psycopg.DataError) and error.sqlstate in NOT_HELD):
+    if isinstance(error, UnicodeEncodeError) or (isinstance(error, psycopg.DataError) and error.sqlstate in UNFIT):
         raise ConfigError(f"PostgreSQL cannot hold a value that was given: {describe(error)}") from error
     if not isinstance(said, psycopg.Error):
         return
