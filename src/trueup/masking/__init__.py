@@ -9,8 +9,10 @@ before a text is encoded as JSON. Texts may be hostile, so nothing here backtrac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from trueup.masking.mark import MASK
 from trueup.masking.named import is_secret_name, mask_named
@@ -26,7 +28,30 @@ def mask(text: str) -> str:
     Never raises, takes linear time, and changes nothing the second time. A raw blank ends a URL here, so the rest of a
     password that contains one is not found: `check_dsn` refuses those.
     """
+    if "%" in text:
+        text = _ENCODED.sub(lambda word: _mask_encoded(word[0]), text)
+    if "&" in text and (read := _ENTITY.sub(lambda entity: _ENTITIES[entity[0]], text)) != text:
+        return _masked(read) if _masked(read) != read else text
+    return _masked(text)
+
+
+def _masked(text: str) -> str:
     return mask_places(mask_shapes(mask_named(text)))
+
+
+# A word with an encoded separator in it, such as a DSN in a query string. What comes before it is read as it is.
+_ENCODED = re.compile(r"[\w%.~+*-]++", re.ASCII)
+_SEPARATOR = re.compile("%(?:3[AaDd]|2[26])")
+_ENTITIES = {"&quot;": '"', "&#34;": '"', "&#39;": "'", "&apos;": "'", "&#x27;": "'"}
+_ENTITY = re.compile("|".join(_ENTITIES))
+
+
+def _mask_encoded(word: str) -> str:
+    if _SEPARATOR.search(word) is None:
+        return word
+    read = unquote(word)
+    masked = _masked(read)
+    return word if masked == read else quote(masked, safe="*")
 
 
 def mask_value(value: Any, depth: int = 8) -> Any:

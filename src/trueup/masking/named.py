@@ -16,25 +16,31 @@ _FLAGS = re.IGNORECASE | re.ASCII
 # What a name may end with. Each starts with a plain letter, and what must stand before it is looked at afterwards: that is
 # several times as fast as one expression for all of it.
 _ENDING = (
-    r"(?:pass(?:words?+|wd|phrase|code|file)?+|pwd|secrets?+|token|credentials?+|identified\s++by"
-    r"|authorization|cookie|signature|sig|key(?:_?base)?+)(?:_?hash|[0-9])?+"
+    r"(?:pass(?:wor[dt]s?+|wd|phrase|code|file)?+|kennwort|pwd?+|psk|otp|secrets?+|token|credentials?+|identified\s++by"
+    r"|sess(?:ion)?id|connect\.sid|authorization|cookie|signature|sig|key(?:_?base|-data)?+)(?:_?hash|[0-9])?+"
 )
 _BEFORE = {
     "pass": re.compile(r"(?:\A|[^a-z]|(?:db|my|pg|user))pass\Z"),
     "pwd": re.compile(r"(?:\A|[^a-z]|(?:db|my|pg|user))pwd\Z"),
+    "pw": re.compile(r"(?:\A|[^a-z]|(?:db|my|pg|user|bind))pw\Z"),
+    "psk": re.compile(r"(?:\A|[^a-z])psk\Z"),
+    "otp": re.compile(r"(?:\A|[^a-z])t?otp\Z"),
     "key": re.compile(
-        r"(?:api|access|secret|private|signing|encryption|account|auth|master|subscription)[_.\-]?key(?:_?base)?\Z"
+        r"(?:api|access|secret|private|signing|encryption|account|auth|master|subscription|preshared|functions?|client)"
+        r"[_.\- ]?key(?:_?base|-data)?\Z"
     ),
     "signature": re.compile(r"(?:x-(?:amz|goog)-|shared_?access_?|[?&])signature\Z"),
     "sig": re.compile(r"[?&]sig\Z"),
 }
 _NAMED_SOURCE = rf"""(?P<name>{_ENDING})(?P<quote>\\*+["'])?+(?:
-      (?P<value>\s*+,?\s*+\\*+["']?+value\\*+["']?+\s*+:\s*+)            # {{"name": "api_key", "value": "…"}}
+      (?P<value>\s*+,?\s*+\\*+["']?+value\\*+["']?+\s*+[:=]\s*+)         # {{"name": "api_key", "value": "…"}}, and in HTML
     | (?P<annotated>\s*+:[\ ]*+(?:typing\.)?(?:str|bytes|secretstr|optional|final)\b[\w.\[\],|\ ]{{0,40}}=\s*+(?=[a-z]?["']))
-    | (?P<assigned>\s*+(?:=>|:=|={{1,3}})\s*+)
-    | (?P<colon>\s*+:[\ \t]*+(?:\r?\n\s*+(?=["']))?+)
+    | (?P<assigned>\]?+\s*+(?:=>|:=|={{1,3}})\s*+)
+    | (?P<call>\(\s*+(?=[a-z]?\\*+["']))
+    | (?P<part>\r?\n\r?\n)
+    | (?P<colon>(?:\ (?:provided|given|used))?\s*+:[\ \t]*+(?:\r?\n\s*+(?=["']))?+)
     | (?P<comma>\s*+,\s*+(?=[a-z]?\\*+["']))
-    | (?P<tag>>)
+    | (?P<tag>(?:</key|(?:\s++[\w:-]{{1,40}}+=["'][^<>"'\n]{{0,100}}+["'])++)?+>(?:\s*+<string>)?+)
     | (?P<blank>\s++(?=\S))
     )"""
 _NAMED = re.compile(_NAMED_SOURCE, re.ASCII | re.VERBOSE)  # for a text in lower case
@@ -48,7 +54,8 @@ _CLOSING = {quote: re.compile(rf"(?<!\\)(\\*+)([{quote}\n])") for quote in "\"'"
 _DOLLARS = re.compile(r"\$\w{0,60}\$", re.ASCII)
 _NEXT_ITEM = re.compile(r"\\*+[\"']\s*+,\s*+(?=[a-z]?\\*+[\"'])", _FLAGS)
 _BRACKET = re.compile(r"[\[(]\s*+(?=[a-z]?\\*+[\"'])", _FLAGS)
-_BLOCK = re.compile(r"[|>][+-]?[ \t]*+\r?\n")
+_BLOCK = re.compile(r"(?:[!&][\w!/:.-]++[ \t]++)*+(?:[|>][0-9+-]{0,2}[ \t]*+)?\r?\n(?=[ \t])")
+_OPENS_TAG = re.compile(r"</?(?:[\w-]{1,40}:)?\Z|<key>\Z", re.ASCII)
 
 _WORD = re.compile(r"(?:[^\s\\]|\\++[\"']?+\s?+)*+", re.ASCII)
 _PLAIN_WORD = re.compile(r"(?:[^\s\\]|\\(?![nr]))*+", re.ASCII)
@@ -73,8 +80,16 @@ _PROSE_WORDS = (
 _PROSE = re.compile(rf"(?:{'|'.join(_PROSE_WORDS.split())})(?![\w@:=/+-])", _FLAGS)
 _PROSE_INSIDE = re.compile(rf"[ \t](?:{'|'.join(_PROSE_WORDS.split())})(?![\w@:=/+-])", _FLAGS)
 
-_NETRC = re.compile(r"\b(login[ \t]++\S++\s++password[ \t]++)\S++", _FLAGS)
-_CURL_USER = re.compile(r"((?<![\w-])(?:-u|--user|--proxy-user)(?:[ =]|(?=[\"']))[\"']?[^\s:\"']++:)[^\s\"']++", _FLAGS)
+_NETRC = re.compile(r"\b(login[ \t]++\S++\s++(?:account[ \t]++\S++\s++)?password[ \t]++)\S++", _FLAGS)
+_SERVER_OPTION = re.compile(r"(\b(?:requirepass|masterauth|bindpw)[ \t]++)\S++", _FLAGS)
+_PROGRAMS = re.compile(
+    r"(\b(?:(?:mysql|mariadb)[\w-]*+(?:[ ][^\s|;&]++){0,9}?[ ]-p|(?:sshpass|docker[ ]login(?:[ ][^\s|;&]++){0,9}?)[ ]-p[ ]?"
+    r"|redis-cli(?:[ ][^\s|;&]++){0,9}?[ ]-a[ ]|sqlplus[ ]\w++/|jdbc:oracle:\w++:\w++/))(?![ ])(?:[\"'][^\"'\n]++[\"']|[^\s@]++)",
+    _FLAGS,
+)
+_CURL_USER = re.compile(
+    r"((?<![\w-])(?:-u|--user|--proxy-user)(?:[ =]|(?=[\"'])|(?<=-u))[\"']?[^\s:\"']++:)[^\s\"']++", _FLAGS
+)
 _REQUESTS_AUTH = re.compile(
     r"(\bauth\s{0,4}=\s{0,4}[\[(]\s{0,4}[\"'][^\"'\n]*+[\"']\s{0,4},\s{0,4}[\"'])[^\"'\n]*+", _FLAGS
 )
@@ -82,7 +97,13 @@ _REQUESTS_AUTH = re.compile(
 # One of them is in every text that `_NAMED` finds something in.
 _HINTS = (
     "pass",
-    "pwd",
+    "pw",
+    "kennwort",
+    "psk",
+    "otp",
+    "sessid",
+    "sessionid",
+    "connect.sid",
     "secret",
     "token",
     "key",
@@ -120,6 +141,13 @@ def mask_named(text: str) -> str:
         text = _NETRC.sub(rf"\g<1>{MASK}", text)
     if "-u" in lowered:
         text = _CURL_USER.sub(rf"\g<1>{MASK}", text)
+    if any(
+        program in lowered
+        for program in ("mysql", "mariadb", "sshpass", "docker login", "redis-cli", "oracle", "sqlplus")
+    ):
+        text = _PROGRAMS.sub(rf"\g<1>{MASK}", text)
+    if any(option in lowered for option in ("requirepass", "masterauth", "bindpw")):
+        text = _SERVER_OPTION.sub(rf"\g<1>{MASK}", text)
     if "auth" in lowered:
         text = _REQUESTS_AUTH.sub(rf"\g<1>{MASK}", text)
     return text
@@ -182,7 +210,13 @@ class _Masking:
             case "comma":
                 return self._is_first_of_pair(name) and self._hide_quoted(name.value)
             case "tag":
-                return name.before in "</" and self._replace_up_to(name.value, _OF_A_TAG)
+                opens = _OPENS_TAG.search(self._text[max(0, name.start - 50) : name.start])
+                return opens is not None and self._replace_up_to(name.value, _OF_A_TAG)
+            case "call":
+                return self._hide_quoted(name.value)
+            case "part":  # of a form
+                is_part = self._text[max(0, name.start - 6) : name.start] == 'name="'
+                return is_part and self._replace_up_to(name.value, _LINE)
             case _:
                 return self._hide_after_blank(name)
 
@@ -257,6 +291,10 @@ class _Masking:
         opening = _OPENING.match(self._text, at)
         if opening is None:
             return False
+        if self._text.startswith(2 * opening["quote"], opening.end()):  # of Python and TOML, over several lines
+            end = self._text.find(3 * opening["quote"], opening.end() + 2)
+            if end >= 0:
+                return self._replace(opening.end() + 2, end)
         end, after = self._closing(opening.end(), opening["quote"], len(opening["slashes"]))
         if libpq and after < len(self._text) and self._text[after] not in f"{_CLOSERS}\\ \t\r\n|":
             end = self._end(_WORD, after)

@@ -17,13 +17,22 @@ _TOKENS = re.compile(
     r"|AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|GOCSPX-[\w-]{10,}+"  # Google
     r"|npm_[A-Za-z0-9]{30,}+|pypi-[\w-]{16,}+|hf_[A-Za-z0-9]{30,}+|do[opr]_v1_[a-f0-9]{32,}+"
     r"|SG\.[\w-]{16,}+\.[\w-]{16,}+|hv[bs]\.[\w-]{20,}+|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{20,}+"
-    r"|[0-9]{8,10}:AA[\w-]{30,}+"  # Telegram's bots
+    r"|(?:bot)?[0-9]{8,10}:AA[\w-]{30,}+"  # Telegram's bots
+    r"|sq0[a-z]{3}-[\w-]{20,}+|dapi[a-f0-9]{32}(?:-[0-9])?|dp\.[a-z]{2,5}\.[A-Za-z0-9]{30,}+|ATATT3x[\w=-]{20,}+"
+    r"|(?:lin_api|dckr_pat|pscale_(?:pw|tkn|oauth)|sb_secret|figd|gsk|r8|glsa|sntry[su]|tskey|rubygems|phc|phx)_[\w.-]{20,}+"
+    r"|sbp_[a-f0-9]{32,}+|(?:xai|pplx|nvapi|NRAK|tskey-auth)-[\w-]{20,}+|key-[a-f0-9]{32}(?![a-z0-9])"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}+|v[1-4]\.local\.[\w-]{20,}+|gAAAAA[\w-]{50,}+=*+"
+    # Hashes of passwords: what PostgreSQL, Unix and web frameworks store.
+    r"|SCRAM-SHA-(?:1|256|512)\$[\w+/=:$]{20,}+|\$(?:2[abxy]?|[1567y]|apr1|argon2[a-z]{0,2}|scrypt)\$[\w./$+=,-]{16,}+"
     r")",
     re.ASCII,
 )
 _INCOMING_HOOK = re.compile(
-    r"((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/)[\w/-]++", re.ASCII
+    r"((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/webhookb2)/)[\w/@-]++",
+    re.ASCII,
 )
+_DOCKERS = re.compile(r'(\\*+"auth\\*+"\s*+:\s*+\\*+")([A-Za-z0-9+/=]{8,}+)', re.ASCII)
+_OF_A_JWK = re.compile(r'("(?:d|p|q|dp|dq|qi|k)"\s*+:\s*+")[\w-]{16,}+', re.ASCII)
 _CREDENTIALS = re.compile(r"\b((bearer|basic)[ \t]++)([\w.~+/=-]{8,}+)", re.IGNORECASE | re.ASCII)
 _EVIDENTLY_A_TOKEN = re.compile(r"[\w.~+/=-]*?(?:[0-9=]|[a-z][A-Z])|[\w.~+/=-]{24}", re.ASCII)
 
@@ -37,6 +46,10 @@ def mask_shapes(text: str) -> str:
     text = _TOKENS.sub(MASK, text)
     if ".com/" in text:
         text = _INCOMING_HOOK.sub(rf"\g<1>{MASK}", text)
+    if '"auth' in text:
+        text = _DOCKERS.sub(lambda found: f"{found[1]}{MASK if _is_basic(found[2]) else found[2]}", text)
+    if '"kty"' in text:
+        text = _OF_A_JWK.sub(rf"\g<1>{MASK}", text)
     lowered = text.lower()
     return _CREDENTIALS.sub(_mask_credentials, text) if "bearer" in lowered or "basic" in lowered else text
 
