@@ -27,8 +27,8 @@ from trueup.texts import describe
 # SQLSTATE
 NO_SCHEMA = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
 MISSING = NO_SCHEMA | {"42703", "42883"}  # undefined column, undefined function
-# What does not exist in an encoding, NUL in JSON, and other text that no type takes. The driver refuses some by itself, without a SQLSTATE.
-# A number that is out of range.
+# Numbers out of range, what does not exist in an encoding, NUL in JSON, and other text that no type takes. The driver refuses some by
+# itself, without a SQLSTATE.
 UNFIT = frozenset({None, "22003", "22021", "22P02", "22P05"})
 
 

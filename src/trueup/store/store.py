@@ -169,7 +169,7 @@ class Store:
         with connecting(self.url):
             connection = ConfirmedConnection.connect(**connection_settings(self.url, part, self.connect_timeout))
             try:
-                make_ready_sync(connection, "false")
+                make_ready_sync(connection, "false", ours=True)
             except BaseException:
                 connection.close()
                 raise

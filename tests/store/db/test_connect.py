@@ -166,7 +166,7 @@ async def test_a_connection_is_closed_when_its_first_steps_fail_or_are_cancelled
     opened: list[psycopg.AsyncConnection[Any]] = []
     within = timedelta(seconds=5)
 
-    async def fail(connection: psycopg.AsyncConnection[Any]) -> None:
+    async def fail(connection: psycopg.AsyncConnection[Any], **_: bool) -> None:
         opened.append(connection)
         raise error
 

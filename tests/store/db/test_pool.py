@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from tests.support.watching import Watched, until
 from trueup import App, Context, DatabaseUnavailable, Job, Retry
@@ -218,11 +219,11 @@ async def test_a_connection_that_cannot_be_made_ready_is_closed(
     """psycopg's pool forgets a connection whose `configure` raises: it would stay open until it is collected."""
     made: list[Any] = []
 
-    def fails(connection: Any, _prepare: str) -> None:
+    def fails(connection: Any, _prepare: str, **_: bool) -> None:
         made.append(connection)
         raise psycopg.OperationalError("not ready")
 
-    async def fails_async(connection: Any, prepare: str) -> None:
+    async def fails_async(connection: Any, prepare: str, **_: bool) -> None:
         fails(connection, prepare)
 
     app = App(database_url)
@@ -236,3 +237,19 @@ async def test_a_connection_that_cannot_be_made_ready_is_closed(
     assert made
     assert all(connection.closed for connection in made)
     await app.close()
+
+
+async def test_our_own_statements_take_no_part_in_conflicts_of_serializable_transactions(database_url: str) -> None:
+    """A worker reads and writes all the time. Users' transactions that are serializable by default would fail beside it."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("alter database {} set default_transaction_isolation = serializable").format(name))
+    ask = b"show transaction_isolation"
+    async with App(database_url) as app:
+        store = await app.open()
+        own = store.line("test")
+        assert await own.fetch(ask) == await store.pool.fetch(ask) == [("read committed",)]
+        assert store.sync_pool.fetch(ask) == [("read committed",)]
+        await own.close()
+        async with app.transaction() as tx:
+            assert await (await tx.execute(ask)).fetchall() == [("serializable",)]

@@ -262,29 +262,31 @@ def check_array_nulls(row: tuple[Any, ...] | None) -> None:
         )
 
 
-async def leads_to_the_server(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether there is no pooler in between, so that statements can be prepared. If so, `idle_session_timeout` is off from now on.
+async def leads_to_the_server(connection: psycopg.AsyncConnection[Any], *, ours: bool = False) -> bool:
+    """Whether there is no pooler in between, so that statements can be prepared. If so, `idle_session_timeout` is off from now on,
+    and where no transaction of a user's runs (`ours`), each is read committed.
 
     Poolers give each client a process id of their own, since its statements go to one server process after another.
     """
-    row = await (await connection.execute(EXEMPT, {"pid": connection.info.backend_pid})).fetchone()
-    return row == ("0",)
+    row = await (await connection.execute(EXEMPT, {"pid": connection.info.backend_pid, "ours": ours})).fetchone()
+    return row is not None and row[0] == "0"
 
 
-def leads_to_the_server_sync(connection: psycopg.Connection[Any]) -> bool:
-    return connection.execute(EXEMPT, {"pid": connection.info.backend_pid}).fetchone() == ("0",)
+def leads_to_the_server_sync(connection: psycopg.Connection[Any], *, ours: bool = False) -> bool:
+    row = connection.execute(EXEMPT, {"pid": connection.info.backend_pid, "ours": ours}).fetchone()
+    return row is not None and row[0] == "0"
 
 
-async def make_ready(connection: psycopg.AsyncConnection[Any], prepare: str) -> None:
+async def make_ready(connection: psycopg.AsyncConnection[Any], prepare: str, *, ours: bool) -> None:
     """Prepare a connection for a pool. With `prepare="auto"`, statements are prepared on it unless there is a pooler."""
     await make_readable(connection)
-    if await leads_to_the_server(connection) and prepare == "auto":
+    if await leads_to_the_server(connection, ours=ours) and prepare == "auto":
         connection.prepare_threshold = ON_REQUEST
 
 
-def make_ready_sync(connection: psycopg.Connection[Any], prepare: str) -> None:
+def make_ready_sync(connection: psycopg.Connection[Any], prepare: str, *, ours: bool) -> None:
     make_readable_sync(connection)
-    if leads_to_the_server_sync(connection) and prepare == "auto":
+    if leads_to_the_server_sync(connection, ours=ours) and prepare == "auto":
         connection.prepare_threshold = ON_REQUEST
 
 

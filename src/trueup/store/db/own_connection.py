@@ -162,7 +162,9 @@ class OwnConnection:
         async with closed_unless_usable(connection):
             # Locking first and reading second needs a snapshot per statement, independent of the server's default.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            if (await leads_to_the_server(connection) and self._prepare == "auto") or self._prepare == "true":
+            if (
+                await leads_to_the_server(connection, ours=True) and self._prepare == "auto"
+            ) or self._prepare == "true":
                 message.keep(connection)
         self._connection = connection
         return connection

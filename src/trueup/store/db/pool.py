@@ -45,6 +45,7 @@ from trueup.store.db.own_connection import Answered, Record, conversation, fetch
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.texts import describe
 
+OURS = "pool"  # of trueup's own statements alone; transactions of users have others
 WAIT = timedelta(seconds=30)  # until a caller that waits for a connection gets DatabaseUnavailable
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
 SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
@@ -68,12 +69,13 @@ class _Bounded:
         *,
         prepare: str = "auto",
         context: Any = None,
-        part: str = "pool",
+        part: str = OURS,
         wait: timedelta = WAIT,
         on_wait: Waited | None = None,
     ) -> None:
         self._url = url
         self._settings = connection_settings(url, part, connect_timeout, prepare=prepare == "true")
+        self._ours = part == OURS
         self._settings["context"] = context
         self._bounds: dict[str, Any] = {
             "kwargs": self._settings,
@@ -143,7 +145,7 @@ class Pool(_Bounded):
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         try:
             async with closed_unless_usable(connection):  # the pool forgets it, and does not close it
-                await make_ready(connection, self._prepare)
+                await make_ready(connection, self._prepare, ours=self._ours)
             self._unready = ""
         except Exception as error:
             self._unready = describe(error)
@@ -335,7 +337,7 @@ class SyncPool(_Bounded):
 
     def _configure(self, connection: Connection[Any]) -> None:
         try:
-            make_ready_sync(connection, self._prepare)
+            make_ready_sync(connection, self._prepare, ours=self._ours)
             self._unready = ""
         except BaseException as error:
             connection.close()  # the pool forgets it, and does not close it
