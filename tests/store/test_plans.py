@@ -194,6 +194,7 @@ async def explain_everything(explainer: Explainer) -> None:
     await jobs.rescue()
     await jobs.rescuable(100)
     await jobs.claimable("default", ["send"], 100, [7])
+    await jobs.refused(7, "claim", "not this one")
     await jobs.stopping(HOLDER)
     await jobs.cancel(ids, "why")
     await jobs.request_stop(ids)

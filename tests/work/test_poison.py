@@ -184,6 +184,20 @@ async def ends(app: App, job_id: int, state: str) -> dict[str, Any]:
             await asyncio.sleep(0.01)
 
 
+async def is_shown(app: App, job_id: int, move: str) -> None:
+    """The culprit is where people look, with what PostgreSQL says: in `jobs show` and `list`, and in `status --check`."""
+    async with asyncio.timeout(WITHIN):
+        while not (found := [each for each in (await app.check()).findings if each.check == "refused_jobs"]):
+            await asyncio.sleep(0.01)
+    assert f" {job_id} ({move}): not this one" in found[0].problem
+    shown = await app.jobs.get(job_id)
+    (listed,) = [each for each in await app.jobs.list() if each.id == job_id]
+    for error in (shown.errors[-1], listed.error):
+        assert error is not None
+        assert error.type == "refused by PostgreSQL"
+        assert error.message.startswith(f"{move}: not this one")
+
+
 @pytest.mark.parametrize("poison", LOAD)
 async def test_load(database_url: str, poison: str) -> None:
     cell = LOAD[poison]
@@ -212,6 +226,7 @@ async def test_write_refused_by_postgresql(database_url: str, sqlstate: str) -> 
     async with beside_twenty(database_url, cell) as (app, watched, job_id):
         refused = await watched.seen(JobFinishRefused, job_id=job_id)
         assert "not this one" in refused[0].error
+        await is_shown(app, job_id, "complete")
         await app.store.pool.fetch(b"drop trigger refuse on trueup.history")
         row = await ends(app, job_id, "done")
     assert row["attempt"] == 1
@@ -321,8 +336,22 @@ async def test_claim(database_url: str, monkeypatch: pytest.MonkeyPatch, lane: s
             assert (said.job_id, said.move) == (culprit.id, "claim")
             assert "not this one" in said.error
             assert (await ends(app, culprit.id, "queued"))["attempt"] == 0
+            await is_shown(app, culprit.id, "claim")
             await app.store.pool.fetch(b"drop trigger refuse on trueup.jobs")
             assert (await ends(app, culprit.id, "done"))["attempt"] == 1
+            assert [each.check for each in (await app.check()).findings if each.check == "refused_jobs"] == []
+
+
+async def test_a_refusal_of_an_earlier_claim_is_not_shown(app: App) -> None:
+    @app.job
+    async def good() -> None: ...
+
+    job_id = (await good.enqueue()).id
+    await app.store.jobs.refused(job_id, "claim", "not this one")
+    assert [error.message for error in (await app.jobs.get(job_id)).errors] == ["claim: not this one"]
+    await app.store.pool.fetch(b"update trueup.jobs set term = term + 1")
+    assert (await app.jobs.get(job_id)).errors == ()
+    assert [each.check for each in (await app.check()).findings if each.check == "refused_jobs"] == []
 
 
 async def test_claim_when_all_are_refused(database_url: str) -> None:
@@ -369,6 +398,7 @@ async def test_rescue(database_url: str, clock: ManualClock, when: str) -> None:
     assert "not this one" in said.error
     (finding,) = (each for each in (await app.check()).findings if each.check == "stranded_jobs")
     assert finding.problem.startswith(f"culprit {job.id} (the lease of its worker ended ")
+    await is_shown(app, job.id, "rescue")
     for worker in (dying, other):
         await worker.end()
     await app.close()

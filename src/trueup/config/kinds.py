@@ -166,8 +166,8 @@ def _read_path(value: object) -> Path:
 
 
 CHECKS = (
-    *("workers", "ticks", "schedules", "kinds", "stranded_jobs", "sweeps", "overdue_rows", "overdue_jobs"),
-    *("breakers", "quarantine", "dead_letters"),
+    *("workers", "ticks", "schedules", "kinds", "stranded_jobs", "refused_jobs", "sweeps", "overdue_rows"),
+    *("overdue_jobs", "breakers", "quarantine", "dead_letters"),
 )
 # Measured in seconds; the others are counts.
 AGES = ("workers", "ticks", "kinds", "stranded_jobs", "overdue_rows", "overdue_jobs")

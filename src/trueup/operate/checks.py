@@ -27,6 +27,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",
         "kinds": "deploy a worker whose code declares the kind and serves its queue, or cancel the jobs: trueup jobs cancel",
         "stranded_jobs": "look for `job finish refused` with move=rescue in the logs of workers, and for locks on those rows: trueup doctor",
+        "refused_jobs": "remove what refuses it (a trigger, a constraint, a right, a lock): workers try again by themselves; trueup jobs show ID",
         "sweeps": "correct what the error names, then: trueup reconcilers run NAME",
         "overdue_rows": "start more workers, or raise concurrency= or rate= of the reconciler; trueup reconcilers show NAME",
         "overdue_jobs": "start more workers, or raise the concurrency, limit= or rate= of the kind; trueup status",

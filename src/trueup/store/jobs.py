@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
+
+import psycopg
 
 from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import MAX_ERRORS, Failure
@@ -192,6 +195,11 @@ class Jobs(Repository):
     async def rescuable(self, most: int) -> dict[int, str]:
         """What `rescue` would take: kinds by the jobs' ids."""
         return dict(await self._fetch("jobs/rescuable", most=most))
+
+    async def refused(self, job_id: int, move: str, error: str) -> None:
+        """Note what PostgreSQL refuses about a job, for people. It decides nothing, so a refusal of the note is passed over."""
+        with suppress(psycopg.Error):
+            await self._fetch("jobs/refuse", id=job_id, move=move, error=error)
 
     async def stopping(self, holder: UUID) -> set[tuple[int, int]]:
         """(id, term) of this holder's jobs with a pending cancellation."""

@@ -100,6 +100,10 @@ class Caller:
     ) -> Any:
         """Its result. Raises JobTimeout, or what the function raises; with `about`, inside middleware and what that raises."""
         call = partial(self._timed, function, is_async, timeout, patient)
+        return await self._told(call, about)
+
+    async def _told(self, call: Callable[[], Awaitable[T]], about: About | None) -> T:
+        """Raises a plain error in place of an exception that raises itself when it is examined."""
         try:
             return await (call() if about is None else self.surrounded(about.handler_call, call))
         except BaseException as error:
@@ -149,13 +153,7 @@ class Caller:
         """The same on the job's executor. Waiting for a place there costs none of its time."""
         pool = self.pools.of(job)
         call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
-        try:
-            return await (call() if about is None else self.surrounded(about.handler_call, call))
-        except BaseException as error:
-            if can_be_told(error):
-                raise
-            unreadable = UnreadableError.of(error)
-        raise unreadable  # outside, or the error would be its context
+        return await self._told(call, about)
 
     def close(self) -> None:
         self._threads.close()

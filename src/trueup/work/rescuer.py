@@ -87,7 +87,9 @@ class Rescuer(Service):
                     left += [group[len(group) // 2 :], group[: len(group) // 2]]
                     continue
                 refused += 1
-                self.events.emit(JobFinishRefused(group[0], kinds[group[0]], "rescue", self._passes + 1, describe(why)))
+                said = describe(why)
+                self.events.emit(JobFinishRefused(group[0], kinds[group[0]], "rescue", self._passes + 1, said))
+                await self._jobs.refused(group[0], "rescue", said)
                 if refused >= MAX_REFUSED and not rescued:
                     raise error from None  # it is about none of them
         return rescued

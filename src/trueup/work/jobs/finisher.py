@@ -75,6 +75,7 @@ class Finisher(Writer[Ended, set[int]]):
         self._registration = registration
         self._hints = hints
         self._refused_in_a_row = 0
+        self._refusals: dict[int, tuple[str, str]] = {}  # to be noted: move and error
         self._flushed = asyncio.Event()
         self._flushed.set()
 
@@ -114,10 +115,18 @@ class Finisher(Writer[Ended, set[int]]):
         self._flushed.clear()
 
     async def run_once(self) -> float:
-        pause = await super().run_once()
+        try:
+            pause = await super().run_once()
+        finally:
+            await self._note_refusals()
         if not self._pending:
             self._flushed.set()
         return pause
+
+    async def _note_refusals(self) -> None:
+        refusals, self._refusals = self._refusals, {}
+        for job_id, (move, error) in refusals.items():
+            await self._jobs.refused(job_id, move, error)
 
     async def _write(self, batch: list[Ended]) -> None:
         groups: dict[tuple[type[Move], bool], list[Ended]] = {}
@@ -171,8 +180,9 @@ class Finisher(Writer[Ended, set[int]]):
         """Raises the error when the server seems to refuse everything: the loop then pauses."""
         ended.not_before = elapsed() + min(MAX_PAUSE, FIRST_PAUSE * 2**ended.refusals)
         ended.refusals += 1
-        job, move = ended.job, type(ended.move).__name__
-        self.events.emit(JobFinishRefused(job.id, job.kind, move, ended.refusals, describe(error)))
+        job, move, said = ended.job, type(ended.move).__name__, describe(error)
+        self.events.emit(JobFinishRefused(job.id, job.kind, move, ended.refusals, said))
+        self._refusals[job.id] = (move.lower(), said)
         self._refused_in_a_row += 1
         if self._refused_in_a_row >= REFUSALS_IN_A_ROW:
             self._refused_in_a_row = 0

@@ -84,7 +84,7 @@ class Refusals:
                 any_claimed = True
                 yield claimed, len(due) == MAX_APART
         for job_id, refusal in culprits.items():
-            self._pass_over(lane, job_id, due[job_id], refusal)
+            await self._pass_over(lane, job_id, due[job_id], refusal)
 
     def _passed_over(self, lane: str) -> list[int]:
         now = elapsed()
@@ -100,9 +100,11 @@ class Refusals:
         self._repeats[lane] += 1
         return not _may_pass(error) or self._repeats[lane] > MAX_REPEATS
 
-    def _pass_over(self, lane: str, job_id: int, kind: str, why: psycopg.Error) -> None:
+    async def _pass_over(self, lane: str, job_id: int, kind: str, why: psycopg.Error) -> None:
         self._tries[job_id] += 1
-        self._events.emit(JobFinishRefused(job_id, kind, "claim", self._tries[job_id], describe(why)))
+        said = describe(why)
+        self._events.emit(JobFinishRefused(job_id, kind, "claim", self._tries[job_id], said))
+        await self._jobs.refused(job_id, "claim", said)
         passed_for = PASSED_BRIEFLY_FOR if _may_pass(why) else PASSED_FOR
         self._passed.setdefault(lane, {})[job_id] = elapsed() + passed_for
 

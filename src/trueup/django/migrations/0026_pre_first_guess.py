@@ -5,5 +5,5 @@ from trueup.django.migrating import ApplySteps
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("trueup", "0024_pre_stranded_jobs")]
-    operations = [ApplySteps("0025_pre_first_guess")]
+    dependencies = [("trueup", "0025_pre_texts_of_checks")]
+    operations = [ApplySteps("0026_pre_first_guess")]
