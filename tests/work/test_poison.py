@@ -184,6 +184,18 @@ async def ends(app: App, job_id: int, state: str) -> dict[str, Any]:
             await asyncio.sleep(0.01)
 
 
+async def is_told(app: App, job_id: int, cell: Cell) -> None:
+    """A job that is dead is among the dead letters with its reason, and `status --check` counts it."""
+    dead = await app.jobs.list(state="dead")
+    found = [each.problem for each in (await app.check()).findings if each.check == "dead_letters"]
+    if cell.state == "dead":
+        assert [each.id for each in dead] == [job_id]
+        assert cell.reason in ((await app.jobs.get(job_id)).reason or "")
+        assert found == ["died in the last hour: 1 culprit"]
+    else:
+        assert (list(dead), found) == ([], [])
+
+
 async def is_shown(app: App, job_id: int, move: str) -> None:
     """The culprit is where people look, with what PostgreSQL says: in `jobs show` and `list`, and in `status --check`."""
     async with asyncio.timeout(WITHIN):
@@ -203,6 +215,7 @@ async def test_load(database_url: str, poison: str) -> None:
     cell = LOAD[poison]
     async with beside_twenty(database_url, cell) as (app, _, job_id):
         row = await ends(app, job_id, cell.state)
+        await is_told(app, job_id, cell)
     assert cell.reason in (row["reason"] or "")
 
 
@@ -211,6 +224,7 @@ async def test_write(database_url: str, poison: str) -> None:
     cell = WRITE[poison]
     async with beside_twenty(database_url, cell) as (app, watched, job_id):
         row = await ends(app, job_id, cell.state)
+        await is_told(app, job_id, cell)
     assert cell.reason in (row["reason"] or "")
     assert cell.said in str((row["errors"] or [""])[-1])
     if cell.state == "done":
@@ -301,6 +315,8 @@ async def test_scan(database_url: str, poison: str) -> None:
         await until(lambda: [event for event in watched.events if event.name == "service.failed"], WITHIN)
         (failed, *_) = [event for event in watched.events if event.name == "service.failed"]
         assert getattr(failed, "service", "") == "scan culprit"
+        sweeps = [each.problem for each in (await app.check()).findings if each.check == "sweeps"]
+        assert [each.startswith("scan culprit (") for each in sweeps] == [True]
 
 
 LANES: dict[str, dict[str, Any]] = {
