@@ -6,20 +6,14 @@ takes 200 ms instead of one.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
-from tests.store.desk import Desk
+from bench.jit import claims, database, drained, picked_up
 from tests.support import round_trips
 from tests.support.debian_server import DebianServer
-from tests.support.watching import until
 from trueup import App
 from trueup.store.db.load import source
 
@@ -63,62 +57,6 @@ async def test_nothing_that_a_worker_sends_is_compiled(debian: DebianServer) -> 
             seen = [(plan["Query Text"], "JIT" in plan) for plan in plans()]
             assert {text for text, compiled in seen if compiled} == set()
     assert [name for name in HOT if not any(said_first(name) in text for text, _ in seen)] == []
-
-
-@contextmanager
-def database(debian: DebianServer, jit: str) -> Iterator[str]:
-    with debian.database() as url:
-        with psycopg.connect(url, autocommit=True) as connection:
-            name = sql.Identifier(connection.info.dbname)
-            connection.execute(sql.SQL("alter database {} set jit = {}").format(name, jit))
-        yield url
-
-
-async def claims(app: App) -> float:
-    """How long a claim takes, in the median."""
-    desk = Desk(await app.open())
-    await desk.put_many(200)
-    holder = await desk.worker()
-    took = []
-    for _ in range(20):
-        begin = perf_counter()
-        assert await desk.claim(holder, 5)
-        took.append(perf_counter() - begin)
-    return statistics.median(took)
-
-
-async def drained(app: App) -> float:
-    """How long it takes to run jobs that do nothing."""
-    left = 3_000
-
-    @app.job
-    async def nothing() -> None:
-        nonlocal left
-        left -= 1
-
-    await nothing.enqueue_many(() for _ in range(left))
-    begin = perf_counter()
-    async with app.worker():
-        await until(lambda: left == 0)
-    return perf_counter() - begin
-
-
-async def picked_up(app: App) -> float:
-    """How long it takes until an idle worker runs a job, in the median."""
-    began: list[float] = []
-
-    @app.job
-    async def now() -> None:
-        began.append(perf_counter())
-
-    took = []
-    async with app.worker():
-        for n in range(15):
-            begin = perf_counter()
-            await now.enqueue()
-            await until(lambda n=n: len(began) > n)
-            took.append(began[-1] - begin)
-    return statistics.median(took)
 
 
 # With what another process may take away meanwhile, in seconds. Compilation took 0.35 s, 5 s and 0.9 s more here.
