@@ -247,7 +247,7 @@ async def test_our_own_statements_take_no_part_in_conflicts_of_serializable_tran
     ask = b"show transaction_isolation"
     async with App(database_url) as app:
         store = await app.open()
-        own = store.line("test")
+        own = store.own_connection("test")
         assert await own.fetch(ask) == await store.pool.fetch(ask) == [("read committed",)]
         assert store.sync_pool.fetch(ask) == [("read committed",)]
         await own.close()
