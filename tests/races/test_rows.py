@@ -219,12 +219,12 @@ async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in
         """On a machine that is busy with other tests, until enough was done."""
         return elapsed() < until or (owners.claims <= 200 and elapsed() < until + 30)
 
-    verdicts = [
+    moves = [
         Change(Stay(touched=1), timedelta()),
         Change(To("open"), timedelta()),
         Rest(timedelta(), succeeded=True),
     ]
-    verdicts += [BackOff(timedelta(), failure(), spend=False), GiveBack(), Change(Stay(), timedelta())]
+    moves += [BackOff(timedelta(), failure(), spend=False), GiveBack(), Change(Stay(), timedelta())]
 
     async def renew(rows: Rows, taken: list[ClaimedRow]) -> None:
         """As the keeper does: on a connection of its own, while the same rows are being settled."""
@@ -253,7 +253,7 @@ async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in
                 await renew(rows, taken)
             rng.shuffle(taken)
             left = list(taken)
-            chosen = {row.key: rng.choice(verdicts) for row in taken}
+            chosen = {row.key: rng.choice(moves) for row in taken}
             owners.leave(taken)  # from here on others may have them
             renewing = asyncio.create_task(renew(rows, sorted(taken, key=lambda row: row.term)))
             while left:
@@ -334,11 +334,11 @@ async def test_a_holder_that_has_lost_its_rows_and_their_new_holder_cannot_deadl
     before = await deadlocks(desk)
 
     async def settle(side: Rows, held: list[ClaimedRow], holder: UUID) -> None:
-        verdicts = [ways[n % 2] for n in range(len(held))]
+        moves = [ways[n % 2] for n in range(len(held))]
         for _ in range(100):
-            await getattr(side, settling)(holder, held, verdicts)
+            await getattr(side, settling)(holder, held, moves)
 
-    # Without the first row, each of the others has the other verdict.
+    # Without the first row, each of the others has the other move.
     await asyncio.gather(
         settle(rows[0], lost, first), settle(rows[1], lost[1:], first), settle(rows[2], taken[1:], second)
     )

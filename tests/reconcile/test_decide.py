@@ -14,7 +14,7 @@ from trueup import Again, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.jobs.failure import Failure
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import MIN_DELAY, BackOff, Change, Lost, Remove, Rest, SetAside, Verdict, decide
+from trueup.reconcile.decide import MIN_DELAY, BackOff, Change, Lost, Move, Remove, Rest, SetAside, decide
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.selection import Selection
@@ -36,7 +36,7 @@ def reconciler(*states: str, stale_for: Any = None, due_at: str | None = None, *
     return Reconciler.of("fix", selection, RowHandler(lambda row: None, "fix"), {"every": "1h", **options})
 
 
-def decided(ended: Any, of: ClaimedRow | None = None, by: Reconciler | None = None, **more: Any) -> Verdict:
+def decided(ended: Any, of: ClaimedRow | None = None, by: Reconciler | None = None, **more: Any) -> Move:
     return decide(ended, of or row(), by or reconciler(), random.Random(1), **more)
 
 
@@ -89,14 +89,14 @@ def test_no_row_is_due_again_in_the_sweep_that_looked_at_it() -> None:
     assert decided(Unchanged(), by=by) == Rest(MIN_DELAY, succeeded=True)
     assert decided(Again("0s"), by=by) == Rest(MIN_DELAY, succeeded=False)
     assert decided(Stay(), by=by) == Change(Stay(), MIN_DELAY)
-    verdict = decided(ValueError(), by=by)
-    assert isinstance(verdict, BackOff)
-    assert verdict.delay == MIN_DELAY
+    move = decided(ValueError(), by=by)
+    assert isinstance(move, BackOff)
+    assert move.delay == MIN_DELAY
 
 
 def test_in_shadow_an_outcome_is_only_proposed() -> None:
-    verdict = decided(To("done", n=1), by=reconciler(mode="shadow"))
-    assert verdict == Rest(HOUR, succeeded=True, proposed="To('done', n=1)")
+    move = decided(To("done", n=1), by=reconciler(mode="shadow"))
+    assert move == Rest(HOUR, succeeded=True, proposed="To('done', n=1)")
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------------
@@ -106,11 +106,11 @@ def test_a_failure_backs_off_as_retry_says() -> None:
     by = reconciler(retry=Retry(max_attempts=4, first="10s", factor=3, cap="1m"))
     delays = []
     for attempt in (1, 2, 3):
-        verdict = decided(ValueError("boom"), row(attempt), by)
-        assert isinstance(verdict, BackOff)
-        assert verdict.spend
-        assert verdict.failure.attempt == attempt
-        delays.append(verdict.delay.total_seconds())
+        move = decided(ValueError("boom"), row(attempt), by)
+        assert isinstance(move, BackOff)
+        assert move.spend
+        assert move.failure.attempt == attempt
+        delays.append(move.delay.total_seconds())
     assert delays == [10, 30, 60]
 
 
@@ -120,17 +120,17 @@ def test_the_last_failed_attempt_is_set_aside() -> None:
 
 
 def test_somebody_patient_does_not_call_the_last_attempt_the_last() -> None:
-    verdict = decided(ValueError("boom"), row(4), by=reconciler(exhausted=To("dead")), patient=True)
-    assert isinstance(verdict, BackOff)
-    assert verdict.spend
+    move = decided(ValueError("boom"), row(4), by=reconciler(exhausted=To("dead")), patient=True)
+    assert isinstance(move, BackOff)
+    assert move.spend
 
 
 @pytest.mark.parametrize("patient", [False, True])
 def test_what_is_not_worth_retrying_is_final_at_once(patient: bool) -> None:
     by = reconciler(retry=Retry(give_up_on=(KeyError,)))
-    verdict = decided(KeyError("x"), by=by, patient=patient)
-    assert isinstance(verdict, SetAside)
-    assert verdict.reason == "not an error worth retrying"
+    move = decided(KeyError("x"), by=by, patient=patient)
+    assert isinstance(move, SetAside)
+    assert move.reason == "not an error worth retrying"
     given_up = decided(GiveUp("gone"), patient=patient)
     assert isinstance(given_up, SetAside)
     assert given_up.reason == "gone"
@@ -142,17 +142,17 @@ def test_a_lost_claim_writes_nothing() -> None:
 
 def test_a_row_whose_process_died_at_its_last_attempt_is_final_whatever_is_worth_retrying() -> None:
     by = reconciler(retry=Retry(retry_on=(ConnectionError,)))
-    verdict = decided(RuntimeError("died"), row(2, spent=True), by)
-    assert isinstance(verdict, SetAside)
-    assert verdict.reason == "the process that held it died at the last attempt"
+    move = decided(RuntimeError("died"), row(2, spent=True), by)
+    assert isinstance(move, SetAside)
+    assert move.reason == "the process that held it died at the last attempt"
 
 
 @pytest.mark.parametrize("exhausted", [To("dead", n=1), Stay(n=1), Delete(), lambda row, error: To("dead", n=row)])
 def test_exhausted_takes_the_place_of_quarantine(exhausted: Any) -> None:
-    verdict = decided(ValueError(), row(4), reconciler(exhausted=exhausted), made=5)
+    move = decided(ValueError(), row(4), reconciler(exhausted=exhausted), made=5)
     expected = exhausted if not callable(exhausted) else To("dead", n=5)
-    assert isinstance(verdict, Change | Remove)
-    assert verdict.outcome == expected
+    assert isinstance(move, Change | Remove)
+    assert move.outcome == expected
 
 
 def test_exhausted_may_say_that_it_is_not_yet_time() -> None:
@@ -162,30 +162,30 @@ def test_exhausted_may_say_that_it_is_not_yet_time() -> None:
 
 @pytest.mark.parametrize("returned", ["junk", To, 7, ValueError("x")])
 def test_exhausted_that_returns_junk_quarantines(returned: Any) -> None:
-    verdict = decided(ValueError(), row(4), reconciler(exhausted=lambda row, error: returned))
-    assert isinstance(verdict, SetAside)
-    assert "out of attempts, and exhausted= failed: TypeError: exhausted= returned" in verdict.reason
+    move = decided(ValueError(), row(4), reconciler(exhausted=lambda row, error: returned))
+    assert isinstance(move, SetAside)
+    assert "out of attempts, and exhausted= failed: TypeError: exhausted= returned" in move.reason
 
 
 def test_exhausted_that_is_a_coroutine_function_is_told_so() -> None:
     async def exhausted(row: Any, error: BaseException) -> Any:
         await asyncio.sleep(0)
 
-    verdict = decided(ValueError(), row(4), reconciler(exhausted=exhausted))
-    assert isinstance(verdict, SetAside)
-    assert "something to wait for" in verdict.reason
+    move = decided(ValueError(), row(4), reconciler(exhausted=exhausted))
+    assert isinstance(move, SetAside)
+    assert "something to wait for" in move.reason
 
 
 def test_exhausted_that_returns_nothing_quarantines_as_usual() -> None:
-    verdict = decided(ValueError(), row(4), reconciler(exhausted=lambda row, error: None))
-    assert isinstance(verdict, SetAside)
-    assert verdict.reason == "out of attempts"
+    move = decided(ValueError(), row(4), reconciler(exhausted=lambda row, error: None))
+    assert isinstance(move, SetAside)
+    assert move.reason == "out of attempts"
 
 
 def test_in_shadow_exhausted_is_not_asked() -> None:
     def exhausted(row: Any, error: BaseException) -> Any:
         raise AssertionError("asked")
 
-    verdict = decided(ValueError(), row(4), reconciler(exhausted=exhausted, mode="shadow"))
-    assert isinstance(verdict, SetAside)
-    assert verdict.reason == "out of attempts"
+    move = decided(ValueError(), row(4), reconciler(exhausted=exhausted, mode="shadow"))
+    assert isinstance(move, SetAside)
+    assert move.reason == "out of attempts"

@@ -10,7 +10,7 @@ from trueup.errors import JobCancelled, JobFailed, NotFound, ResultTimeout
 from trueup.jobs.records import JobDetails, JobError
 from trueup.jobs.registry import Registry
 from trueup.operate.operating import Operating, twin
-from trueup.store.jobs import Ending
+from trueup.store.jobs import JobEnd
 from trueup.store.store import Store
 
 FIRST_PAUSE = 0.005  # seconds
@@ -51,7 +51,7 @@ class Results(Operating):
     status_sync = twin(status)
 
 
-def _raise_if_over(job_id: int, ending: Ending) -> None:
+def _raise_if_over(job_id: int, ending: JobEnd) -> None:
     if ending.state == "dead":
         error = JobError.of(ending.error) if ending.error else "no error was recorded"
         raise JobFailed(f"job {job_id} is dead: {ending.reason}: {error}", job_id)

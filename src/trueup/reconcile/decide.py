@@ -89,7 +89,7 @@ class Lost:
     """Nothing may be written: the lease is gone."""
 
 
-Verdict = Change | Remove | Written | Rest | BackOff | SetAside | GiveBack | Lost
+Move = Change | Remove | Written | Rest | BackOff | SetAside | GiveBack | Lost
 Ended = Outcome | BaseException
 
 
@@ -102,7 +102,7 @@ def decide(
     made: object = None,
     patient: bool = False,
     running_for: timedelta = timedelta(),
-) -> Verdict:
+) -> Move:
     """`made` is the row as the handler got it, for an `exhausted` that wants to see it; None when it could not be made.
 
     `running_for`: since it was claimed. `patient`: others fail for the same reason, so being out of attempts says nothing about this row.
@@ -122,7 +122,7 @@ def shown(outcome: Outcome) -> str:
         return f"{type(outcome).__name__}(… {type(broken).__name__} …)"
 
 
-def _after_outcome(outcome: Outcome, row: ClaimedRow, reconciler: Reconciler) -> Verdict:
+def _after_outcome(outcome: Outcome, row: ClaimedRow, reconciler: Reconciler) -> Move:
     match outcome:
         case To() | Stay():
             rest_for = _rest_for(outcome, row, reconciler)
@@ -164,7 +164,7 @@ def _after_error(
     made: object,
     patient: bool,
     running_for: timedelta,
-) -> Verdict:
+) -> Move:
     if isinstance(error, LostClaim):
         return Lost()
     failure = Failure.of(error, row.attempt)
@@ -226,7 +226,7 @@ def _still_stale(outcome: To | Stay, row: ClaimedRow, reconciler: Reconciler) ->
 
 def _final(
     reason: str, error: BaseException, failure: Failure, row: ClaimedRow, reconciler: Reconciler, made: object
-) -> Verdict:
+) -> Move:
     exhausted = reconciler.exhausted
     if exhausted is None or reconciler.mode == "shadow":
         return SetAside(reason, failure)

@@ -43,7 +43,7 @@ class Rescued:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class JobEnd:
     """The state of a job: live (result and error empty), or how it ended."""
 
     state: str
@@ -235,9 +235,9 @@ class Jobs(Repository):
         """Put queued jobs of lanes that no living worker serves back into their queue's lane, a batch at a time."""
         return _ids(await self._fetch_steered("jobs/adopt", lanes=list(lanes)))
 
-    async def outcome(self, job_id: int) -> Ending | None:
+    async def outcome(self, job_id: int) -> JobEnd | None:
         rows = await self._fetch("jobs/outcome", id=job_id)
-        return Ending(*rows[0]) if rows else None
+        return JobEnd(*rows[0]) if rows else None
 
     async def _finish(self, statement: str, holder: UUID, jobs: Sequence[ClaimedJob], **params: Any) -> set[int]:
         ids, terms = numbers(job.id for job in jobs), numbers(job.term for job in jobs)

@@ -63,8 +63,8 @@ async def test_only_the_culprits_are_refused(desk: RowsDesk, way: str, poisoned:
     is_bad = SETS[poisoned]
     rows = await desk.rows("open")
     taken = await claimed(rows)
-    verdicts = [bad if is_bad(int(row.key)) else Change(To("done", n=1), None) for row in taken]
-    apart = await rows.settle_apart(taken[0].holder, taken, verdicts)
+    moves = [bad if is_bad(int(row.key)) else Change(To("done", n=1), None) for row in taken]
+    apart = await rows.settle_apart(taken[0].holder, taken, moves)
     culprits = {row.key for row in taken if is_bad(int(row.key))}
     assert apart.refused.keys() == culprits
     assert apart.done == {row.key: "changed" for row in taken if row.key not in culprits}
@@ -140,7 +140,7 @@ async def test_every_kind_of_verdict_is_judged_as_in_a_batch(desk: RowsDesk) -> 
     rows = await desk.rows("open")
     taken = {row.key: row for row in await claimed(rows)}
     then = [draft(args='{"n": 1}')]
-    verdicts = {
+    moves = {
         "1": Remove(Delete()),  # referred to
         "2": Remove(Delete(then=then)),
         "3": WAYS["check"][0],
@@ -154,8 +154,8 @@ async def test_every_kind_of_verdict_is_judged_as_in_a_batch(desk: RowsDesk) -> 
     taken["7"].term -= 1  # lost
     async with desk.elsewhere() as user:
         await user.execute("select from t where id = 8 for update")
-        held = [taken[key] for key in verdicts]
-        apart = await rows.settle_apart(held[0].holder, held, list(verdicts.values()))
+        held = [taken[key] for key in moves]
+        apart = await rows.settle_apart(held[0].holder, held, list(moves.values()))
     assert apart.refused.keys() == {"1", "3"}
     assert apart.done == {"2": "changed", "4": "changed", "5": "changed", "6": "contested", "8": "busy"}
     assert await desk.scalar("select count(*) from trueup.jobs") == 2
@@ -178,7 +178,7 @@ async def test_rows_that_are_not_reached_in_time_are_left_for_the_next_call(desk
 async def test_a_job_that_is_refused_undoes_all_of_it(desk: RowsDesk) -> None:
     rows = await desk.rows("open")
     taken = (await claimed(rows))[:2]
-    verdicts = [Change(To("done", then=[draft(args="{")]), None), Change(To("done"), None)]
+    moves = [Change(To("done", then=[draft(args="{")]), None), Change(To("done"), None)]
     with pytest.raises(psycopg.Error):
-        await rows.settle_apart(taken[0].holder, taken, verdicts)
+        await rows.settle_apart(taken[0].holder, taken, moves)
     assert await desk.scalar("select count(*) from t where state = 'done'") == 0

@@ -190,10 +190,10 @@ async def test_a_failure_that_cannot_be_written_either_is_reported_and_holds_nob
     sweeper = await field.gather()
     asks = sweeper.rows.asks
 
-    def refuses(rows: Any, verdicts: Any, **more: Any) -> Any:
+    def refuses(rows: Any, moves: Any, **more: Any) -> Any:
         if any(row.key == "2" for row in rows):
             raise RuntimeError("never")
-        return asks(rows, verdicts, **more)
+        return asks(rows, moves, **more)
 
     monkeypatch.setattr(sweeper.rows, "asks", refuses)
     counts = await field.sweep()

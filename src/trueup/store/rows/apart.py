@@ -48,12 +48,12 @@ class Apart:
 
 
 async def settle_apart(
-    rows: Rows, holder: UUID, claimed: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
+    rows: Rows, holder: UUID, claimed: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool
 ) -> Apart:
     """As `Rows.settle`, except that one row which is refused costs the others nothing. Raises what is about no row."""
     apart = Apart()
     async with rows.settling.conversation() as talk:
-        pairs = list(zip(claimed, verdicts, strict=True))
+        pairs = list(zip(claimed, moves, strict=True))
         try:
             asks = _asks(rows, talk, holder, touch, pairs)
         except Exception:
@@ -78,7 +78,7 @@ class _Asks:
 
 def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequence[tuple[ClaimedRow, Any]]) -> _Asks:
     """Raises what a value raises that cannot be sent."""
-    asks, drafts = rows.asks([row for row, _ in pairs], [verdict for _, verdict in pairs], touch=touch)
+    asks, drafts = rows.asks([row for row, _ in pairs], [move for _, move in pairs], touch=touch)
     made = _Asks([], [], drafts)
     only_ours = rows.statements["rows/rest"], rows.statements["rows/in_order"]
     for query, params in asks:
@@ -110,8 +110,8 @@ def _sendable(
 ) -> list[tuple[ClaimedRow, Any]]:
     """Those whose outcomes can be sent. The rest of what is sent comes from the database, or from here."""
     fine = []
-    for row, verdict in pairs:
-        outcome = getattr(verdict, "outcome", None)
+    for row, move in pairs:
+        outcome = getattr(move, "outcome", None)
         try:
             for text in () if outcome is None else rows.texts(outcome):
                 if text is not None:
@@ -120,7 +120,7 @@ def _sendable(
             error.__context__ = None  # the same error, from when all rows were tried together
             apart.refused[row.key] = error.with_traceback(None)
         else:
-            fine.append((row, verdict))
+            fine.append((row, move))
     return fine
 
 
@@ -129,9 +129,9 @@ def _read(apart: Apart, keys: Sequence[str] | None, answers: Sequence[tuple[Any,
         apart.done |= dict(answers)
         return
     *answers, (*_, reached, _, _, _) = answers
-    for key, verdict, nth, code, said, violated in answers:
+    for key, became, nth, code, said, violated in answers:
         if nth is None:
-            apart.done[key] = verdict
+            apart.done[key] = became
         else:
             apart.refused[keys[nth - 1]] = refusal(code, said, violated)
     apart.untried.update(keys[reached - 1 :])

@@ -151,11 +151,11 @@ async def evaluate(searched: Searched, query: bytes, rows: Sequence[Known]) -> E
         search = talk.filled(Call(searched.statements["rows/one_by_one"], values))
         answers = await talk.send(searched.steer, search, talk.commit)
     *found, _ = answers.rows(1)
-    for key, verdict, nth, code, said, violated in found:
+    for key, chosen, nth, code, said, violated in found:
         if nth is not None:
             made.refused[keys[nth - 1]] = refusal(code, said, violated)
         else:
-            (made.free if verdict == "true" else made.others).add(key)
+            (made.free if chosen == "true" else made.others).add(key)
     return made
 
 

@@ -50,7 +50,7 @@ PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
 # The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
 # (a trigger kept the row as it was) and `busy` (another session has locked it) the row is still held.
 Done = Literal["changed", "conflict", "contested", "undone", "busy"]
-Quiet = Written | Rest | BackOff | SetAside | GiveBack  # verdicts that leave the user's row as it is
+Quiet = Written | Rest | BackOff | SetAside | GiveBack  # moves that leave the user's row as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +370,7 @@ class Rows:
         self,
         holder: UUID,
         rows: Sequence[ClaimedRow],
-        verdicts: Sequence[Any],
+        moves: Sequence[Any],
         tx: AsyncConnection[Any] | None = None,
         *,
         touch: bool = True,
@@ -380,7 +380,7 @@ class Rows:
         In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
         all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
         """
-        asks, drafts = self.asks(rows, verdicts, touch=touch)
+        asks, drafts = self.asks(rows, moves, touch=touch)
         if tx is None and len(asks) == 1 and not drafts:
             return dict(await self.settling.fetch_steered(self.steer, asks[0][0], {**asks[0][1], **self.about(holder)}))
         if tx is not None:
@@ -396,10 +396,10 @@ class Rows:
         return done
 
     async def settle_apart(
-        self, holder: UUID, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool = True
+        self, holder: UUID, rows: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool = True
     ) -> Apart:
         """As `settle`, except that one row which the database refuses costs the others nothing. Raises what is about no row."""
-        return await settle_apart(self, holder, rows, verdicts, touch=touch)
+        return await settle_apart(self, holder, rows, moves, touch=touch)
 
     async def _settle(
         self,
@@ -436,24 +436,24 @@ class Rows:
         }
 
     def asks(
-        self, rows: Sequence[ClaimedRow], verdicts: Sequence[Any], *, touch: bool
+        self, rows: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
-        """One statement for each kind of verdict and set of columns; before several, one that locks the rows' records in order."""
+        """One statement for each kind of move and set of columns; before several, one that locks the rows' records in order."""
         changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
         removals: list[ClaimedRow] = []
         quiet: list[tuple[ClaimedRow, Quiet]] = []
         drafts: dict[str, Sequence[Draft]] = {}
         # By key, so that two statements over the same rows lock them in the same order.
-        for row, verdict in sorted(zip(rows, verdicts, strict=True), key=lambda pair: pair[0].key):
-            match verdict:
+        for row, move in sorted(zip(rows, moves, strict=True), key=lambda pair: pair[0].key):
+            match move:
                 case Change(outcome=outcome) | BackOff(outcome=To() | Stay() as outcome):
-                    changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, verdict))
+                    changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, move))
                     drafts |= {row.key: outcome.then} if outcome.then else {}
                 case Remove(outcome):
                     removals.append(row)
                     drafts |= {row.key: outcome.then} if outcome.then else {}
                 case Written() | Rest() | BackOff() | SetAside() | GiveBack():
-                    quiet.append((row, verdict))
+                    quiet.append((row, move))
         asks = [(self.made.change(columns), self._changes(columns, group)) for columns, group in changes.items()]
         if removals:
             asks.append((self.made.once("remove"), {**self._keys(removals), **self._seen(removals)}))
@@ -467,13 +467,13 @@ class Rows:
         self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change | BackOff]]
     ) -> dict[str, Any]:
         rows = [row for row, _ in group]
-        outcomes = [verdict.outcome for _, verdict in group if verdict.outcome is not None]
-        told = [_told(row, verdict) if isinstance(verdict, BackOff) else None for row, verdict in group]
+        outcomes = [move.outcome for _, move in group if move.outcome is not None]
+        told = [_told(row, move) if isinstance(move, BackOff) else None for row, move in group]
         params = {
             **self._keys(rows),
             **self._seen(rows),
             "state": [o.state if isinstance(o, To) else row.state for row, o in zip(rows, outcomes, strict=True)],
-            "rest_for": [_rest_for(verdict) for _, verdict in group],
+            "rest_for": [_rest_for(move) for _, move in group],
             "attempt": [each and each.attempt for each in told],
             "error": [each and each.error for each in told],
             "reason": [each and each.reason for each in told],
@@ -507,7 +507,7 @@ class Rows:
 
     def _quiet(self, group: Sequence[tuple[ClaimedRow, Quiet]], *, touch: bool) -> tuple[bytes, dict[str, Any]]:
         rows = [row for row, _ in group]
-        told = [_told(row, verdict) for row, verdict in group]
+        told = [_told(row, move) for row, move in group]
         params = {
             "state": [each.state for each in told],
             "delay": [each.delay for each in told],
@@ -608,8 +608,8 @@ class _Told:
     )
 
 
-def _told(row: ClaimedRow, verdict: Quiet) -> _Told:
-    match verdict:
+def _told(row: ClaimedRow, move: Quiet) -> _Told:
+    match move:
         case Rest(delay, succeeded, proposed):
             attempt = 0 if succeeded else row.attempt - 1
             return _Told(
@@ -635,8 +635,8 @@ def check_readable(values: Mapping[str, Any]) -> None:
             raise ValueError(f"column {name!r} cannot be read: {value.error}") from value.error
 
 
-def _rest_for(verdict: Change | BackOff) -> float | None:
-    delay = verdict.delay if isinstance(verdict, BackOff) else verdict.rest_for
+def _rest_for(move: Change | BackOff) -> float | None:
+    delay = move.delay if isinstance(move, BackOff) else move.rest_for
     return None if delay is None else delay.total_seconds()
 
 

@@ -49,14 +49,14 @@ REFUSALS_IN_A_ROW = 3  # with nothing written in between, it is the server that 
 
 
 @dataclass(slots=True, eq=False)
-class Ended(Pending):
+class Ending(Pending):
     job: ClaimedJob
     move: Move
     duration: float = 0.0
     refusals: int = 0  # alone, with nothing left to leave out
 
 
-class Finisher(Writer[Ended, set[int]]):
+class Finisher(Writer[Ending, set[int]]):
     max_at_once = 1_000
     max_repeats = 1
     crash_points = ("before_finish", "after_finish")
@@ -92,7 +92,7 @@ class Finisher(Writer[Ended, set[int]]):
         if isinstance(move, Nothing) and move.lost:
             self.lost(run.job)
             return
-        ended = Ended(run.job, move, elapsed() - run.started, uncertain=uncertain, size=_size(move))
+        ended = Ending(run.job, move, elapsed() - run.started, uncertain=uncertain, size=_size(move))
         if isinstance(move, Nothing | Buried):
             self._tell([ended])
         else:
@@ -101,7 +101,7 @@ class Finisher(Writer[Ended, set[int]]):
     def put_unstarted(self, jobs: Iterable[ClaimedJob], move: Move | None = None) -> None:
         """Jobs in hand that will not be started here: given back, unless another move is given."""
         for job in jobs:
-            self._add(Ended(job, move or Release(job.lane, job.key)))
+            self._add(Ending(job, move or Release(job.lane, job.key)))
 
     def lost(self, job: ClaimedJob, refused_by: str = "local") -> None:
         self.events.emit(JobClaimLost(job.id, job.kind, job.term, refused_by))
@@ -110,7 +110,7 @@ class Finisher(Writer[Ended, set[int]]):
         """Returns when everything noted so far is written or refused."""
         await self._flushed.wait()
 
-    def _add(self, one: Ended) -> None:
+    def _add(self, one: Ending) -> None:
         super()._add(one)
         self._flushed.clear()
 
@@ -128,8 +128,8 @@ class Finisher(Writer[Ended, set[int]]):
         for job_id, (move, error) in refusals.items():
             await self._jobs.refused(job_id, move, error)
 
-    async def _write(self, batch: list[Ended]) -> None:
-        groups: dict[tuple[type[Move], bool], list[Ended]] = {}
+    async def _write(self, batch: list[Ending]) -> None:
+        groups: dict[tuple[type[Move], bool], list[Ending]] = {}
         for ended in batch:
             # Those that were refused before go apart: one that is refused again does not make the others wait.
             groups.setdefault((type(ended.move), ended.repeats + ended.refusals > 0), []).append(ended)
@@ -137,7 +137,7 @@ class Finisher(Writer[Ended, set[int]]):
             await self._send(group)
         self._hints.room()
 
-    def _ready(self, group: list[Ended]) -> list[Ended]:
+    def _ready(self, group: list[Ending]) -> list[Ending]:
         """The others are lost: they were claimed under another registration, or this one is no longer trusted."""
         registration = self._registration()
         holder = registration.holder if registration.trusted else None
@@ -149,7 +149,7 @@ class Finisher(Writer[Ended, set[int]]):
         self._forget(lost)
         return [ended for ended in group if ended.job.holder == holder]
 
-    async def _statement(self, group: list[Ended]) -> set[int]:
+    async def _statement(self, group: list[Ending]) -> set[int]:
         """The ids of those that are written."""
         holder = self._registration().holder
         written = await self._move(holder, group)
@@ -167,7 +167,7 @@ class Finisher(Writer[Ended, set[int]]):
                         ended.move = Bury(exhausting.reason, None)
         return written
 
-    def _blame(self, one: Ended, error: Exception) -> None:
+    def _blame(self, one: Ending, error: Exception) -> None:
         plainer = None if may_pass(error) or is_away(error) else _plainer(one.move)
         if plainer is None:
             self._postpone(one, error)
@@ -176,7 +176,7 @@ class Finisher(Writer[Ended, set[int]]):
             self.events.emit(JobResultDropped(one.job.id, one.job.kind, describe(error).partition("\n")[0]))
         one.move, one.size = plainer, _size(plainer)
 
-    def _postpone(self, ended: Ended, error: Exception) -> None:
+    def _postpone(self, ended: Ending, error: Exception) -> None:
         """Raises the error when the server seems to refuse everything: the loop then pauses."""
         ended.not_before = elapsed() + min(MAX_PAUSE, FIRST_PAUSE * 2**ended.refusals)
         ended.refusals += 1
@@ -188,7 +188,7 @@ class Finisher(Writer[Ended, set[int]]):
             self._refused_in_a_row = 0
             raise error
 
-    def _answered(self, group: list[Ended], answer: set[int]) -> None:
+    def _answered(self, group: list[Ending], answer: set[int]) -> None:
         self._refused_in_a_row = 0
         self._forget(group)
         self._tell([ended for ended in group if ended.job.id in answer])
@@ -196,7 +196,7 @@ class Finisher(Writer[Ended, set[int]]):
             if ended.job.id not in answer:
                 self.lost(ended.job, "database")
 
-    async def _move(self, holder: UUID, group: list[Ended]) -> set[int]:
+    async def _move(self, holder: UUID, group: list[Ending]) -> set[int]:
         jobs = [ended.job for ended in group]
         moves: list[Any] = [ended.move for ended in group]  # of one kind
         match moves[0]:
@@ -217,7 +217,7 @@ class Finisher(Writer[Ended, set[int]]):
                 return await self._jobs.release(holder, jobs, [m.lane for m in moves], [m.key for m in moves])
         raise AssertionError(f"{moves[0]} is not written")
 
-    def _tell(self, written: list[Ended]) -> None:
+    def _tell(self, written: list[Ending]) -> None:
         wants_completed = self.events.wants(JobCompleted)
         for ended in written:
             move = ended.move

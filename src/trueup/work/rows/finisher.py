@@ -1,4 +1,4 @@
-"""Writes what became of rows, with one statement per kind of verdict; `work/writing.py` is the mechanism.
+"""Writes what became of rows, with one statement per kind of move; `work/writing.py` is the mechanism.
 
 Each row is judged alone by its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does
 not fit, a trigger) makes the whole statement fail: then the server itself tries the rows of the batch in parts (`Rows.settle_apart`),
@@ -42,10 +42,10 @@ from trueup.reconcile.decide import (
     Change,
     GiveBack,
     Lost,
+    Move,
     Remove,
     Rest,
     SetAside,
-    Verdict,
     Written,
     decide,
     shown,
@@ -70,12 +70,12 @@ Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quaranti
 
 
 @dataclass(slots=True, eq=False)
-class Settling(Pending):
+class Ending(Pending):
     held: Held
-    verdict: Verdict
+    move: Move
     duration: float = 0.0
     counts_as: Count | None = None  # known already, whatever the statement says
-    decided: Verdict | None = None  # what was to be written before the database refused it
+    decided: Move | None = None  # what was to be written before the database refused it
     touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
     busy: int = 0
     busy_since: float | None = None  # its row has been locked by another transaction since then
@@ -89,7 +89,7 @@ class Settling(Pending):
         self.held.end_turn("write")
 
 
-class RowFinisher(Writer[Settling, dict[str, Done]]):
+class RowFinisher(Writer[Ending, dict[str, Done]]):
     max_at_once = 500
     max_repeats = MAX_REPEATS
     crash_points = ("before_row_settle", "after_row_settle")
@@ -101,7 +101,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         random: Random,
         *,
         gather_for: timedelta,
-        on_settled: Callable[[Settling, Count], None],
+        on_settled: Callable[[Ending, Count], None],
     ) -> None:
         super().__init__(events, gather_for)
         self._rows = rows
@@ -112,7 +112,7 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         # How many rows, by whether they are suspects, are written apart at once: more like those refused may follow.
         self._wary = {False: 0, True: 0}
         self._unwritten = 0  # how many of those pending are not in the database yet
-        self._put_off: list[Settling] = []  # those of them that a statement has left for later
+        self._put_off: list[Ending] = []  # those of them that a statement has left for later
         self._made = rows.made  # the statements that were sent last
         self._fits: RowStatements | None = None  # statements that were found to be for the table as it is
 
@@ -129,17 +129,17 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
 
     def in_hand(self) -> Iterable[Held]:
         """Those that are still to be written. Also called on the renewer's thread."""
-        return [settling.held for settling in list(self._pending)]
+        return [ending.held for ending in list(self._pending)]
 
-    def put(self, settling: Settling) -> None:
+    def put(self, ending: Ending) -> None:
         """It is written soon."""
-        if isinstance(settling.verdict, Lost):
-            self._lost(settling)
+        if isinstance(ending.move, Lost):
+            self._lost(ending)
             return
-        settling.size = _size(settling.verdict)
-        self._add(settling)
-        self._unwritten += not isinstance(settling.verdict, Written)
-        if len(self._pending) >= self.max_at_once or not isinstance(settling.verdict, Written):
+        ending.size = _size(ending.move)
+        self._add(ending)
+        self._unwritten += not isinstance(ending.move, Written)
+        if len(self._pending) >= self.max_at_once or not isinstance(ending.move, Written):
             self._enough.set()
 
     @property
@@ -169,90 +169,88 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         self._enough.set()
         self._wake.set()
 
-    async def _write(self, batch: list[Settling]) -> None:
-        groups: dict[tuple[Any, ...], list[Settling]] = {}
-        for settling, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
-            row = settling.row
+    async def _write(self, batch: list[Ending]) -> None:
+        groups: dict[tuple[Any, ...], list[Ending]] = {}
+        for ending, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
+            row = ending.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
                 # Suspects go apart: one of them that is refused again does not make the others wait.
-                groups.setdefault((row.holder, settling.touch, self._suspect(settling), claim), []).append(settling)
+                groups.setdefault((row.holder, ending.touch, self._suspect(ending), claim), []).append(ending)
             else:
-                self._forget([settling])
-                self._lost(settling)
+                self._forget([ending])
+                self._lost(ending)
         try:
             for group in groups.values():
                 self._fits = None
                 await self._send(group)
         finally:
-            self._put_off = [
-                each for each in self._pending if each.not_before and not isinstance(each.verdict, Written)
-            ]
+            self._put_off = [each for each in self._pending if each.not_before and not isinstance(each.move, Written)]
 
-    def _forget(self, settled: Iterable[Settling]) -> None:
+    def _forget(self, settled: Iterable[Ending]) -> None:
         super()._forget(settled)
-        self._unwritten = sum(not isinstance(each.verdict, Written) for each in self._pending)
+        self._unwritten = sum(not isinstance(each.move, Written) for each in self._pending)
 
-    def _suspect(self, settling: Settling) -> bool:
+    def _suspect(self, ending: Ending) -> bool:
         """Whether its row has failed, or was refused, before, and what is written may be refused again. A group has rows of one kind."""
-        if settling.row.attempt <= 1 and not settling.repeats:
+        if ending.row.attempt <= 1 and not ending.repeats:
             return False
-        return getattr(settling.verdict, "outcome", None) is not None or (settling.touch and self._rows.marks_rows)
+        return getattr(ending.move, "outcome", None) is not None or (ending.touch and self._rows.marks_rows)
 
-    def _ready(self, group: list[Settling]) -> list[Settling]:
+    def _ready(self, group: list[Ending]) -> list[Ending]:
         """The others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
-        for settling in group:
-            if settling.held.turn != "write":
-                settling.not_before = elapsed() + BUSY_PAUSE
+        for ending in group:
+            if ending.held.turn != "write":
+                ending.not_before = elapsed() + BUSY_PAUSE
         return ready
 
-    async def _send(self, group: list[Settling]) -> None:
+    async def _send(self, group: list[Ending]) -> None:
         if len(group) > 1 and (self._wary[self._suspect(group[0])] > 0 or any(each.repeats for each in group)):
             await self._send_apart(group)
         else:
             await super()._send(group)
 
-    async def _statement(self, group: list[Settling]) -> dict[str, Done]:
+    async def _statement(self, group: list[Ending]) -> dict[str, Done]:
         return await self._rows.settle(*self._about(group), touch=group[0].touch)
 
-    def _about(self, group: list[Settling]) -> tuple[UUID, list[ClaimedRow], list[Verdict]]:
+    def _about(self, group: list[Ending]) -> tuple[UUID, list[ClaimedRow], list[Move]]:
         self._made = self._rows.made
-        return group[0].row.holder, [each.row for each in group], [each.verdict for each in group]
+        return group[0].row.holder, [each.row for each in group], [each.move for each in group]
 
-    def _answered(self, group: list[Settling], answer: dict[str, Done]) -> None:
+    def _answered(self, group: list[Ending], answer: dict[str, Done]) -> None:
         still_held = ("busy", "contested", "undone")
         self._forget(each for each in group if answer.get(each.row.key) not in still_held)
-        for settling in group:
-            done = answer.get(settling.row.key)
+        for ending in group:
+            done = answer.get(ending.row.key)
             if done in still_held:
-                settling.held.end_turn("write")
+                ending.held.end_turn("write")
             match done:
                 case "changed":
-                    self.written(settling)
+                    self.written(ending)
                 case "conflict":
-                    self._conflict(settling)
+                    self._conflict(ending)
                 case "busy":
-                    self._busy(settling)
+                    self._busy(ending)
                 case "contested" | "undone":
-                    self._not_kept(settling, done)
+                    self._not_kept(ending, done)
                 case None:
-                    self._lost(settling, "database")
+                    self._lost(ending, "database")
 
     # -- what the database does not want ------------------------------------------------------------------------------
 
-    async def _refused(self, group: list[Settling], error: Exception, took: float) -> None:
+    async def _refused(self, group: list[Ending], error: Exception, took: float) -> None:
         if not to_repeat(error) and await self._has_changed(group):
             await self._send(group)
         else:
             await super()._refused(group, error, took)
 
-    async def _divide(self, group: list[Settling], error: Exception, took: float) -> None:
+    async def _divide(self, group: list[Ending], error: Exception, took: float) -> None:
         if took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
             await super()._divide(group, error, took)
         else:
             await self._send_apart(group)
 
-    async def _send_apart(self, group: list[Settling]) -> None:
+    async def _send_apart(self, group: list[Ending]) -> None:
         """Write those that the database takes, and blame the others."""
         ready = self._ready(group)
         if not ready:
@@ -270,41 +268,41 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
         left = apart.refused.keys() | apart.untried
         self._answered([each for each in ready if each.row.key not in left], apart.done)
         refused = [each for each in ready if each.row.key in left]
-        for settling in refused:
-            settling.held.end_turn("write")
+        for ending in refused:
+            ending.held.end_turn("write")
         if apart.refused and apart.sign != self._made.found.sign and await self._has_changed(refused):
             return
-        for settling in refused:
-            error = apart.refused.get(settling.row.key)
+        for ending in refused:
+            error = apart.refused.get(ending.row.key)
             if error is None:
                 continue
             # It may have been the server's trouble while it was this row's turn: once more, or as often as the server asks for it.
-            if settling.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
-                settling.repeats += 1
-                settling.not_before = _together(SUSPECT_PAUSE)
+            if ending.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
+                ending.repeats += 1
+                ending.not_before = _together(SUSPECT_PAUSE)
             else:
-                self._blame(settling, error)
-                settling.not_before = max(settling.not_before, _together(UNHURRIED))
+                self._blame(ending, error)
+                ending.not_before = max(ending.not_before, _together(UNHURRIED))
 
-    def _blame(self, one: Settling, error: Exception) -> None:
+    def _blame(self, one: Ending, error: Exception) -> None:
         """The database refuses this row: what is to be written about it instead."""
         if one.decided is None:
-            one.decided, one.verdict = one.verdict, self.failure(one.row, error)
+            one.decided, one.move = one.move, self.failure(one.row, error)
             if isinstance(one.decided, BackOff | SetAside):  # it says what failed before; only its outcome is left out
-                one.verdict = _without_outcome(one.decided)
+                one.move = _without_outcome(one.decided)
             one.repeats = 0
         elif one.touch and self._rows.marks_rows:
             one.touch = False
         elif is_away(error) or may_pass(error):
             # Not even that: so the database refuses everything for the moment, and no row is to blame.
-            one.verdict, one.decided, one.touch, one.repeats = one.decided, None, True, 0
+            one.move, one.decided, one.touch, one.repeats = one.decided, None, True, 0
             one.not_before = elapsed() + FULL_PAUSE
         else:
             self._forget([one])
             self._lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
-    async def _has_changed(self, group: list[Settling]) -> bool:
+    async def _has_changed(self, group: list[Ending]) -> bool:
         """Whether the table has changed since the statements were made: no row is to blame, and they are to be sent anew."""
         if self._made is self._fits:
             return False
@@ -312,56 +310,54 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
             changed = await self._rows.changed_since(self._made, settling=True)
         except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
             changing = [each for each in group if each.touch]
-            for settling in changing:
-                verdict, row = settling.verdict, settling.row
-                if isinstance(verdict, Change | Remove):
+            for ending in changing:
+                move, row = ending.move, ending.row
+                if isinstance(move, Change | Remove):
                     delay = self._rows.reconciler.retry.delay(1)
-                    verdict = BackOff(delay, Failure.of(unfit, row.attempt), spend=False)
-                settling.verdict, settling.touch = _without_outcome(verdict), False
+                    move = BackOff(delay, Failure.of(unfit, row.attempt), spend=False)
+                ending.move, ending.touch = _without_outcome(move), False
             changed = bool(changing)
         if not changed:
             self._fits = self._made
         return changed
 
-    def failure(self, row: ClaimedRow, error: Exception) -> Verdict:
+    def failure(self, row: ClaimedRow, error: Exception) -> Move:
         """What becomes of a row for which this is a failed attempt. Nothing more is written to it."""
-        verdict = decide(error, row, self._rows.reconciler, self._random)
-        if isinstance(verdict, Change | Remove):  # exhausted= may be what was refused
-            verdict = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
-        if isinstance(verdict, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
-            return replace(verdict, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
-        return _without_outcome(verdict)
+        move = decide(error, row, self._rows.reconciler, self._random)
+        if isinstance(move, Change | Remove):  # exhausted= may be what was refused
+            move = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
+        if isinstance(move, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
+            return replace(move, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
+        return _without_outcome(move)
 
-    def _busy(self, settling: Settling) -> None:
+    def _busy(self, ending: Ending) -> None:
         """Another transaction has the row locked: it is tried again, for as long as a handler may run."""
         now, timeout = elapsed(), self._rows.reconciler.timeout
-        settling.busy_since = settling.busy_since or now
-        settling.not_before = now + min(BUSY_PAUSE * 1.5**settling.busy, MAX_BUSY_PAUSE)
-        settling.busy += 1
-        if now - settling.busy_since >= timeout.total_seconds() and settling.touch:
-            settling.touch = False
+        ending.busy_since = ending.busy_since or now
+        ending.not_before = now + min(BUSY_PAUSE * 1.5**ending.busy, MAX_BUSY_PAUSE)
+        ending.busy += 1
+        if now - ending.busy_since >= timeout.total_seconds() and ending.touch:
+            ending.touch = False
             said = f"another session has had the row locked for {format_duration(timeout)}; its outcome was not written"
-            failed = isinstance(settling.verdict, BackOff | SetAside)
-            settling.verdict = (
-                _without_outcome(settling.verdict) if failed else self.failure(settling.row, RowBusy(said))
-            )
+            failed = isinstance(ending.move, BackOff | SetAside)
+            ending.move = _without_outcome(ending.move) if failed else self.failure(ending.row, RowBusy(said))
 
-    def _not_kept(self, settling: Settling, how: Literal["contested", "undone"]) -> None:
+    def _not_kept(self, ending: Ending, how: Literal["contested", "undone"]) -> None:
         """An outcome that was not written although the row is still one for this reconciler: a failed attempt."""
-        said, error = self.not_kept(settling.row, settling.verdict, how)
+        said, error = self.not_kept(ending.row, ending.move, how)
         self.events.emit(said)
-        if isinstance(settling.verdict, BackOff):
-            settling.verdict = _without_outcome(settling.verdict)
+        if isinstance(ending.move, BackOff):
+            ending.move = _without_outcome(ending.move)
         else:
-            settling.verdict = self.failure(settling.row, error)
-            settling.counts_as = "undone" if how == "undone" else "conflict"
-        settling.decided = settling.decided or settling.verdict
+            ending.move = self.failure(ending.row, error)
+            ending.counts_as = "undone" if how == "undone" else "conflict"
+        ending.decided = ending.decided or ending.move
 
     def not_kept(
-        self, row: ClaimedRow, verdict: Any, how: Literal["contested", "undone"]
+        self, row: ClaimedRow, move: Any, how: Literal["contested", "undone"]
     ) -> tuple[RowUndone | RowConflict, Exception]:
         """The event, and the error that it is for the row."""
-        outcome, table = _outcome_shown(verdict), self._rows.found.spec
+        outcome, table = _outcome_shown(move), self._rows.found.spec
         if how == "undone":
             hint = f"a trigger of table {table} keeps the row as it is, so {outcome} was not written; see its BEFORE triggers"
             return RowUndone(row.reconciler, row.key, outcome), OutcomeUndone(hint)
@@ -373,16 +369,16 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
 
     # -- what happened ------------------------------------------------------------------------------------------------
 
-    def written(self, settling: Settling) -> None:
+    def written(self, ending: Ending) -> None:
         """Tell of it, and count it."""
-        row, verdict = settling.row, settling.verdict
+        row, move = ending.row, ending.move
         name, emit, wants = row.reconciler, self.events.emit, self.events.wants
         count: Count
-        match verdict:
+        match move:
             case Change() | Remove() | Written():
                 count = "changed"
                 if wants(RowChanged):
-                    emit(changed_event(settling))
+                    emit(changed_event(ending))
             case Rest(delay, _, proposed):
                 count = "unchanged"
                 if proposed is not None:
@@ -401,26 +397,26 @@ class RowFinisher(Writer[Settling, dict[str, Done]]):
                 emit(aside.because(failure.error, failure.frames))
             case GiveBack():
                 count = "unchanged"
-                if settling.counts_as is None:
+                if ending.counts_as is None:
                     emit(RowReleased(name, row.key))
             case Lost():
                 count = "lost"
-        self._on_settled(settling, count if count == "quarantined" else settling.counts_as or count)
+        self._on_settled(ending, count if count == "quarantined" else ending.counts_as or count)
 
-    def _conflict(self, settling: Settling) -> None:
-        row = settling.row
-        self.events.emit(RowConflict(row.reconciler, row.key, _outcome_shown(settling.verdict)))
-        self._on_settled(settling, "conflict")
+    def _conflict(self, ending: Ending) -> None:
+        row = ending.row
+        self.events.emit(RowConflict(row.reconciler, row.key, _outcome_shown(ending.move)))
+        self._on_settled(ending, "conflict")
 
-    def _lost(self, settling: Settling, refused_by: str = "local") -> None:
-        row = settling.row
-        if isinstance(settling.verdict, Written):  # only its record was left to settle, and another worker has
-            self.written(settling)
+    def _lost(self, ending: Ending, refused_by: str = "local") -> None:
+        row = ending.row
+        if isinstance(ending.move, Written):  # only its record was left to settle, and another worker has
+            self.written(ending)
             return
-        if settling.counts_as is None:
-            by = "unknown" if settling.uncertain else refused_by
+        if ending.counts_as is None:
+            by = "unknown" if ending.uncertain else refused_by
             self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
-        self._on_settled(settling, settling.counts_as or "lost")
+        self._on_settled(ending, ending.counts_as or "lost")
 
 
 def _together(pause: float) -> float:
@@ -428,28 +424,28 @@ def _together(pause: float) -> float:
     return (elapsed() / pause + 1.5) // 1 * pause
 
 
-def _size(verdict: Verdict) -> int:
+def _size(move: Move) -> int:
     """Of its texts; what else it carries is small, or is not known before it is sent."""
-    outcome, failure = getattr(verdict, "outcome", None), getattr(verdict, "failure", None)
+    outcome, failure = getattr(move, "outcome", None), getattr(move, "failure", None)
     size = 0 if failure is None else len(failure.message) + len(failure.traceback)
     if isinstance(outcome, To | Stay):
         size += sum(len(value) for value in outcome.columns.values() if type(value) in (str, bytes))
     return size
 
 
-def _outcome_shown(verdict: Any) -> str:
-    """The outcome of a verdict, or an outcome, as people read it."""
-    outcome = getattr(verdict, "outcome", verdict)
-    return shown(outcome) if isinstance(outcome, Outcome) else type(verdict).__name__
+def _outcome_shown(move: Any) -> str:
+    """The outcome of a move, or an outcome, as people read it."""
+    outcome = getattr(move, "outcome", move)
+    return shown(outcome) if isinstance(outcome, Outcome) else type(move).__name__
 
 
-def _without_outcome(verdict: Verdict) -> Verdict:
-    return replace(verdict, outcome=None) if isinstance(verdict, BackOff) else verdict
+def _without_outcome(move: Move) -> Move:
+    return replace(move, outcome=None) if isinstance(move, BackOff) else move
 
 
-def changed_event(settling: Settling) -> RowChanged:
-    row = settling.row
-    outcome = settling.verdict.outcome if isinstance(settling.verdict, Change | Remove | Written) else None
+def changed_event(ending: Ending) -> RowChanged:
+    row = ending.row
+    outcome = ending.move.outcome if isinstance(ending.move, Change | Remove | Written) else None
     state_to = outcome.state if isinstance(outcome, To) else None if isinstance(outcome, Delete) else row.state
     return RowChanged(
         row.reconciler,
@@ -459,5 +455,5 @@ def changed_event(settling: Settling) -> RowChanged:
         state_to,
         row.attempt,
         row.lateness.total_seconds() * 1000,
-        round(settling.duration * 1000, 3),
+        round(ending.duration * 1000, 3),
     )

@@ -18,10 +18,10 @@ from typing import Literal
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
 from trueup.jobs.failure import describe, type_name
-from trueup.reconcile.decide import MIN_DELAY, Change, GiveBack, Lost, Remove, Rest, Verdict, Written, shown
+from trueup.reconcile.decide import MIN_DELAY, Change, GiveBack, Lost, Move, Remove, Rest, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows.rows import Batch, Rows
-from trueup.work.rows.finisher import Count, RowFinisher, Settling
+from trueup.work.rows.finisher import Count, Ending, RowFinisher
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
@@ -39,12 +39,12 @@ class RowHand:
         finisher: RowFinisher,
         events: Events,
         *,
-        judge: Callable[[Held, Handled], Verdict],
+        judge: Callable[[Held, Handled], Move],
         held_up: Callable[[Held], timedelta | None],
     ) -> None:
         self._rows = rows
         self._handling = handling
-        self._settler = finisher
+        self._finisher = finisher
         self._events = events
         self._judge = judge
         self._held_up = held_up
@@ -227,33 +227,33 @@ class RowHand:
             self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
         if error is not None:
             error.__traceback__ = (
-                None  # the verdict has what is kept of it; its frames hold the error: a cycle per failure
+                None  # the move has what is kept of it; its frames hold the error: a cycle per failure
             )
 
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
-        event, error = self._settler.not_kept(held.row, outcome, how)
+        event, error = self._finisher.not_kept(held.row, outcome, how)
         self._events.emit(event)
-        verdict = self._settler.failure(held.row, error)
-        self._settle(held, verdict, counts_as="undone" if how == "undone" else "conflict")
+        move = self._finisher.failure(held.row, error)
+        self._settle(held, move, counts_as="undone" if how == "undone" else "conflict")
 
     def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
         """In the handler's own transaction: its row is done with, and what came after it changes nothing."""
-        verdict = self._judge(held, Handled(outcome))
+        move = self._judge(held, Handled(outcome))
         if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
-            if isinstance(verdict, Change | Remove):
-                verdict = Written(verdict.outcome, getattr(verdict, "rest_for", None))
-            self._settle(held, verdict, counts_as="unchanged" if isinstance(verdict, Rest) else None)
+            if isinstance(move, Change | Remove):
+                move = Written(move.outcome, getattr(move, "rest_for", None))
+            self._settle(held, move, counts_as="unchanged" if isinstance(move, Rest) else None)
         else:
             self._leave(held)
-            self._settler.written(Settling(held, verdict, _duration(held)))
+            self._finisher.written(Ending(held, move, _duration(held)))
         if error is not None:
             service = f"handler of {held.row.reconciler}, after its outcome was written"
             self._events.emit(ServiceFailed(service, type_name(error), describe(error)).because(error))
 
-    def _settle(self, held: Held, verdict: Verdict, *, counts_as: Count | None = None) -> None:
+    def _settle(self, held: Held, move: Move, *, counts_as: Count | None = None) -> None:
         self._leave(held)
-        self._settler.put(Settling(held, verdict, _duration(held), counts_as, uncertain=held.uncertain))
+        self._finisher.put(Ending(held, move, _duration(held), counts_as, uncertain=held.uncertain))
 
     def _leave(self, held: Held) -> None:
         held.state, held.until = "writing", None

@@ -98,7 +98,7 @@ class Handling:
             handled.made = self._reconciler.handler.shape.make(row.values)
             await self._call(held, handled, None)
 
-    async def settle(self, held: Held, verdict: Any, connection: AsyncConnection[Any]) -> Done | None:
+    async def settle(self, held: Held, move: Any, connection: AsyncConnection[Any]) -> Done | None:
         """Write what was decided in a transaction of the handler's; its commit comes next."""
         row = held.row
         if row.trust.left(self.rows.clock.elapsed()) <= 0:
@@ -107,7 +107,7 @@ class Handling:
             await asyncio.sleep(RENEWAL_PAUSE)
         done: Done | None = None
         try:
-            done = (await self.rows.settle(row.holder, [row], [verdict], connection)).get(row.key)
+            done = (await self.rows.settle(row.holder, [row], [move], connection)).get(row.key)
         finally:
             held.end_turn("write")
         if done == "changed":
@@ -320,9 +320,9 @@ class _RowTransaction(JobTransaction):
     async def _settle(self) -> Done | None:
         handling, row = self._handling, self._context.row
         assert self._connection is not None
-        verdict = decide(self._outcome, row, handling.rows.reconciler, handling.random)
+        move = decide(self._outcome, row, handling.rows.reconciler, handling.random)
         for _ in range(BUSY_TRIES):
-            done = await handling.settle(self._held, verdict, self._connection)
+            done = await handling.settle(self._held, move, self._connection)
             if done != "busy":
                 break
             await asyncio.sleep(BUSY_PAUSE)

@@ -1,6 +1,6 @@
 """What becomes of a row after its handler has run, and what that says about the reconciler as a whole. Nothing is written here.
 
-`Judge.of` returns the verdict about the row and, beside it, whether the circuit breaker opens or closes; the sweeper acts on that.
+`Judge.of` returns the move about the row and, beside it, whether the circuit breaker opens or closes; the sweeper acts on that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.breaker import MAX_EVERYBODY, Breaker
-from trueup.reconcile.decide import BackOff, Change, Ended, SetAside, Verdict, decide
+from trueup.reconcile.decide import BackOff, Change, Ended, Move, SetAside, decide
 from trueup.reconcile.outcome import Again
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.handled import Handled
@@ -37,7 +37,7 @@ class Opens:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    verdict: Verdict
+    move: Move
     breaker: Breaker
     change: Opens | Literal["closes"] | None = None  # of the breaker
 
@@ -73,17 +73,17 @@ class Judge:
             why = Opens(f"had row after row refused, the last one with {kind}: {said}") if opens else None
             return Judged(self._decide(held, handled), breaker, why)
         if breaker.failed(row.key, kind):
-            verdict = BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
-            return Judged(verdict, breaker, Opens(f"failed over and over with {kind}: {said}"))
+            move = BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+            return Judged(move, breaker, Opens(f"failed over and over with {kind}: {said}"))
         if breaker.streak < PATIENT_FROM:
             breaker.spent.clear()
         breaker.spent.append(row)
         patient = breaker.streak >= PATIENT_FROM and breaker.others
         return Judged(self._decide(held, handled, patient=patient), breaker)
 
-    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Verdict:
+    def _decide(self, held: Held, handled: Handled, *, patient: bool = False) -> Move:
         row, running_for = held.row, timedelta(seconds=self._rows.clock.elapsed() - held.claimed)
-        verdict = decide(
+        move = decide(
             handled.ended,
             row,
             self._reconciler,
@@ -92,15 +92,15 @@ class Judge:
             patient=patient,
             running_for=running_for,
         )
-        if isinstance(handled.ended, BaseException) and isinstance(verdict, Change | BackOff) and verdict.outcome:
+        if isinstance(handled.ended, BaseException) and isinstance(move, Change | BackOff) and move.outcome:
             try:  # so say exhausted= and failed=
-                check_outcome(self._rows, verdict.outcome)
+                check_outcome(self._rows, move.outcome)
             except ConfigError as wrong:
-                if isinstance(verdict, BackOff):
-                    return replace(verdict, outcome=None)
+                if isinstance(move, BackOff):
+                    return replace(move, outcome=None)
                 reason = f"out of attempts, and exhausted= cannot be: {wrong}"
                 return SetAside(reason, Failure.of(handled.ended, row.attempt))
-        return verdict
+        return move
 
 
 def _after_success(held: Held, ended: Ended, breaker: Breaker) -> Opens | Literal["closes"] | None:

@@ -38,7 +38,7 @@ from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.breaker import MAX_KEYS, Breaker
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
-from trueup.reconcile.decide import GiveBack, Verdict
+from trueup.reconcile.decide import GiveBack, Move
 from trueup.store.db.connect import RETRYABLE, is_away
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.reconcilers import Gate, Reconcilers
@@ -46,7 +46,7 @@ from trueup.store.rows.rows import Batch, DuePosition, Position, Rows
 from trueup.work.calling import Caller
 from trueup.work.rows.claims import Claim, Claimed, Claims
 from trueup.work.rows.evaluation import forget
-from trueup.work.rows.finisher import Count, RowFinisher, Settling
+from trueup.work.rows.finisher import Count, Ending, RowFinisher
 from trueup.work.rows.hand import RowHand
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
@@ -447,17 +447,17 @@ class Sweeper(Service):
             self.events.emit(RowsClaimed(self.reconciler.name, str(self._holder()), claimed.count, ms))
         for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
             held = Held(row, sent, state="writing", sweep=sweep)
-            self.finisher.put(Settling(held, self.finisher.failure(row, error), touch=False))
+            self.finisher.put(Ending(held, self.finisher.failure(row, error), touch=False))
         for row in claimed.taken:
             held = Held(row, sent, state="writing", sweep=sweep)
-            self.finisher.put(Settling(held, GiveBack(), counts_as="conflict", touch=False))
+            self.finisher.put(Ending(held, GiveBack(), counts_as="conflict", touch=False))
         self.hand.put(claimed.batch, sent, sweep)
         return claimed
 
-    def _settled(self, settling: Settling, count: Count) -> None:
-        held = settling.held
+    def _settled(self, ending: Ending, count: Count) -> None:
+        held = ending.held
         sweep, held.state = held.sweep, "gone"
-        rests_for = getattr(settling.verdict, "delay", None) or getattr(settling.verdict, "rest_for", None)
+        rests_for = getattr(ending.move, "delay", None) or getattr(ending.move, "rest_for", None)
         if rests_for is not None:
             self._due_again(rests_for)
         setattr(sweep.counts, count, getattr(sweep.counts, count) + 1)
@@ -477,7 +477,7 @@ class Sweeper(Service):
         elif self._breaker.probing:
             self._breaker.close()
 
-    def _judge(self, held: Held, handled: Handled) -> Verdict:
+    def _judge(self, held: Held, handled: Handled) -> Move:
         """After a handler's run: what becomes of its row, and may the reconciler go on?"""
         judged = self._judging.of(held, handled)
         match judged.change:
@@ -485,7 +485,7 @@ class Sweeper(Service):
                 self._open(held, judged.breaker, why, exactly)
             case "closes":
                 self._beside(self._close() if self._keyed is None else self._close_key(self._keyed.key(held)))
-        return judged.verdict
+        return judged.move
 
     def _held_up(self, held: Held) -> timedelta | None:
         return None if self._keyed is None else self._keyed.held_up(held)
