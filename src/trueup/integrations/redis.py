@@ -17,7 +17,7 @@ So a key says whether the lease is held (`holder:term`, or whatever other progra
 the first is "held elsewhere". Everything that is not known is unknown, with its reason: servers that do not answer or refuse,
 answers that come too late, claims that met on different servers. Claims that met are tried again after a random pause.
 
-When Redis cannot be reached no process gets the lease (`unavailable="closed"`), and its holder is told when its time is over.
+When Redis cannot be reached no process gets the lease (`unavailable="closed"`), and its holder is notified when its time is over.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RedisQuorum:
     """A lease on the majority of several independent servers (Redlock): one of three, or two of five, may be down.
 
     Limits: the servers must not be replicas of one another. One that restarts without what it knew may vote twice, so keep
-    it away for the longest ttl, or persist every write. A holder that loses the majority is told so; a server that comes
+    it away for the longest ttl, or persist every write. A holder that loses the majority is notified; a server that comes
     back empty does not get its key again until the lease is taken anew.
     """
 

@@ -4,8 +4,8 @@ Each server is asked by a thread of its own, one question after the other, so th
 that it takes back. redis-py's timeouts are for single reads: a server that sends a byte now and then would keep its caller for as
 long as it likes. So no call waits for a thread beyond the deadline, and its connection is closed to free it.
 
-What a server does not say is told apart by why: it is away (no answer at all), or it refuses (wrong password, no permission, read
-only, out of memory, still loading). A refusal is an answer: the server is there, and may well have given the lease to another.
+The reasons for which a server gives no answer are kept apart: it is away (no answer at all), or it refuses (wrong password, no
+permission, read only, out of memory, still loading). A refusal is an answer: the server is there, and may well have given the lease to another.
 """
 
 from __future__ import annotations

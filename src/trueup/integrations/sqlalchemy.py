@@ -32,7 +32,7 @@ except ImportError as error:  # pragma: no cover - the tests have it
 
 DRIVER = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
-# The types of PostgreSQL's numbers. Only numbers look at the type that came with a value, and they are told by the value.
+# The types of PostgreSQL's numbers. Only numbers look at the type that came with a value; the value's own type says which.
 FLOAT8, NUMERIC = 701, 1700
 
 

@@ -118,7 +118,7 @@ def attach_metrics(events: Events, registry: CollectorRegistry | None = None) ->
 class MetricsServer:
     """Counts events and serves what was counted at `/metrics`, from threads of its own, until `close`.
 
-    Workers of one process that are told the same address share what listens there: they count into one registry.
+    Workers of one process with the same address share what listens there: they count into one registry.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:

@@ -66,7 +66,7 @@ METRICS = (
     Metric("trueup_sweep_last_completed_timestamp_seconds", ROW, "When the last of them ended in this process."),
     Metric("trueup_sweeps_failed_total", ROW, "Sweeps that were ended by an error."),
     Metric("trueup_sweeps_refused_total", ROW, "Sweeps that did not begin: they would have touched too much."),
-    Metric("trueup_reconciler_paused", ROW, "1 while it is paused, as far as this process was told."),
+    Metric("trueup_reconciler_paused", ROW, "1 while it is paused, as far as this process knows."),
     Metric("trueup_reconciler_key_pauses_total", ROW, "Times that the breaker of one key (pause_by=) opened."),
     Metric("trueup_scan_items_total", SCAN, "Items of scans that came to their end."),
     Metric("trueup_scan_items_failed_total", SCAN, "Items whose handler raised."),

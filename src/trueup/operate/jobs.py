@@ -197,7 +197,7 @@ class Operations(Operating):
         return await self._recorder.carry_out(action, pause)
 
     async def resume(self, *, queue: str | None = None, kind: str | None = None, by: str | None = None) -> bool:
-        """End a pause; workers are told at once. False when it is not paused."""
+        """End a pause; workers are notified at once. False when it is not paused."""
         what, name = _paused_thing(queue, kind)
 
         async def resume(acting: Acting) -> bool:

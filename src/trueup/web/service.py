@@ -64,7 +64,7 @@ S = TypeVar("S", bound=Service)
 
 @dataclass(frozen=True)
 class Main:
-    """`name` is the application's: its logger is called so. `failures`: its own errors that are told in a line, without a stack."""
+    """`name` is the application's: its logger is called so. `failures`: its own errors, which are logged in a line without a stack."""
 
     name: str
     failures: tuple[type[Exception], ...] = ()
@@ -145,7 +145,7 @@ class Main:
         rules = rules_for(host, streamed=streamed)  # who could reach it is judged before anything else
         service = self.built(build)
         try:
-            await service.prepare()  # what is wrong is told before anything is served
+            await service.prepare()  # errors come before anything is served
         except BaseException:
             await service.close()
             raise

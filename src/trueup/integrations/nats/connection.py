@@ -70,7 +70,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        # Whether we may subscribe is told once. It may be permitted by now, and another connection will find out.
+        # The server says once whether we may subscribe. It may be permitted by now, and another connection will find out.
         return self._opened and not self._deaf and not self._lost.done() and not self.client.is_closed
 
     async def open(self, options: dict[str, Any], timeout: timedelta) -> None:

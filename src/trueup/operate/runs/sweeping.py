@@ -98,7 +98,7 @@ async def _counting(
 
 @contextmanager
 def _noting(events: Events, run: Run, failed: list[str] | None) -> Iterator[None]:
-    """Keep what is told about this one in events; the keys of rows that failed, where they are wanted."""
+    """Keep the events about this one, and the keys of rows that failed where they are wanted."""
 
     def propose(kind: str) -> None:
         run.proposed[kind] = run.proposed.get(kind, 0) + 1

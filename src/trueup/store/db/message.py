@@ -5,7 +5,7 @@ has a call for each, or its pipeline, which takes more of this process' time tha
 after the other; after one that fails, none that follows is. What was answered before that still counts: a commit that is
 followed by something which failed is a commit.
 
-Values become part of the text. On a connection that was told to `keep` them, statements are kept parsed and planned by the
+Values become part of the text. On a connection where `keep` was called, statements are kept parsed and planned by the
 server, and `EXECUTE` finds their plan: not behind a pooler, where the next transaction may be on a connection that knows
 nothing of it.
 """

@@ -167,7 +167,7 @@ class Pool:
     def _broke(
         self, job: Job[Any, Any], executor: Executor, error: BrokenExecutor, *, culprit: bool, again: bool
     ) -> BaseException:
-        """What the call is to end with. The first of those inside tells of it and has the pool made anew."""
+        """What the call is to end with. The first of those inside emits the event and has the pool made anew."""
         if self._closed:
             return asyncio.CancelledError()  # we ended it ourselves
         if executor is self._executor:

@@ -230,7 +230,7 @@ class Finisher(Writer[Ending, set[int]]):
 
 
 def _event(job: ClaimedJob, move: Move, duration: float) -> Event:
-    """What is told about a move that is written."""
+    """The event about a move that is written."""
     took_ms = round(duration * 1000, 3)
     match move:
         case Complete() | Nothing():

@@ -42,7 +42,7 @@ class Refusals:
     async def claims(
         self, lane: str, kinds: Sequence[str], claim: Callable[[Sequence[int] | None], Awaitable[T | None]]
     ) -> AsyncIterator[tuple[T, bool]]:
-        """What `claim` takes, as a rule at once: it is told which jobs it may take, or None for all. Its None ends the search.
+        """What `claim` takes, as a rule at once: its argument is the jobs that it may take, or None for all. Its None ends the search.
 
         Also whether there may be jobs of the lane that were not looked at. Raises what is about no job.
         """

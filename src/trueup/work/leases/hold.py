@@ -1,7 +1,7 @@
 """One holding of a lease, from the first try to take it until it was given back or lost. All of it happens in threads.
 
 Two threads look after a lease that is held. One renews it, a third of its time apart (`work/renewing.py` is the shape), and may be
-stuck in the network. The other only watches the deadline up to which the lease can be trusted (`Trust`), so that the holder is told
+stuck in the network. The other only watches the deadline up to which the lease can be trusted (`Trust`), so that the holder knows
 in time. The backend that keeps the lease is the authority; when it cannot be asked, the deadline decides, and it is earlier than the
 lease's own end.
 
@@ -33,7 +33,7 @@ from trueup.work.renewing import Renewing
 
 RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
 ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
-TOUCH_EVERY = 3600.0  # seconds after which the database is told that a lease is still held, whatever keeps it
+TOUCH_EVERY = 3600.0  # seconds after which the database records that a lease is still held, whichever backend keeps it
 JOIN_FOR = 5.0  # seconds for a renewal under way to end before the lease is given back
 
 

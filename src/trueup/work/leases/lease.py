@@ -1,6 +1,6 @@
 """Holding a lease: taken on entering, renewed in the background, given back on leaving.
 
-The holder is told at once when it is lost: `lease.lost` is set, and in async code the body is cancelled; leaving raises
+The holder learns at once when it is lost: `lease.lost` is set, and in async code the body is cancelled; leaving raises
 LostLease, unless the body has raised an error of its own or was cancelled from outside.
 """
 

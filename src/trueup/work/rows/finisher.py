@@ -370,7 +370,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
     # -- what happened ------------------------------------------------------------------------------------------------
 
     def written(self, ending: Ending) -> None:
-        """Tell of it, and count it."""
+        """Emit its event, and count it."""
         row, move = ending.row, ending.move
         name, emit, wants = row.reconciler, self.events.emit, self.events.wants
         count: Count

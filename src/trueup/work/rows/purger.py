@@ -169,7 +169,7 @@ class Purger(Service):
         return await self._cleared()
 
     async def _cleared(self) -> Clearance | None:
-        """None: `max_fraction` does not allow it, which is told."""
+        """None: `max_fraction` does not allow it, which is an event."""
         clearance = await self.purges.clearance()
         if clearance.refusal is None:
             return clearance
