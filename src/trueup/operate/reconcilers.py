@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
@@ -19,6 +20,7 @@ from trueup.operate.reconciler_records import FEW, LATELY
 from trueup.operate.runs import DryRun, Progress, Run
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
+from trueup.reconcile.scan import Scan
 from trueup.store.actions import Action
 from trueup.work.leases.hold import Lease
 from trueup.work.rows.options import SweepOptions, in_shadow
@@ -48,20 +50,14 @@ class ReconcileOperations(QuarantineOperations):
         lease; once it is lost, nothing is written any more, what is in hand goes back, and LostLease is raised.
         """
         _check_limit(limit)
-        scan = self._scans.get(name)
-        if scan is not None and self._declared.get(name) is None:
-            if shadow:
-                raise ConfigError(
-                    f"scan {name!r}: what its handler does cannot be undone; there is no shadow mode for it"
-                )
+        scan = self._scan(name, shadow)
+        if scan is not None:
             if within is not None or drain_for is not None or lease is not None:
                 raise ConfigError(
                     f"scan {name!r}: within=, drain_for= and lease= are for reconcilers; a scan has its own lease"
                 )
-            with_limit = partial(runs.scan_now, limit=limit, progress=progress)
-            return await self._recorded(
-                name, by, _options(limit), lambda: with_limit(self._store, self._settings, self._events, scan)
-            )
+            walk = partial(runs.scan_now, self._store, self._settings, self._events, scan)
+            return await self._recorded(name, by, _options(limit), partial(walk, limit=limit, progress=progress))
         bounds = runs.Bounds(
             None if within is None else duration_of("within", within),
             self._settings.drain_for if drain_for is None else duration_of("drain_for", drain_for),
@@ -93,12 +89,8 @@ class ReconcileOperations(QuarantineOperations):
         do elsewhere is not undone.
         """
         _check_limit(limit)
-        scan = self._scans.get(name)
-        if scan is not None and self._declared.get(name) is None:
-            if shadow:
-                raise ConfigError(
-                    f"scan {name!r}: what its handler does cannot be undone; there is no shadow mode for it"
-                )
+        scan = self._scan(name, shadow)
+        if scan is not None:
             stored = await self._views.scans(name)
             cursor = stored[0]["cursor"] if stored and stored[0]["underway"] else None
             return await runs.dry_scan(scan, cursor, limit)
@@ -106,6 +98,13 @@ class ReconcileOperations(QuarantineOperations):
         if shadow and isinstance(declared, Reconciler):
             declared = in_shadow(declared)
         return await runs.dry_run(self._store, self._settings, declared, limit=limit, call=shadow)
+
+    def _scan(self, name: str, shadow: bool) -> Scan[Any] | None:
+        """The scan of this name, unless a reconciler has the name, too."""
+        scan = self._scans.get(name) if self._declared.get(name) is None else None
+        if scan is not None and shadow:
+            raise ConfigError(f"scan {name!r}: what its handler does cannot be undone; there is no shadow mode for it")
+        return scan
 
     async def _runnable(self, name: str, shadow: bool) -> Reconciler | Purge:
         declared = self._declared.get(name)
