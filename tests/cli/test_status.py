@@ -103,6 +103,9 @@ def test_a_schedule_that_no_running_worker_declares_is_shown_and_can_be_retired(
     assert cli("schedules", "retire", "nightly").code == 2, "it would come back"
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("update trueup.workers set lease_until = now()")
+    dead = cli("status").out  # a fleet that died declares nothing, and its schedules are not to be retired for that
+    assert "no worker is alive: trueup status --check" in dead
+    assert "retire" not in dead
     living(database_url, lambda app: None)
     assert "trueup schedules retire nightly" in cli("status").out
     assert cli("schedules", "retire", "nightly", "--reason", "moved").out == "retired schedule nightly\n"

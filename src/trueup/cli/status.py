@@ -85,7 +85,7 @@ def tables(seen: dict[str, Any]) -> list[Table]:
         shown.append(_schedules(states))
     sweeping = seen["reconcilers"]
     if sweeping["active"] or sweeping["paused"] or sweeping["resting"] or sweeping["undeclared"]:
-        shown.append(_reconcilers(sweeping))
+        shown.append(_reconcilers(sweeping, _alive(seen)))
     attention = _attention(seen)
     return [*shown, attention] if attention.rows else shown
 
@@ -97,17 +97,21 @@ def _attention(seen: dict[str, Any]) -> Table:
         why = f" ({each['reason']})" if each["reason"] else ""
         since = f"paused since {ago(each['paused_at'])}{why}"
         table.rows.append((f"{each['what']} {each['name']} is {since}: trueup queues resume {name}",))
-    for each in seen["unserved"] if seen["workers"] else ():
+    for each in seen["unserved"] if alive else ():
         waits = f"{each['kind']} waits in queue {each['queue']} for {span(each['oldest_s'])}"
         table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))
     for name in seen["schedules"]["missing"]:
         table.rows.append((f"schedule {name}: running workers declare it, and it is not stored or is retired",))
     for name in seen["schedules"]["refused"]:
         table.rows.append((f"schedule {name}: its tick is refused, and tried again: trueup schedules show {name}",))
-    for name in seen["schedules"]["undeclared"] if seen["workers"] else ():
+    for name in seen["schedules"]["undeclared"] if alive else ():
         hint = f"trueup schedules retire {name}, if it was removed from the code"
         table.rows.append((f"schedule {name} fires, and no running worker declares it: {hint}",))
     return table
+
+
+def _alive(seen: dict[str, Any]) -> bool:
+    return any(each["lease_left_s"] > 0 for each in seen["workers"])
 
 
 def _queues(records: list[dict[str, Any]]) -> Table:
@@ -173,7 +177,7 @@ def _next_tick(seconds: float | None) -> str:
     return f"in {span(seconds)}" if seconds >= 0 else f"late by {span(-seconds)}"
 
 
-def _reconcilers(sweeping: dict[str, Any]) -> Table:
+def _reconcilers(sweeping: dict[str, Any], alive: bool) -> Table:
     names = ("active", "paused", "resting")
     quarantined = sweeping["quarantined"]
     rows = "row" if quarantined == 1 else "rows"
@@ -185,7 +189,7 @@ def _reconcilers(sweeping: dict[str, Any]) -> Table:
     failing = sweeping["failing"]
     if failing:
         last += f"; failing: {', '.join(failing)} (trueup reconcilers show)"
-    for name, known in sweeping["undeclared"].items():
+    for name, known in sweeping["undeclared"].items() if alive else ():
         last += f"; {name}: declared by no living worker, {known:,} rows known (trueup reconcilers forget {name})"
     table.rows.append((*(f"{sweeping[name]:,}" for name in names), last))
     return table
