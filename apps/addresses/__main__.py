@@ -87,7 +87,7 @@ async def _monitor(chain: str, addresses: list[str], first_block: int | None, se
             " do update set is_monitored = true, first_block = coalesce(excluded.first_block, a.first_block)",
             [list({canonical(address): address for address in addresses}.values()), chain, first_block],
         )
-    print(f"{cursor.rowcount} addresses of {chain} are monitored")
+    print(f"monitored on {chain}: {cursor.rowcount}")
     return 0
 
 

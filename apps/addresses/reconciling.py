@@ -79,7 +79,7 @@ class Reconciliation:
     async def _run(self, job: Job, ctx: Context) -> Again | None:
         provider = self._providers.get(job.chain)
         if provider is None:
-            raise NoProvider(f"no provider for chain {job.chain}")
+            raise NoProvider(f"no provider for chain {job.chain}: RECONCILIATION_PROVIDERS names none")
         started = self._app.clock.elapsed()
         tip = await provider.tip()
         window = job.window or await self._begin(job, tip, ctx)

@@ -84,7 +84,7 @@ async def _seed(users: int, days: float, ago: timedelta, service: Service) -> in
             await people.create(
                 tx, service.config.rules, made.first_name, made.last_name, made.born, made.timezone, now=then
             )
-    print(f"{users} users, whose birthdays are within {days:g} days of {then:%Y-%m-%d %H:%M}Z")
+    print(f"{users} users, whose birthdays begin within {24 * days:g} hours of {then:%Y-%m-%d %H:%M}Z")
     return 0
 
 

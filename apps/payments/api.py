@@ -96,7 +96,9 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
     async def create_request(new: NewRequest) -> dict[str, Any]:
         observer = service.observers.get(new.chain_id)
         if observer is None:
-            raise HTTPException(400, f"there is no observer for chain {new.chain_id!a}")
+            raise HTTPException(
+                400, f"there is no node for chain {new.chain_id!a}: PAYMENT_REQUEST_CHAINS names the nodes"
+            )
         address = await _address(observer, "address", new.address)
         token = None if new.token is None else await _address(observer, "token", new.token)
         async with app.transaction() as tx:

@@ -97,7 +97,9 @@ def build(config: Config, app: App | None = None) -> Service:
 
     async def observed(request: Request, known: list[Settlement]) -> Observation:
         if request.chain_id not in observers:
-            raise ObserverError(f"no node is configured for chain {request.chain_id}")
+            raise ObserverError(
+                f"there is no node for chain {request.chain_id}: PAYMENT_REQUEST_CHAINS names the nodes"
+            )
         return await observers[request.chain_id].observe(request.subject(known))
 
     @table.reconcile(

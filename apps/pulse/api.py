@@ -128,7 +128,9 @@ def make_api(service: Service, *, embedded_worker: bool = False) -> FastAPI:
 
 
 def _known(name: str) -> None:
-    _found(next((job for job in JOBS if job.name == name), None), "job", name)
+    names = [job.name for job in JOBS]
+    if name not in names:
+        raise HTTPException(404, f"there is no job {name}; there are {', '.join(names)}")
 
 
 def _found(thing: T | None, what: str, key: object) -> T:

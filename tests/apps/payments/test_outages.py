@@ -191,7 +191,12 @@ async def test_a_chain_without_a_node_is_an_error_and_the_row_stays(
     assert await desk.seen(request) == "confirmed"
     assert await desk.status(strange) == "pending"
     errors = [getattr(record, "error", "") for record in caplog.records]
-    assert errors.count("no node is configured for chain bip122:000000000019d6689c085ae165831e93") == 1
+    assert (
+        errors.count(
+            "there is no node for chain bip122:000000000019d6689c085ae165831e93: PAYMENT_REQUEST_CHAINS names the nodes"
+        )
+        == 1
+    )
 
 
 @pytest.mark.asyncio
