@@ -65,8 +65,11 @@ LOCKS = (
     "select from things where id % 7 = 0 for update",
     "select from trueup.jobs where id % 2 = 0 for update",
     "select from trueup.schedules for key share",
-    "select from trueup.leases for update",
     "select from trueup.rows where key::int % 2 = 0 for update",
+    *(
+        f"select from trueup.{table} for update"
+        for table in ("leases", "lanes", "declarations", "reconcilers", "scans", "ticks", "sweeps", "rates", "fleet")
+    ),
 )
 
 
