@@ -91,7 +91,7 @@ def tables(seen: dict[str, Any]) -> list[Table]:
 
 
 def _attention(seen: dict[str, Any]) -> Table:
-    table = Table("To look at", headings("what*"))
+    table, alive = Table("To look at", headings("what*")), _alive(seen)
     for each in seen["paused"]:
         name = each["name"] if each["what"] == "queue" else f"--kind {each['name']}"
         why = f" ({each['reason']})" if each["reason"] else ""
