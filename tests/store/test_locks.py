@@ -14,7 +14,7 @@ import pytest
 from trueup.store import history
 from trueup.store.db.load import names, source
 from trueup.store.rows.compose import pieces
-from trueup.work import worker
+from trueup.work import housekeeping
 from trueup.work.jobs import services
 
 MOST = timedelta(milliseconds=pieces.MAX_LOCK_WAIT)
@@ -67,7 +67,7 @@ GROUPS = {
 }
 BOUNDS = {
     "finishing": (services.FINISH_LOCK_TIMEOUT, timedelta(milliseconds=500)),
-    "planning": (worker.PLAN_LOCK_TIMEOUT, timedelta(milliseconds=250)),
+    "planning": (housekeeping.PLAN_LOCK_TIMEOUT, timedelta(milliseconds=250)),
     "rows": (MOST, timedelta(milliseconds=1_500)),
     "tables": (history.LOCK_WAIT, timedelta(milliseconds=50)),
 }

@@ -92,6 +92,8 @@ def tables(seen: dict[str, Any]) -> list[Table]:
 
 def _attention(seen: dict[str, Any]) -> Table:
     table, alive = Table("To look at", headings("what*")), _alive(seen)
+    if seen["workers"] and not alive:
+        table.rows.append(("no worker is alive: trueup status --check",))
     for each in seen["paused"]:
         name = each["name"] if each["what"] == "queue" else f"--kind {each['name']}"
         why = f" ({each['reason']})" if each["reason"] else ""
