@@ -19,7 +19,7 @@ from tests.support import schemas
 from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
 from trueup.config.settings import Settings
-from trueup.work.health import BEATS_WITHIN
+from trueup.work.probes import BEATS_WITHIN
 
 DEPLOY = ROOT / "deploy"
 DRAIN_FOR = Settings().drain_for.total_seconds()

@@ -27,7 +27,7 @@ from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.db.load import Statements
 from trueup.store.history import Kept
-from trueup.store.planning import Planned, StaleSchedule, Unreadable
+from trueup.store.planning import Planned, StaleSchedule, UnreadableSchedule
 from trueup.store.schedules import Entry, Schedules
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
@@ -518,7 +518,7 @@ async def test_a_new_version_of_an_unreadable_schedule_is_read_again(
 ) -> None:
     await store.schedules.put(entry())
     await make_unreadable(desk)
-    known = Unreadable("nightly", 1, "lunar")
+    known = UnreadableSchedule("nightly", 1, "lunar")
     await store.schedules.put(entry(spec=Every("1m")))
     clock.advance(minutes=1)
     assert (await store.schedules.plan([known])).fired == 1

@@ -96,7 +96,7 @@ def plan(now: datetime, keep: timedelta, existing: set[date], ahead: int = AHEAD
     return [day for day in wanted if day not in existing], sorted(day for day in existing if day < oldest)
 
 
-class Refused(Exception):
+class DayInUse(Exception):
     """Another session has a table open in which a day of history is created or dropped; the next pass tries again."""
 
 
@@ -127,17 +127,17 @@ class History(Repository):
         self, pruned: Pruned, kept: Kept, ahead: int, now: datetime, past: datetime | None
     ) -> None:
         for (name,) in await self._fetch("history/unidentified"):
-            with suppress(Refused):
+            with suppress(DayInUse):
                 async with self._alone(name, [name]) as connection:
                     await connection.execute(self._compose("history/identify", {"day": sql.Identifier(name)}))
         existing = await self._days()
         for parent, keep in kept.by_parent().items():
             create, _ = plan(now, keep, existing[parent], ahead)
             drop = [] if past is None else plan(past, keep, existing[parent], ahead)[1]
-            with suppress(Refused):
+            with suppress(DayInUse):
                 for day in create:
                     pruned.created.extend(await self._create(parent, day))
-            with suppress(Refused):
+            with suppress(DayInUse):
                 for day in drop:
                     pruned.dropped.extend(await self._drop(parent, day))
 
@@ -151,7 +151,7 @@ class History(Repository):
         today = now.astimezone(UTC).date()
         try:
             for parent, days in (await self._days()).items():
-                with suppress(Refused):
+                with suppress(DayInUse):
                     if today not in days:
                         pruned.created.extend(await self._create(parent, today, patient=True))
         except errors.InsufficientPrivilege as error:
@@ -174,7 +174,7 @@ class History(Repository):
         return days
 
     async def _create(self, parent: str, day: date, *, patient: bool = False) -> list[str]:
-        """Its name, or nothing when it is there, or its rows are in the catch-all partition. Raises Refused."""
+        """Its name, or nothing when it is there, or its rows are in the catch-all partition. Raises DayInUse."""
         name, rest = day_name(parent, day), f"{parent}_rest"
         names = {
             "day": sql.Identifier(name),
@@ -208,7 +208,7 @@ class History(Repository):
     async def _alone(
         self, name: str, tables: list[str], *, patient: bool = False
     ) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction in which no other worker does the same. Raises Refused when one does, or the tables are in use."""
+        """A transaction in which no other worker does the same. Raises DayInUse when one does, or the tables are in use."""
         async with self._database.transaction() as connection:
             lock = f"{LOCK} {self._statements.schema}"
             try:
@@ -217,13 +217,13 @@ class History(Repository):
                         await self._fetch_on(connection, "history/patience", **milliseconds(OTHERS_WAIT))
                         await self._fetch_on(connection, "history/await_lock", name=lock)
                     elif not await self._asked(self._fetch_on(connection, "history/lock", name=lock)):
-                        raise Refused(name)
+                        raise DayInUse(name)
                     if await self._in_use(connection, tables):
-                        raise Refused(name)
+                        raise DayInUse(name)
                     await self._fetch_on(connection, "history/patience", **milliseconds(LOCK_WAIT))
                     yield connection
             except (errors.LockNotAvailable, errors.DeadlockDetected):
-                raise Refused(name) from None
+                raise DayInUse(name) from None
 
     async def _in_use(self, connection: AsyncConnection[Any], tables: list[str]) -> bool:
         params = {"schema": self._statements.schema, "tables": tables, "longer_than": LOCK_WAIT.total_seconds()}

@@ -66,7 +66,7 @@ class StoredSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableSchedule:
     """A version of a schedule that this release cannot read."""
 
     name: str
@@ -84,7 +84,7 @@ class Planned:
     more: bool = False
     paused: tuple[str, ...] = ()  # because their runs keep dying
     finished: tuple[str, ...] = ()  # their last tick has its verdict
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableSchedule, ...] = ()
     refused: tuple[Refused, ...] = ()  # nothing can be decided about them
 
     def plus(self, other: Planned) -> Planned:
@@ -98,12 +98,12 @@ class Planning(Repository):
     def refusals(self) -> Refusals:
         return Refusals(self._database, self._statements)
 
-    async def next_in(self, unreadable: Iterable[Unreadable] = ()) -> float | None:
+    async def next_in(self, unreadable: Iterable[UnreadableSchedule] = ()) -> float | None:
         """Seconds until the next tick of anything but these, by the database's clock; None when nothing is planned."""
         ((seconds,),) = await self._fetch("schedules/next", **_names_and_versions(unreadable))
         return None if seconds is None else float(seconds)
 
-    async def plan(self, unreadable: Iterable[Unreadable] = (), names: Sequence[str] | None = None) -> Planned:
+    async def plan(self, unreadable: Iterable[UnreadableSchedule] = (), names: Sequence[str] | None = None) -> Planned:
         """One pass over what is due, except these: all that is not refused, or the named ones.
 
         Does nothing while another planner holds the lock. Raises PlanRefused, with nothing changed, when one of them is refused.
@@ -123,7 +123,7 @@ class Planning(Repository):
                 raise
             raise PlanRefused(versions, error) from error
 
-    async def refused_due(self, unreadable: Iterable[Unreadable] = ()) -> list[str]:
+    async def refused_due(self, unreadable: Iterable[UnreadableSchedule] = ()) -> list[str]:
         """Schedules that were refused and are to be tried again now, each in a pass of its own."""
         return await self.refusals.due(_names_and_versions(unreadable))
 
@@ -132,7 +132,7 @@ class Planning(Repository):
         connection: AsyncConnection[Any],
         now: datetime,
         names: Sequence[str] | None,
-        unreadable: Iterable[Unreadable] = (),
+        unreadable: Iterable[UnreadableSchedule] = (),
     ) -> Rows:
         given = None if names is None else list(names)
         due = {"now": now, "names": given, "most": MAX_AT_ONCE, **_names_and_versions(unreadable)}
@@ -141,7 +141,7 @@ class Planning(Repository):
     async def _plan(self, connection: AsyncConnection[Any], now: datetime, rows: Rows) -> Planned:
         failing = await self._failing(connection, rows)
         decisions: list[tuple[tuple[Any, ...], Decision]] = []
-        broken: list[Unreadable] = []
+        broken: list[UnreadableSchedule] = []
         refused: list[Refused] = []
         ticks, until = 0, elapsed() + DECIDE_FOR
         for row in rows:
@@ -151,7 +151,7 @@ class Planning(Repository):
             try:
                 decision = _decide(row, now, failing=name in failing)
             except ConfigError as error:  # written by a newer release: its planners will handle it
-                broken.append(Unreadable(name, version, str(error)))
+                broken.append(UnreadableSchedule(name, version, str(error)))
             except Exception as error:  # by no release: what it says cannot be
                 refused.append(Refused(name, version, f"{type_name(error)}: {describe(error)}"))
             else:
@@ -280,7 +280,7 @@ def _entry(policy: object, name: str) -> object:
     return policy.get(name) if isinstance(policy, Mapping) else None
 
 
-def _names_and_versions(unreadable: Iterable[Unreadable]) -> dict[str, Any]:
+def _names_and_versions(unreadable: Iterable[UnreadableSchedule]) -> dict[str, Any]:
     known = list(unreadable)
     return {"unreadable_names": [one.name for one in known], "unreadable_versions": [one.version for one in known]}
 

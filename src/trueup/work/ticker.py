@@ -17,7 +17,7 @@ from datetime import datetime
 from trueup.clock import elapsed
 from trueup.events import Events, ScheduleAhead, ScheduleChanged, ScheduleRefused, ScheduleUnreadable, TicksDecided
 from trueup.store.db.connect import is_away, may_pass
-from trueup.store.planning import Planned, Unreadable
+from trueup.store.planning import Planned, UnreadableSchedule
 from trueup.store.refusals import FIRST_PAUSE, MAX_PAUSE, Noted, PlanRefused, Refused
 from trueup.store.schedules import Schedules
 from trueup.texts import describe
@@ -39,8 +39,10 @@ class Ticker(Service):
     def __init__(self, schedules: Schedules, events: Events) -> None:
         super().__init__(events)
         self._schedules = schedules
-        self._unreadable: dict[str, Unreadable] = {}
-        self._aside: dict[str, tuple[Unreadable, float]] = {}  # refused, and that could not be noted: until then
+        self._unreadable: dict[str, UnreadableSchedule] = {}
+        self._aside: dict[
+            str, tuple[UnreadableSchedule, float]
+        ] = {}  # refused, and that could not be noted: until then
         self._answered = False  # a server was there and asked for the last pass to be made again
         self._ahead: set[tuple[str, datetime]] = set()
         self._looked_ahead_at: float | None = None
@@ -76,7 +78,7 @@ class Ticker(Service):
     async def _next_in(self) -> float | None:
         return await self._schedules.next_in(self._left_out())
 
-    def _left_out(self) -> list[Unreadable]:
+    def _left_out(self) -> list[UnreadableSchedule]:
         now = elapsed()
         self._aside = {name: each for name, each in self._aside.items() if each[1] > now}
         return [*self._unreadable.values(), *(each for each, _ in self._aside.values())]
@@ -148,7 +150,7 @@ class Ticker(Service):
             pause = (FIRST_PAUSE if may_pass(error) else MAX_PAUSE).total_seconds()  # a full disk refuses everything
             noted = [Noted(each, 1, pause) for each in refused]
             for each in refused:
-                self._aside[each.name] = Unreadable(each.name, each.version, each.error), elapsed() + pause
+                self._aside[each.name] = UnreadableSchedule(each.name, each.version, each.error), elapsed() + pause
         for note in noted:
             self.events.emit(ScheduleRefused(note.refused.name, note.refused.error, note.refusals, note.pause))
 

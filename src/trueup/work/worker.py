@@ -42,10 +42,10 @@ from trueup.store.rows.scans import Scans
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
-from trueup.work.health import Health
 from trueup.work.housekeeping import Housekeeping
 from trueup.work.jobs.services import LAST_WORD, JobServices
 from trueup.work.listener import Listener
+from trueup.work.probes import Probes
 from trueup.work.registration import Registration, new_identity
 from trueup.work.renewer import Renewer
 from trueup.work.rows.services import RowServices
@@ -112,7 +112,7 @@ class Worker:
         wakes = Wakes(self.jobs, keeping, self.row_services, self._serves)
         self.listener = Listener(store.notify_connection(), events, wakes)
         self.renewer = Renewer(store, events, settings, handlers=self._handlers, on_lost=self._lost_elsewhere)
-        self.health = Health(settings, events, self.renewer, self._stop_requested)
+        self.health = Probes(settings, events, self.renewer, self._stop_requested)
         self._connections = [*self.jobs.connections, *keeping.connections]
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
         self._at_start = [*self._connections, *(self.row_services.connections if wanted else ())]

@@ -32,7 +32,7 @@ from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.places import Places
-from trueup.work.jobs.refusals import Refusals
+from trueup.work.jobs.refusals import JobRefusals
 from trueup.work.jobs.runner import Runner
 from trueup.work.registration import Registration
 from trueup.work.service import Service, jittered
@@ -156,7 +156,7 @@ class Claimer(Service):
         ] = {}  # those claimed last come first, because the server looks them up in this order
         self._limited: dict[str, Job[Any, Any]] = {}
         self._rests = Rests(self._poll_every)
-        self._refusals = Refusals(jobs, events)
+        self._refusals = JobRefusals(jobs, events)
         self._full: set[str] = set()  # lanes that were at their limit when last asked or looked at
         self._told_at: dict[str, float] = {}
         self._look_at = 0.0  # at all lanes, whatever was heard of meanwhile

@@ -29,7 +29,7 @@ PASSED_FOR, PASSED_BRIEFLY_FOR = (
 )  # seconds until a job is tried again; the latter after an error that may pass
 
 
-class Refusals:
+class JobRefusals:
     """The jobs that one worker passes over, by their lanes."""
 
     def __init__(self, jobs: Jobs, events: Events) -> None:

@@ -14,7 +14,7 @@ from trueup.work.renewer import Renewer
 BEATS_WITHIN = 10.0  # seconds; after this long without a turn, the event loop counts as dead
 
 
-class Health:
+class Probes:
     def __init__(self, settings: Settings, events: Events, renewer: Renewer, stopping: asyncio.Event) -> None:
         self._settings = settings
         self._events = events

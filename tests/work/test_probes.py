@@ -26,7 +26,7 @@ from tests.support.watching import Watched, until, until_beside
 from trueup import App, ConfigError
 from trueup.config import CHECKS
 from trueup.events import ServiceFailed
-from trueup.work import health
+from trueup.work import probes
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_a_worker_is_ready_from_its_start_until_it_drains(database_url: st
 
 @pytest.mark.asyncio
 async def test_a_blocked_event_loop_is_not_alive(database_url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "BEATS_WITHIN", 0.8)
+    monkeypatch.setattr(probes, "BEATS_WITHIN", 0.8)
     app = App(database_url, health_port=port)
     async with app.worker():
         found: list[Any] = []
