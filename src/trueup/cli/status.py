@@ -91,6 +91,7 @@ def tables(seen: dict[str, Any]) -> list[Table]:
 
 
 def _attention(seen: dict[str, Any]) -> Table:
+    """What to do next. What a dead fleet declares is not known: to retire or to forget something is no advice then."""
     table, alive = Table("To look at", headings("what*")), _alive(seen)
     if seen["workers"] and not alive:
         table.rows.append(("no worker is alive: trueup status --check",))

@@ -28,7 +28,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from trueup.dsn import mask
-from trueup.errors import ConfigError, DatabaseUnavailable, InvalidArguments, NotFound, SchemaMismatch, TrueupError
+from trueup.errors import DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
 from trueup.operate.acting import acting
 from trueup.texts import describe
 from trueup.web.dashboard import actions, forms, render
@@ -42,6 +42,7 @@ from trueup.web.dashboard.source import Source
 from trueup.web.dashboard.visit import SLASH, Visit
 from trueup.web.guard import Application, Receive, Scope, Send
 
+UNANSWERED = (psycopg.Error, OSError, DatabaseUnavailable, SchemaMismatch)  # by the database
 Shows = Callable[[Visit], Awaitable[dict[str, Any]]]
 
 LOOK_EVERY = (
@@ -190,7 +191,7 @@ class Site:
                 shown = render.live(page.template, values)
                 mark = hashlib.sha256(_TIMES.sub(r"\1", "".join(shown.values())).encode()).digest()
                 event = _event("page", {**shown, "now": visit.now.timestamp()}) if mark != last else ""
-            except (psycopg.Error, OSError, TrueupError) as error:
+            except (*UNANSWERED, TrueupError) as error:
                 mark, event = b"", _event("away", describe(error)) if last else ""
             if event or quiet >= ALIVE_EVERY:
                 quiet = 0.0
@@ -278,12 +279,12 @@ class Site:
             return await answer
         except NotFound as error:
             return self._message(request, person, 404, "Not found", _sentence(str(error)))
-        except SchemaMismatch as error:
-            return self._message(request, person, 503, "The schema does not fit this release", _sentence(str(error)))
-        except (ConfigError, InvalidArguments) as error:
+        except UNANSWERED as error:
+            mismatch = isinstance(error, SchemaMismatch)
+            title = "The schema does not fit this release" if mismatch else "The database is unavailable"
+            return self._message(request, person, 503, title, _sentence(describe(error)))
+        except TrueupError as error:
             return self._message(request, person, 400, "This cannot be looked for", _sentence(str(error)))
-        except (psycopg.Error, OSError, TrueupError) as error:
-            return self._message(request, person, 503, "The database is unavailable", _sentence(describe(error)))
 
     async def _nothing(self, request: Request, error: Exception) -> Response:
         person = self.person(request)

@@ -10,21 +10,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, get_origin
 
 import orjson
-import psycopg
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from trueup.errors import ConfigError, DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
+from trueup.errors import ConfigError, NotFound, TrueupError
 from trueup.operate.acting import acting
 from trueup.texts import describe
 from trueup.web.dashboard.api import models
 from trueup.web.dashboard.api.endpoints import ENDPOINTS, Endpoint
 from trueup.web.dashboard.api.openapi import document
 from trueup.web.dashboard.auth import Person
-from trueup.web.dashboard.site import Site
+from trueup.web.dashboard.site import UNANSWERED, Site
 
 PREFIX = "/api/v1"
 
@@ -65,7 +64,7 @@ def _endpoint(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[R
             return _problem(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
         except NotFound as error:
             return _problem(404, str(error))
-        except (psycopg.Error, DatabaseUnavailable, SchemaMismatch, OSError) as error:
+        except UNANSWERED as error:
             return _problem(503, describe(error))
         except ConfigError as error:
             return _problem(409, str(error))
