@@ -23,7 +23,12 @@ def raised(url: str, check: str, state: str) -> None:
         )
 
 
-async def test_every_check_is_listed_with_what_it_measures_and_may(still: App) -> None:
+async def test_every_check_is_listed_with_what_it_measures_and_may(still: App, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)"
+            " values ('send', 'default', 'default', now() - interval '2 h', now(), '{}', 3)"
+        )
     rules = await still.alerts.list()
     assert {rule.check for rule in rules} == set(CHECKS)
     by_name = {rule.check: rule for rule in rules}
@@ -31,6 +36,7 @@ async def test_every_check_is_listed_with_what_it_measures_and_may(still: App) -
     assert by_name["quarantine"].state == "ok"
     assert rules[0].check == "workers"  # what fails comes first
     assert all(rule.advice for rule in rules)
+    assert by_name["overdue_jobs"].advice == by_name["workers"].advice  # it follows from that
 
 
 @pytest.mark.parametrize(

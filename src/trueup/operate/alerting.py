@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from trueup.config import Settings
-from trueup.operate.checks import advice
+from trueup.operate.checks import Finding, advice, judge
 from trueup.operate.operating import Operating, twin
 from trueup.store.alerts import Alert, AlertStates
 from trueup.store.health import Health, Measured
@@ -47,15 +47,19 @@ class AlertOperations(Operating):
         measured = await Health(self._database, store.statements).measured()
         alerts = await AlertStates(self._database, store.statements).list()
         limits = self._settings.check_limits or {}
-        rules = [_rule(each, limits.get(each.name, each.allowed), alerts.get(each.name)) for each in measured]
+        found = {each.check: each for each in judge(measured, limits)}
+        rules = [
+            _rule(each, limits.get(each.name, each.allowed), found.get(each.name), alerts.get(each.name))
+            for each in measured
+        ]
         order = {"firing": 0, "failing": 1, "ok": 2, "off": 3}
         return tuple(sorted(rules, key=lambda rule: (order[rule.state], rule.severity != "error")))
 
     list_sync = twin(list)
 
 
-def _rule(measured: Measured, allowed: float | None, alert: Alert | None) -> AlertRule:
-    failing = allowed is not None and measured.value > allowed
+def _rule(measured: Measured, allowed: float | None, finding: Finding | None, alert: Alert | None) -> AlertRule:
+    failing = finding is not None
     raised = alert is not None and alert.state in ("raised", "sent")
     state: CheckState = "off" if allowed is None else "ok" if not failing else "firing" if raised else "failing"
     return AlertRule(
@@ -65,7 +69,7 @@ def _rule(measured: Measured, allowed: float | None, alert: Alert | None) -> Ale
         measured.value,
         allowed,
         measured.detail,
-        advice(measured.name),
+        advice(measured.name) if finding is None else finding.advice,
         alert.since if alert is not None and failing else None,
         failing and alert is not None and alert.state == "sent",
     )

@@ -14,7 +14,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 MAX_READINGS = 7  # of the clock below a chart: on a phone more would touch
 STEPS = (
     *(MINUTE * each for each in (1, 2, 5, 10, 15, 30)),
-    *(HOUR * each for each in (1, 2, 3, 4, 6, 12)),
+    *(HOUR * each for each in (1, 2, 3, 4, 6, 8, 12)),
     DAY,
     2 * DAY,
 )
@@ -150,12 +150,10 @@ def spans(label: str, since: datetime, until: datetime, rows: Sequence[tuple[dat
     ).format(WIDTH, label, _rect(0, 0, WIDTH, 24, "ground"), drawn)
 
 
-def axis(since: datetime, until: datetime) -> Markup:
+def axis(since: datetime, until: datetime, most: int = MAX_READINGS) -> Markup:
     """Round readings of the clock where they are, for below a chart: hours and minutes, and the day at midnight."""
     begin, end = since.timestamp(), until.timestamp()
-    step = next(
-        (each for each in STEPS if (end - begin) / each <= MAX_READINGS - 1), (end - begin) / (MAX_READINGS - 1)
-    )
+    step = next((each for each in STEPS if (end - begin) / each <= most - 1), (end - begin) / (most - 1))
     moments = [step * count for count in range(int(-(-begin // step)), int(end // step) + 1)]
     marks = Markup("").join(
         Markup('<text x="{:.2f}%" y="1em"{}>{}</text>').format(at, _anchor(at), _reading(moment))

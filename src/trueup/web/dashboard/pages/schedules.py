@@ -43,7 +43,7 @@ async def schedules(visit: Visit) -> dict[str, Any]:
             {**each, "line": line} for each, line in zip(shown, [*lines, *[None] * len(shown)], strict=False)
         ],
         "hidden": len(found) - len(shown),
-        "axis": charts.axis(visit.now, until),
+        "axis": charts.axis(visit.now, until, 4),  # beside other columns,
     }
 
 
