@@ -552,6 +552,21 @@ async def test_a_trigger_that_touches_the_row_after_every_claim(ward: Ward) -> N
     assert {each.key for each in ward.field.events.of(RowConflict)} == {str(POISON)}
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_trigger_that_changes_the_role_of_the_session(ward: Ward) -> None:
+    """The role may write nothing; what comes after that row on the same connection must not fail because of it."""
+    await ward.prepare(trigger("perform set_config('role', 'pg_monitor', false); return new;"))
+    ward.fix(batch=5)
+    async with asyncio.timeout(WITHIN):
+        for _ in range(10):
+            await ward.field.sweep()
+            if await ward.field.states() == {"done": GOOD + 1}:
+                break
+            ward.clock.advance(seconds=5)
+    assert await ward.field.states() == {"done": GOOD + 1}
+    assert not ward.field.events.of(RowQuarantined)
+
+
 # -- one that holds up a worker ----------------------------------------------------------------------------------------------
 
 

@@ -231,20 +231,20 @@ async def make_readable(connection: psycopg.AsyncConnection[Any]) -> None:
     libpq takes no DateStyle among its parameters, and PgBouncer no `options`. It does remember a DateStyle for each client.
     An IntervalStyle it does not, so that one is set only where no pooler stands in between.
     """
-    if not _iso(connection):
+    if not iso_dates(connection):
         await connection.execute(ISO_DATES)
     if not _plain_intervals(connection) and await leads_to_the_server(connection):
         await connection.execute(PLAIN_INTERVALS)
 
 
 def make_readable_sync(connection: psycopg.Connection[Any]) -> None:
-    if not _iso(connection):
+    if not iso_dates(connection):
         connection.execute(ISO_DATES)
     if not _plain_intervals(connection) and leads_to_the_server_sync(connection):
         connection.execute(PLAIN_INTERVALS)
 
 
-def _iso(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
+def iso_dates(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> bool:
     return (connection.info.parameter_status("DateStyle") or "ISO").startswith("ISO")
 
 

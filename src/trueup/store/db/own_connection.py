@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, IsolationLevel
+from psycopg import AsyncConnection, IsolationLevel, errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
@@ -30,6 +30,7 @@ from trueup.store.db.connect import (
     connecting_takes,
     connection_settings,
     give_up,
+    iso_dates,
     leads_to_the_server,
     limit,
     open_connection,
@@ -140,13 +141,18 @@ class OwnConnection:
                 connection = self._connection or await self._open()
                 watch = _Watch(connection, self._timeout)
                 yield connection
-                if not watch.usable:
-                    await self.drop()  # it was answered just when its time was up
+                if not watch.usable or not iso_dates(connection):
+                    await (
+                        self.drop()
+                    )  # it was answered just when its time was up; or a trigger has set another DateStyle
             except RETRYABLE as error:
                 if refused(error) and watch is not None and watch.usable:
                     self._refused(error)
                 else:
                     await self._broke(error)
+                raise
+            except errors.InsufficientPrivilege:
+                await self.drop()  # a trigger may have set another role for the session
                 raise
             except asyncio.CancelledError:
                 await self.drop()  # a statement may still be under way on it

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, errors
 
 from trueup.errors import DatabaseUnavailable
 from trueup.store.db.connect import RETRYABLE, give_up_aside, give_up_sync, went_away
@@ -58,7 +58,7 @@ class ThreadConnection:
             timer.start()
             try:
                 yield connection
-            except RETRYABLE:
+            except (*RETRYABLE, errors.InsufficientPrivilege):  # a trigger may have set another role for the session
                 self._drop()
                 raise
             finally:

@@ -1,7 +1,8 @@
 -- As `one_by_one` of 0021, except that a refused row is found with fewer tries: PostgreSQL counts the rows that a transaction has written,
 -- those of a subtransaction that was rolled back included, so the row after as many is tried alone, behind those before it. Where that
 -- says nothing (the error came after the last row, the table is partitioned, nothing is counted), the part is searched by halves. The
--- parts are as long as the way between two refused rows. Only adds; workers of an older release call the function with three parameters.
+-- parts are as long as the way between two refused rows. What a trigger sets for the session (a role, a DateStyle) ends with its part:
+-- statements for the other rows would be refused because of it. Only adds; workers of an older release call the function with three parameters.
 --
 -- `changed` is the table that the statement writes to, null to search by halves; everything else is as in 0021.
 create function {schema}.one_by_one(statement text, count int, seconds float8, changed oid)
@@ -12,6 +13,8 @@ as $$
 declare
   name constant text := pg_catalog.format('trueup_%s', pg_catalog.gen_random_uuid());
   until constant timestamptz := pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => seconds);
+  role constant text := pg_catalog.current_setting('role');
+  datestyle constant text := pg_catalog.current_setting('datestyle');
   most constant int := 32;
   size int := most;
   first int := 1;
@@ -60,6 +63,7 @@ begin
         guessed := false;
         continue;
       end;
+      perform pg_catalog.set_config('role', role, false), pg_catalog.set_config('datestyle', datestyle, false);
       return query select k, v, null::int, null::text, null::text, null::text from unnest(keys, verdicts) as u(k, v);
       first := last + 1;
       if first > refused_to then

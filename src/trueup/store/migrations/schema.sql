@@ -203,6 +203,8 @@ AS $function$
 declare
   name constant text := pg_catalog.format('trueup_%s', pg_catalog.gen_random_uuid());
   until constant timestamptz := pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => seconds);
+  role constant text := pg_catalog.current_setting('role');
+  datestyle constant text := pg_catalog.current_setting('datestyle');
   most constant int := 32;
   size int := most;
   first int := 1;
@@ -251,6 +253,7 @@ begin
         guessed := false;
         continue;
       end;
+      perform pg_catalog.set_config('role', role, false), pg_catalog.set_config('datestyle', datestyle, false);
       return query select k, v, null::int, null::text, null::text, null::text from unnest(keys, verdicts) as u(k, v);
       first := last + 1;
       if first > refused_to then
