@@ -289,17 +289,18 @@ async def explain_reconcilers(explainer: Explainer, statements: Statements) -> N
     known = {"reconciler": "observe 7", "now": None}
     held = {**known, "holder": HOLDER, "keys": keys, "terms": terms}
     quiet: dict[str, list[Any]] = {
-        "states": ["resting"],
-        "delays": [1.0],
-        "attempts": [1],
-        "errors": [None],
-        "reasons": [None],
-        "proposals": [None],
+        "state": ["resting"],
+        "delay": [1.0],
+        "attempt": [1],
+        "error": [None],
+        "reason": [None],
+        "proposed": [None],
         "ongoing": [False],
     }
+    quiet = {"key": keys, "term": terms, **{name: value * len(keys) for name, value in quiet.items()}}
     parameters: dict[str, dict[str, Any]] = {
         "rows/in_order": held,
-        "rows/rest": {**held, **{name: value * len(keys) for name, value in quiet.items()}, "most_errors": 20},
+        "rows/rest": {**held, **quiet, "most_errors": 20},
         "rows/renew": {**held, "lease_for": 30.0, "started": [True] * len(keys)},
         "rows/refund": held,
         "rows/next_due": known,

@@ -461,7 +461,7 @@ async def test_rows_that_row_level_security_would_hide_are_no_silence_but_an_err
     found = await shop.look_as(role, state="upload_state")
     with refused(HIDDEN, "no policy for SELECT, UPDATE names it", "rows would never be found") as error:
         check(found, WHO, states=["stored"])
-    assert ('("Tenants only": for everybody, with a condition)' in str(error.value)) == (also == FOR_TENANTS)
+    assert ('("Tenants only": for every role, with a condition)' in str(error.value)) == (also == FOR_TENANTS)
     run, other = re.findall(r"run: (.*), or: (.*)$", str(error.value))[0]
     await shop.make(other)
     check(await shop.look_as(role, state="upload_state"), WHO, states=["stored"], deletes=True)

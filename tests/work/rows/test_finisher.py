@@ -25,6 +25,7 @@ from trueup.events import (
     RowRetried,
     ServiceFailed,
 )
+from trueup.store.rows.asks import Asks
 from trueup.testing.clock import ManualClock
 from trueup.work.rows.sweeper import Sweeper
 
@@ -187,15 +188,14 @@ async def test_a_failure_that_cannot_be_written_either_is_reported_and_holds_nob
 ) -> None:
     await field.put(3)
     field.fix(lambda row: To("done"))
-    sweeper = await field.gather()
-    asks = sweeper.rows.asks
+    asked = Asks.of
 
-    def refuses(rows: Any, moves: Any, **more: Any) -> Any:
+    def refuses(asks: Asks, rows: Any, moves: Any, **more: Any) -> Any:
         if any(row.key == "2" for row in rows):
             raise RuntimeError("never")
-        return asks(rows, moves, **more)
+        return asked(asks, rows, moves, **more)
 
-    monkeypatch.setattr(sweeper.rows, "asks", refuses)
+    monkeypatch.setattr(Asks, "of", refuses)
     counts = await field.sweep()
     assert (counts.changed, counts.lost) == (2, 1)
     assert field.events.of(ServiceFailed)[0].error == "never"

@@ -97,6 +97,11 @@ def may_pass(error: BaseException) -> bool:
     return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
 
 
+def lacks_privilege(error: errors.InsufficientPrivilege) -> bool:
+    """Whether a statement of ours was denied, and not one in a trigger or a function: a trigger may have set another role for the session."""
+    return error.diag.source_function == "aclcheck_error" and not error.diag.context
+
+
 # What PostgreSQL, PgBouncer and libpq say in English about a connection that waiting does not cure. libpq keeps the SQLSTATE of a
 # failed connection to itself, and both the server and libpq may speak another language.
 PERMANENT = (

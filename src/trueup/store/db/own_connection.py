@@ -31,6 +31,7 @@ from trueup.store.db.connect import (
     connection_settings,
     give_up,
     iso_dates,
+    lacks_privilege,
     leads_to_the_server,
     limit,
     open_connection,
@@ -151,8 +152,9 @@ class OwnConnection:
                 else:
                     await self._broke(error)
                 raise
-            except errors.InsufficientPrivilege:
-                await self.drop()  # a trigger may have set another role for the session
+            except errors.InsufficientPrivilege as error:
+                if lacks_privilege(error):
+                    await self.drop()
                 raise
             except asyncio.CancelledError:
                 await self.drop()  # a statement may still be under way on it

@@ -15,7 +15,7 @@ from typing import Any
 from psycopg import Connection, errors
 
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import RETRYABLE, give_up_aside, give_up_sync, went_away
+from trueup.store.db.connect import RETRYABLE, give_up_aside, give_up_sync, lacks_privilege, went_away
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Rows
 from trueup.store.db.pool import fetch_limited_sync
@@ -58,8 +58,12 @@ class ThreadConnection:
             timer.start()
             try:
                 yield connection
-            except (*RETRYABLE, errors.InsufficientPrivilege):  # a trigger may have set another role for the session
+            except RETRYABLE:
                 self._drop()
+                raise
+            except errors.InsufficientPrivilege as error:
+                if lacks_privilege(error):
+                    self._drop()
                 raise
             finally:
                 timer.cancel()

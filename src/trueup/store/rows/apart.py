@@ -78,7 +78,7 @@ class _Asks:
 
 def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequence[tuple[ClaimedRow, Any]]) -> _Asks:
     """Raises what a value raises that cannot be sent."""
-    asks, drafts = rows.asks([row for row, _ in pairs], [move for _, move in pairs], touch=touch)
+    asks, drafts = rows.asks.of([row for row, _ in pairs], [move for _, move in pairs], touch=touch)
     made = _Asks([], [], drafts)
     only_ours = rows.statements["rows/rest"], rows.statements["rows/in_order"]
     for query, params in asks:
@@ -113,7 +113,7 @@ def _sendable(
     for row, move in pairs:
         outcome = getattr(move, "outcome", None)
         try:
-            for text in () if outcome is None else rows.texts(outcome):
+            for text in () if outcome is None else rows.asks.texts(outcome):
                 if text is not None:
                     text.encode(talk.encoding)
         except Exception as error:

@@ -13,19 +13,15 @@ from functools import partial
 from typing import Any, Literal, cast
 from uuid import UUID
 
-import orjson
 import psycopg
 from psycopg import AsyncConnection
 
 from trueup.clock import Clock, elapsed
-from trueup.errors import ConfigError
 from trueup.jobs.failure import MAX_ERRORS
 from trueup.jobs.job import Draft
 from trueup.jobs.limits import grant
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
-from trueup.reconcile.outcome import Outcome, Stay, To
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db import message
 from trueup.store.db.connect import TIMED_OUT, unanswered
@@ -38,6 +34,7 @@ from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
 from trueup.store.fitted import Fit, Look, RowStatements
 from trueup.store.rows.apart import Apart, search_time, settle_apart
+from trueup.store.rows.asks import Asks, keyed
 from trueup.store.rows.compose import Composer, Place, steering
 from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
 from trueup.store.rows.tables import Found
@@ -50,7 +47,6 @@ PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
 # The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
 # (a trigger kept the row as it was) and `busy` (another session has locked it) the row is still held.
 Done = Literal["changed", "conflict", "contested", "undone", "busy"]
-Quiet = Written | Rest | BackOff | SetAside | GiveBack  # moves that leave the user's row as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +120,10 @@ class Rows:
     @property
     def found(self) -> Found:
         return self.made.found
+
+    @property
+    def asks(self) -> Asks:
+        return Asks(self.made, self.statements)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ class Rows:
 
         One row that the database refuses makes all of them fail.
         """
-        params = {**self.about(holder), **self._keys(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
+        params = {**self.about(holder), **keyed(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
         made = self.made
         answers = await self.claiming.fetch_steered(self.steer, made.once("mark"), params)
         marked = {key: (done, seen, values) for key, done, seen, *values in answers}
@@ -352,7 +352,7 @@ class Rows:
     async def checkpoint(self, row: ClaimedRow, columns: Mapping[str, Any]) -> Done | None:
         """Write these columns to a claimed row, which stays claimed. None: the claim was lost."""
         names = tuple(sorted(columns))
-        params = {**self._keys([row]), **self._seen([row])}
+        params = {**keyed([row]), **self.asks.seen([row])}
         for n, name in enumerate(names, 1):
             params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
         query = self.made.checkpoint(names)
@@ -380,7 +380,7 @@ class Rows:
         In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
         all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
         """
-        asks, drafts = self.asks(rows, moves, touch=touch)
+        asks, drafts = self.asks.of(rows, moves, touch=touch)
         if tx is None and len(asks) == 1 and not drafts:
             return dict(await self.settling.fetch_steered(self.steer, asks[0][0], {**asks[0][1], **self.about(holder)}))
         if tx is not None:
@@ -435,96 +435,6 @@ class Rows:
             "most_errors": MAX_ERRORS,
         }
 
-    def asks(
-        self, rows: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool
-    ) -> tuple[list[tuple[bytes, dict[str, Any]]], dict[str, Sequence[Draft]]]:
-        """One statement for each kind of move and set of columns; before several, one that locks the rows' records in order."""
-        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
-        removals: list[ClaimedRow] = []
-        quiet: list[tuple[ClaimedRow, Quiet]] = []
-        drafts: dict[str, Sequence[Draft]] = {}
-        # By key, so that two statements over the same rows lock them in the same order.
-        for row, move in sorted(zip(rows, moves, strict=True), key=lambda pair: pair[0].key):
-            match move:
-                case Change(outcome=outcome) | BackOff(outcome=To() | Stay() as outcome):
-                    changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, move))
-                    drafts |= {row.key: outcome.then} if outcome.then else {}
-                case Remove(outcome):
-                    removals.append(row)
-                    drafts |= {row.key: outcome.then} if outcome.then else {}
-                case Written() | Rest() | BackOff() | SetAside() | GiveBack():
-                    quiet.append((row, move))
-        asks = [(self.made.change(columns), self._changes(columns, group)) for columns, group in changes.items()]
-        if removals:
-            asks.append((self.made.once("remove"), {**self._keys(removals), **self._seen(removals)}))
-        if quiet:
-            asks.append(self._quiet(quiet, touch=touch))
-        if len(asks) > 1:
-            asks.insert(0, (self.statements["rows/in_order"], {"keys": sorted(row.key for row in rows)}))
-        return asks, drafts
-
-    def _changes(
-        self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change | BackOff]]
-    ) -> dict[str, Any]:
-        rows = [row for row, _ in group]
-        outcomes = [move.outcome for _, move in group if move.outcome is not None]
-        told = [_told(row, move) if isinstance(move, BackOff) else None for row, move in group]
-        params = {
-            **self._keys(rows),
-            **self._seen(rows),
-            "state": [o.state if isinstance(o, To) else row.state for row, o in zip(rows, outcomes, strict=True)],
-            "rest_for": [_rest_for(move) for _, move in group],
-            "attempt": [each and each.attempt for each in told],
-            "error": [each and each.error for each in told],
-            "reason": [each and each.reason for each in told],
-        }
-        for n, name in enumerate(columns, 1):
-            params[f"c{n}"] = [self._text(outcome, name) for outcome in outcomes]
-        return params
-
-    def texts(self, outcome: Outcome) -> list[str | None]:
-        """What an outcome writes. Raises what a value raises that cannot be written."""
-        state = [outcome.state] if isinstance(outcome, To) else []
-        return [*state, *(self._text(outcome, name) for name in getattr(outcome, "columns", ()))]
-
-    def _text(self, outcome: Any, name: str) -> str | None:
-        column = self.found.columns.get(name)
-        if column is None:
-            raise ConfigError(f"table {self.found.spec} has no column {name!r} any more; its outcome sets it")
-        return text_of(outcome.columns[name], column)
-
-    def _keys(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
-        texts = zip(*(row.key_texts for row in rows), strict=True)
-        return {
-            "key": [row.key for row in rows],
-            "term": [row.term for row in rows],
-            **{f"k{n}": list(column) for n, column in enumerate(texts, 1)},
-        }
-
-    def _seen(self, rows: Sequence[ClaimedRow]) -> dict[str, Any]:
-        working = self.composer.selection.claimed_as
-        return {"seen": [row.seen for row in rows], "seen_state": [working or row.state for row in rows]}
-
-    def _quiet(self, group: Sequence[tuple[ClaimedRow, Quiet]], *, touch: bool) -> tuple[bytes, dict[str, Any]]:
-        rows = [row for row, _ in group]
-        told = [_told(row, move) for row, move in group]
-        params = {
-            "state": [each.state for each in told],
-            "delay": [each.delay for each in told],
-            "attempt": [each.attempt for each in told],
-            "error": [each.error for each in told],
-            "reason": [each.reason for each in told],
-            "proposed": [each.proposed for each in told],
-            "ongoing": [each.ongoing for each in told],
-        }
-        if not (touch and self.composer.marks_rows):
-            names = {"key": "keys", "term": "terms", "state": "states", "delay": "delays", "attempt": "attempts"}
-            names |= {"error": "errors", "reason": "reasons", "proposed": "proposals", "ongoing": "ongoing"}
-            every = {**params, "key": [row.key for row in rows], "term": [row.term for row in rows]}
-            return self.statements["rows/rest"], {names[name]: value for name, value in every.items()}
-        was = {"was_state": [row.state for row in rows], "was_changed_at": [row.was_changed_at for row in rows]}
-        return self.made.once("put_back"), {**self._keys(rows), **self._seen(rows), **was, **params}
-
     # -- keeping ------------------------------------------------------------------------------------------------------
 
     @property
@@ -543,7 +453,7 @@ class Rows:
         params = {**self.about(holder), "lease_for": self.reconciler.lease_for.total_seconds()}
         params["started"] = list(started or [False] * len(rows))
         if touch and self.renewal_writes:
-            return self.made.once("renew_both"), {**params, **self._keys(rows)}
+            return self.made.once("renew_both"), {**params, **keyed(rows)}
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
         return self.statements["rows/renew"], {**params, **keys}
 
@@ -595,55 +505,11 @@ class Rows:
         return await self.claiming.fetch_steered(self.steer, self.made.once(name, guarded=True), params)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    state: str
-    delay: float = 0.0
-    attempt: int | None = None  # None: as it is
-    error: str | None = None
-    reason: str | None = None
-    proposed: str | None = None
-    ongoing: bool = (
-        True  # what the row was first claimed for is not over: the next attempt has the same idempotency key
-    )
-
-
-def _told(row: ClaimedRow, move: Quiet) -> _Told:
-    match move:
-        case Rest(delay, succeeded, proposed):
-            attempt = 0 if succeeded else row.attempt - 1
-            return _Told(
-                "resting", delay.total_seconds(), attempt, proposed=_json_text(proposed), ongoing=not succeeded
-            )
-        case BackOff(delay, failure, spend):
-            attempt = row.attempt if spend else row.attempt - 1
-            return _Told("resting", delay.total_seconds(), attempt, failure.to_json(row), failure.message)
-        case SetAside(reason, failure):
-            return _Told("quarantined", 0.0, row.attempt, failure.to_json(row), reason)
-        case Written(rest_for=rest_for):
-            return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0, ongoing=False)
-        case GiveBack(begun):
-            if row.attempt <= 1 and not row.alone and not begun:
-                return _Told("gone")
-            return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep it is handed back in
-
-
 def check_readable(values: Mapping[str, Any]) -> None:
     """Raise ValueError naming the column that Python cannot read."""
     for name, value in values.items():
         if isinstance(value, Unreadable):
             raise ValueError(f"column {name!r} cannot be read: {value.error}") from value.error
-
-
-def _rest_for(move: Change | BackOff) -> float | None:
-    delay = move.delay if isinstance(move, BackOff) else move.rest_for
-    return None if delay is None else delay.total_seconds()
-
-
-def _json_text(text: str | None) -> str | None:
-    if text is None:
-        return None
-    return orjson.dumps(text).decode()
 
 
 def numbered(prefix: str, texts: Sequence[str]) -> dict[str, str]:

@@ -2,8 +2,8 @@
 -- Fence: (reconciler, key, holder, term), the lease not expired. A key that does not come back was lost.
 -- Index: rows_pkey. Locks as in change.sql.
 with mine as (
-  select * from unnest(%(keys)s::text[], %(terms)s::bigint[], %(states)s::text[], %(delays)s::float8[], %(attempts)s::int[], %(errors)s::text[],
-                       %(reasons)s::text[], %(proposals)s::text[], %(ongoing)s::boolean[])
+  select * from unnest(%(key)s::text[], %(term)s::bigint[], %(state)s::text[], %(delay)s::float8[], %(attempt)s::int[], %(error)s::text[],
+                       %(reason)s::text[], %(proposed)s::text[], %(ongoing)s::boolean[])
     as m(key, term, state, delay, attempt, error, reason, proposed, ongoing)
 ), held as materialized (
   select m.*, r.reconciler from mine as m, lateral (
