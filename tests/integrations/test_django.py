@@ -222,6 +222,17 @@ def test_an_instance_is_what_django_would_have_loaded(database: str, use_tz: boo
         assert Wallpaper.objects.get().status == "stored"
 
 
+def test_a_naive_moment_is_stored_as_django_stores_it(database: str) -> None:
+    naive = datetime(2026, 7, 2, 3)  # noqa: DTZ001
+    with override_settings(USE_TZ=False, TIME_ZONE="America/Lima"):
+        Wallpaper.objects.create(**{**VALUES, "changed_at": naive})
+        with connection.cursor() as cursor:
+            cursor.execute("select changed_at at time zone 'utc' from app.wallpapers")
+            ((theirs,),) = cursor.fetchall()
+        assert described(Wallpaper).stored("changed_at", naive) == theirs.replace(tzinfo=UTC)
+        assert described(Wallpaper).stored("changed_at", datetime(2026, 7, 2, 3, tzinfo=UTC)).tzinfo is not None
+
+
 def test_making_an_instance_opens_no_connection() -> None:
     made = Shape.of(Owner).make({"id": 3, "other": 4})
     assert (made.pk, made.get_deferred_fields()) == (3, set())

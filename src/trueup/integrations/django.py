@@ -19,7 +19,7 @@ try:
     from django.conf import settings
     from django.core.exceptions import FieldDoesNotExist
     from django.db import connections, models, router
-    from django.utils.timezone import is_aware, make_naive
+    from django.utils.timezone import is_aware, is_naive, make_aware, make_naive
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ConfigError('Django models need Django: pip install "trueup[django]"') from error
 
@@ -63,6 +63,8 @@ class ModelTable:
         for field in own_fields(self._meta):
             if field.column == column:
                 value = field.get_db_prep_save(value, connection=connection_of(self._model))
+                if isinstance(value, datetime) and not settings.USE_TZ and is_naive(value):
+                    value = make_aware(value)  # Django's sessions are in that time zone, and trueup's in UTC
                 break
         return value.value if isinstance(value, Enum) else value
 
