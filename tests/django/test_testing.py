@@ -155,7 +155,7 @@ def test_trueups_tables_are_read_only(case: DjangoApp, model: type[LiveJob]) -> 
 
 def test_the_runner_can_drop_the_test_database_whatever_tests_left_open(empty: str) -> None:
     connection, name = connections["default"], connections["default"].settings_dict["NAME"]
-    connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    connection.creation.create_test_db(verbosity=0, autoclobber=True)
     note.enqueue_sync("on a pool for threads")
     asyncio.run(get_app().now())  # as an async test: its event loop has ended, and its pool was not closed
     connection.creation.destroy_test_db(name, verbosity=0)

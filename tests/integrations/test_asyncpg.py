@@ -140,7 +140,7 @@ async def test_a_connection_without_a_transaction_is_refused(still: App, desk: D
         await send.using(tx=conn).enqueue_many([(1,)])
     with pytest.raises(ConfigError, match="not asyncpg's Connection; use `await …enqueue` with an async connection"):
         send.using(tx=conn).enqueue_sync(1)
-    with pytest.raises(ConfigError, match="not Transaction; of asyncpg's it takes the connection"):
+    with pytest.raises(ConfigError, match="not asyncpg's Transaction; of asyncpg's it takes the connection"):
         await send.using(tx=conn.transaction()).enqueue(1)
     assert await both(desk) == (0, 0)
 

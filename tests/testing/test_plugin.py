@@ -109,28 +109,34 @@ def test_a_reconciler_needs_a_row(trueup_sync, orders, trueup_database_url):
     with pytest.raises(AssertionError, match="no row is due for ship"):
         trueup_sync.assert_idempotent(EXAMPLES, lambda: 0)
 
-@pytest.mark.asyncio
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_async(trueup_async, trueup_clock):
     await shop.send.using(delay="1h").enqueue("eve")
     assert await trueup_async.drain() == 0
     assert await trueup_async.advance(hours=1) == 1
     assert shop.sent == ["eve"]
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_coroutine_test_that_takes_the_other_fixture(trueup_sync):
+    with pytest.raises(RuntimeError, match="a coroutine test takes trueup_async"):
+        trueup_sync.drain()
+
 def test_the_app_is_as_it_was():
     assert "production" in shop.app.settings.database_url.reveal()
 """
 
 # Plugins that are found, and that the project does not use: importing them takes longer than its tests.
-WITHOUT = ("xdist", "xdist.looponfail", "schemathesis", "hypothesispytest", "valkey")
+# The coroutine tests run under anyio, as FastAPI's own documentation has them; those of examples/fastapi_shop under pytest-asyncio.
+WITHOUT = ("xdist", "xdist.looponfail", "schemathesis", "hypothesispytest", "valkey", "asyncio")
 
 
 @pytest.mark.slow
 def test_the_fixtures_serve_the_app_of_a_project(tmp_path: Path, server: TestServer) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "test_shop.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\ntrueup_app = shop:app\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n"
-    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntrueup_app = shop:app\nfilterwarnings = error\n")
     installed = any(each.name == "trueup" for each in entry_points(group="pytest11"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRUEUP_", "PYTEST_"))}
     done = subprocess.run(
@@ -149,7 +155,7 @@ def test_the_fixtures_serve_the_app_of_a_project(tmp_path: Path, server: TestSer
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 passed" in done.stdout
+    assert "13 passed" in done.stdout
 
 
 def test_the_plugin_imports_nothing_of_trueup_before_it_is_used() -> None:

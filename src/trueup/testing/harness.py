@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
@@ -256,6 +256,12 @@ class SyncHarness:
 
     def run(self, awaitable: Awaitable[T]) -> T:
         """Anything else of the App's that has to be awaited."""
+        if asyncio._get_running_loop() is not None:
+            if iscoroutine(awaitable):
+                awaitable.close()
+            raise RuntimeError(
+                "trueup_sync is for plain tests: a coroutine test takes trueup_async, and awaits its methods"
+            )
 
         async def wait() -> T:
             return await awaitable

@@ -6,7 +6,7 @@ pytest loads this for every project that has trueup installed, so nothing of tru
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -71,9 +71,21 @@ def trueup_sync(
         yield sync
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Where pytest-asyncio is active, coroutine tests have a fixture, too."""
-    if config.pluginmanager.has_plugin("asyncio"):
-        from trueup.testing import plugin_asyncio
+async def coroutine_harness(
+    request: pytest.FixtureRequest, trueup_database_url: str, trueup_clock: ManualClock
+) -> AsyncIterator[Harness]:
+    """A Harness for coroutine tests: the fixture `trueup_async`."""
+    with harness_of(request, trueup_database_url, trueup_clock) as harness:
+        try:
+            yield harness
+        finally:
+            await harness.close()
 
-        config.pluginmanager.register(plugin_asyncio, "trueup_asyncio")
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Coroutine tests have a fixture, too: of the plugin that runs them."""
+    if config.pluginmanager.has_plugin("asyncio"):
+        from trueup.testing import plugin_asyncio as plugin
+    else:
+        from trueup.testing import plugin_anyio as plugin
+    config.pluginmanager.register(plugin, "trueup_async")
