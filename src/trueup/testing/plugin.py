@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,8 +85,5 @@ async def coroutine_harness(
 
 def pytest_configure(config: pytest.Config) -> None:
     """Coroutine tests have a fixture, too: of the plugin that runs them."""
-    if config.pluginmanager.has_plugin("asyncio"):
-        from trueup.testing import plugin_asyncio as plugin
-    else:
-        from trueup.testing import plugin_anyio as plugin
-    config.pluginmanager.register(plugin, "trueup_async")
+    runner = "asyncio" if config.pluginmanager.has_plugin("asyncio") else "anyio"
+    config.pluginmanager.register(import_module(f"trueup.testing.plugin_{runner}"), "trueup_async")
