@@ -37,6 +37,10 @@ class Inconsistent(ChainUnavailable):
     """The parts of the node's answer contradict one another."""
 
 
+class NoSuchBlock(ChainUnavailable):
+    """The node does not have it, or not yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A block: its height, its hash, and when it says it was made."""
@@ -84,7 +88,7 @@ class Block:
 def place(told: Any, expected: int | None = None) -> Place:
     """The block that a header is of."""
     if told is None:
-        raise ChainUnavailable(f"the node has no block {'at all' if expected is None else expected}")
+        raise NoSuchBlock(f"the node has no block {'at all' if expected is None else expected}")
     found = at_most(number(_field(told, "number")), MAX_BLOCK)
     if expected is not None and found != expected:
         raise Inconsistent(f"the node answered with block {found} where {expected} was asked for")

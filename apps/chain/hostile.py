@@ -150,6 +150,29 @@ def pending(change: Callable[[Any], Any]) -> Lie:
     return lie
 
 
+class TwoNodes:
+    """A load balancer with two nodes behind it, which take turns; one of them does not have the blocks above `tip`, nor what is in them."""
+
+    def __init__(self, tip: Any) -> None:
+        self._tip = tip
+        self._height = int(tip["number"], 16)
+        self._requests = 0
+
+    def __call__(self, call: Call, result: Any) -> Any:
+        if call["method"] == "eth_chainId":  # the first call of each request
+            self._requests += 1
+        if self._requests % 2:
+            return result
+        match call:
+            case {"method": "eth_getBlockByNumber", "params": ["latest", _]}:
+                return self._tip
+            case {"method": "eth_getBlockByNumber" | "eth_getBlockReceipts", "params": [number, *_]}:
+                return None if number != "pending" and int(number, 16) > self._height else result
+            case {"method": "eth_getTransactionByHash" | "eth_getTransactionReceipt"} if result:
+                return None if int(result["blockNumber"] or "0x0", 16) > self._height else result
+        return result
+
+
 OTHER_HASH = "0x" + "ab" * 32
 
 LIES: dict[str, Lie] = {

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from .blocks import Block, Inconsistent, Place, block, hash_, place
+from .blocks import Block, Inconsistent, NoSuchBlock, Place, block, hash_, place
 from .rpc import METHOD_NOT_FOUND, Call, ChainRefused, ChainSlow, ChainTooMuch, ChainUnavailable, Rpc, number, quantity
+
+T = TypeVar("T")
 
 PAGE = 25  # blocks, each with its receipts
 GROW_AFTER = 20  # pages that were answered since the last refusal
@@ -62,6 +65,9 @@ class Reader:
         return place(latest)
 
     async def header(self, n: int) -> Place:
+        return await _twice(partial(self._header, n))
+
+    async def _header(self, n: int) -> Place:
         (told,) = await self._ask([("eth_getBlockByNumber", [quantity(n), False])])
         return place(told, n)
 
@@ -93,7 +99,7 @@ class Reader:
         while True:
             numbers = range(first, min(first + self._page - 1, last) + 1)
             try:
-                blocks = await self._read(numbers)
+                blocks = await _twice(partial(self._read, numbers))
             except (asyncio.CancelledError, ChainSlow):
                 self._refused(len(numbers))  # the next attempt asks for less
                 raise
@@ -152,6 +158,14 @@ class Reader:
         if number(chain) != self._chain_number:
             raise WrongChain(f"the node for {self._name} is one of chain {number(chain)}, not {self._chain_number}")
         return told
+
+
+async def _twice(ask: Callable[[], Awaitable[T]]) -> T:
+    """A load balancer may have asked a node that lags: the next one may have the block."""
+    try:
+        return await ask()
+    except NoSuchBlock:
+        return await ask()
 
 
 def _whereabouts(told: Any, asked: str) -> Whereabouts | None:

@@ -48,7 +48,10 @@ SETTINGS = {
     "PAYMENT_REQUEST_RECONCILER_LEASE_SECONDS": "3",  # usually half a minute; so that a takeover can be watched
     "PAYMENT_REQUEST_RECONCILER_EVM_MIN_CONFIRMATIONS": "2",
     "TRUEUP_LEASE_FOR": "3s",
-    "TRUEUP_POOL_SIZE": "5",  # those of a killed replica are there for a while, beside its successor's
+    # Connections: 9 of a replica, one for each request that it looks at, and its pool; those of a killed one are there for a while,
+    # beside its successor's, and the server has a hundred.
+    "PAYMENT_REQUEST_RECONCILER_CONCURRENCY": "8",
+    "TRUEUP_POOL_SIZE": "5",
     "TRUEUP_LOG_FORMAT": "json",
 }
 
@@ -64,21 +67,29 @@ class Asked:
 
 
 def run(seconds: int, count: int) -> int:
-    """0 when the books balance at the end, 1 when they do not."""
+    """0 when the books balance at the end, 1 when they do not. Nothing is left behind but, after a failure, the logs."""
     directory = Path(tempfile.mkdtemp(prefix="payments-demo-"))
     directory.chmod(0o711)  # as root PostgreSQL runs as nobody, who has to pass through
+    status = 1
     try:
         with ExitStack() as stack:
             anvil = stack.enter_context(Anvil("--block-time", "1"))
             node = stack.enter_context(hostile_to(anvil.url))
-            return asyncio.run(Demo(anvil, node, directory, stack, max(10, seconds), count).play())
+            status = asyncio.run(Demo(anvil, node, directory, stack, max(10, seconds), count).play())
     except KeyboardInterrupt:
-        return 130
+        status = 130
+    except ConfigError:
+        status = 2
+        raise
     finally:
         if (directory / "postgres").exists():
             stop = [sys.executable, "-m", "trueup.cli", "postgres", "stop"]
             subprocess.run(stop, env=_environment(directory), capture_output=True, timeout=30)
-        shutil.rmtree(directory, ignore_errors=True)
+        if status == 1:
+            print(f"The logs are in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return status
 
 
 def _environment(directory: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from apps.chain.hostile import Hostile, hostile_to, syncing
+from apps.chain.hostile import Hostile, TwoNodes, hostile_to, syncing
 from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import deploy, transfer
 from tests.apps.addresses.desk import Desk, Node, counters
@@ -190,6 +190,33 @@ async def test_a_new_address_does_not_begin_where_a_node_is_that_still_catches_u
     await desk.sweep()
     job = await desk.show(job["id"])
     assert (job["status"], job["from_block"], job["to_block"]) == ("completed", 200 - 32, 200)
+
+
+@pytest.mark.parametrize("behind", [1, 30, 100])
+async def test_of_two_nodes_that_take_turns_the_one_that_lags_has_nothing_deleted(
+    open_desk: OPEN, node: Node, hostile: Hostile, behind: int
+) -> None:
+    desk = await open_desk(RECONCILIATION_PROVIDERS=f"ethereum={hostile.url}", RECONCILIATION_PAGE_BLOCKS="10")
+    ada, bob = node.accounts()[:2]
+    node.mine(120)
+    sent = [node.pay(ada, bob, 1)]
+    node.mine()
+    await desk.monitor(ada)
+    assert counters(await desk.reconcile(ada)) == ((1, 1, 0, 0), "completed")
+    sent.append(node.pay(ada, bob, 2))
+    height = node.mine()
+    hostile.mode = TwoNodes(node.call("eth_getBlockByNumber", hex(height - behind), True))
+    for _ in range(4):
+        job = await desk.job(ada)
+        for _ in range(3):
+            await desk.sweep()
+            desk.clock.advance(minutes=3)
+        assert (await desk.show(job))["status"] == "completed", "the other node has what the one lacks"
+        assert {sent[0]} <= set(await desk.here()) <= set(sent)
+    hostile.mode = None
+    await desk.reconcile(ada)
+    assert set(await desk.here()) == set(sent)
+    assert {action for action, _ in await desk.audit()} <= {"added", "error"}, "and nothing was taken back meanwhile"
 
 
 async def test_an_address_that_is_new_since_blocks_were_read_has_its_transactions(desk: Desk, node: Node) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from apps.chain.anvil import Anvil
-from apps.chain.hostile import Hostile, Lie, headers_dated, hostile_to, pending, syncing
+from apps.chain.hostile import Hostile, Lie, TwoNodes, headers_dated, hostile_to, pending, syncing
 from apps.chain.rpc import MAX_ANSWER
 from apps.payments.token import transfer
 from tests.apps.payments.desk import Desk
@@ -145,6 +145,30 @@ async def test_what_waits_without_a_name_is_not_kept(open_desk: OpenDesk, hostil
     assert await desk.seen(request) == "detected"
     desk.mine()
     assert await desk.seen(request) == "confirmed"
+
+
+@pytest.mark.parametrize("behind", [1, 5, 100])
+async def test_of_two_nodes_that_take_turns_the_one_that_lags_takes_nothing_back(
+    open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture, behind: int
+) -> None:
+    desk = await open_desk(hostile.url)
+    desk.mine_many(120)
+    lagging = desk.anvil.height() - behind
+    paid = await desk.ask(1000)
+    await desk.pay(paid, 1000)
+    desk.mine()
+    await seen_as(desk, [paid], ["confirmed"])
+    unpaid, later = await desk.ask(1000), await desk.ask(1000)
+    await desk.pay(later, 1000)
+    desk.mine()
+    hostile.mode = TwoNodes(desk.anvil.call("eth_getBlockByNumber", hex(lagging), True))
+    for _ in range(8):
+        await desk.look()
+        assert await statuses(desk, [paid, unpaid]) == ["confirmed", "pending"]
+        assert await desk.status(later) in ("pending", "confirmed")
+    hostile.mode = None
+    await seen_as(desk, [paid, unpaid, later], ["confirmed", "pending", "confirmed"])
+    assert not [record for record in caplog.records if "taken back" in record.message]
 
 
 async def test_a_height_that_a_node_only_named_holds_up_nothing(open_desk: OpenDesk, hostile: Hostile) -> None:
