@@ -55,6 +55,11 @@ def in_a_thread(app: App) -> None:
     def send(tenant: str = "a") -> None: ...
 
 
+def hourly(app: App) -> None:
+    @app.every("1h", name="nightly")
+    async def nightly() -> None: ...
+
+
 RATE = Rate(
     1000, timedelta(seconds=1), burst=1000
 )  # at once: time stands still, so a slot to come would never be there
@@ -65,6 +70,7 @@ FAIR = both(jobs("send", fair_by="tenant"))
 DIFFERENCES: dict[str, tuple[Declare, Declare]] = {
     "limit added": (PLAIN, LIMITED),
     "limit removed": (LIMITED, PLAIN),
+    "limit changed": (LIMITED, both(jobs("send", limit=5))),
     "rate added": (PLAIN, RATED),
     "rate removed": (RATED, PLAIN),
     "fairness added": (PLAIN, FAIR),
@@ -76,6 +82,8 @@ DIFFERENCES: dict[str, tuple[Declare, Declare]] = {
         both(jobs("send"), crons("nightly", expr="10 * * * *")),
         both(jobs("send"), crons("nightly", expr="20 * * * *")),
     ),
+    "schedule from cron to every": (both(jobs("send"), crons("nightly")), both(jobs("send"), hourly)),
+    "queue renamed": (both(jobs("send", queue="one")), both(jobs("send", queue="two", limit=5))),
     "queue removed": (
         both(jobs("send"), jobs("report", queue="reports"), crons("nightly", queue="reports")),
         PLAIN,
@@ -209,10 +217,11 @@ async def test_deploying(fleet: Fleet, difference: str, order: str) -> None:
     known, declared = {job.kind for job in here.app.registry}, set(here.app._schedules)
     assert all({job.kind for job in pod.app.registry} == known for pod in alive)
 
+    served = {queue for pod in alive for queue in pod.app.registry.queues()}
     waiting = fleet.rows(
-        "select kind, lane from trueup.jobs where state = 'running' or run_at <= %(now)s", {"now": fleet.clock.now()}
+        "select kind, queue from trueup.jobs where state = 'running' or run_at <= %(now)s", {"now": fleet.clock.now()}
     )
-    assert [row for row in waiting if row[0] in known] == [], "stranded"
+    assert [row for row in waiting if row[0] in known and row[1] in served] == [], "stranded"
     lost = fleet.rows("select kind, reason from trueup.history where state <> 'done'")
     assert {reason for _, reason in lost} <= {"its arguments do not fit the job"}
     assert not lost or difference == "signature changed"
