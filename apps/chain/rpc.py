@@ -9,9 +9,11 @@ import asyncio
 import itertools
 import json
 import re
+import ssl
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,6 +53,12 @@ class ChainRefused(ChainError):
         self.code = code
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Reading the certificates takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class Rpc:
     """One node. Safe to share between tasks; `async with`, or close it with aclose().
 
@@ -59,7 +67,11 @@ class Rpc:
 
     def __init__(self, url: str, *, timeout: timedelta = TIMEOUT, max_answer: int = MAX_ANSWER) -> None:
         self._client = httpx.AsyncClient(
-            base_url=url, timeout=timeout.total_seconds(), trust_env=False, headers={"accept-encoding": "gzip"}
+            base_url=url,
+            timeout=timeout.total_seconds(),
+            trust_env=False,
+            verify=_tls(),
+            headers={"accept-encoding": "gzip"},
         )
         self._timeout = timeout.total_seconds()
         self._max_answer = max_answer

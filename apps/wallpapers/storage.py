@@ -182,6 +182,7 @@ async def _client(place: Place) -> AbstractAsyncContextManager[S3Client]:
         endpoint_url=place.endpoint,
         aws_access_key_id=place.access_key,
         aws_secret_access_key=place.secret_key,
+        verify=None if place.endpoint.startswith("https:") else False,  # no certificates are read for plain HTTP
         config=AioConfig(
             connect_timeout=seconds,
             read_timeout=seconds,
