@@ -57,6 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # ten thousand tests that stay until the end, which every full collection would walk through
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 

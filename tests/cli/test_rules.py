@@ -10,6 +10,7 @@ from tests.support.prometheus import promtool
 UNREACHABLE = "postgresql://127.0.0.1:1/none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["yaml", "json"])
 def test_what_rules_prometheus_prints_is_a_file_of_rules_for_the_app(
     bare_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]

@@ -195,7 +195,7 @@ def test_a_schedule_edited_paused_and_deleted_while_it_fires_loses_and_doubles_n
     seed = random.randrange(10**9)
     print(f"seed {seed}")
     planners.start()
-    changes = asyncio.run(change_all_the_time(planners.url, random.Random(seed), seconds=10))
+    changes = asyncio.run(change_all_the_time(planners.url, random.Random(seed), seconds=count(4, proof=10)))
     until = planners.finish()
     ticks = planners.prove("edited", until)
     planners.prove("secondly", until)

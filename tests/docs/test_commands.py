@@ -106,6 +106,7 @@ def test_every_command_on_a_page_is_one_the_parser_accepts(page: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_every_command_in_a_message_is_one_the_parser_accepts() -> None:
     wrong = [
         (title(path), line, text, why)

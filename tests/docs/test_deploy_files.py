@@ -73,6 +73,7 @@ def test_compose_accepts_the_file() -> None:
     assert schemas.wrong("compose-spec", {"services": {"worker": {"imag": "shop"}}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resource", OBJECTS, ids=lambda resource: resource["kind"])
 def test_kubernetes_and_keda_accept_the_resources(resource: dict[str, Any]) -> None:
     assert schemas.wrong_for_kubernetes(resource) == []

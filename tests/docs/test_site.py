@@ -57,6 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project / "site"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(site: Path) -> None:
     assert (site / "index.html").is_file()
 

@@ -193,6 +193,7 @@ async def test_what_is_of_the_other_kind_or_no_transaction_is_refused_with_a_hin
         send.using(tx=sync_engine).enqueue_sync(1)
 
 
+@pytest.mark.slow
 async def test_whoever_does_not_await_needs_nothing_that_awaiting_needs(desk: Desk, database_url: str) -> None:
     program = [sys.executable, "-c", WITHOUT_GREENLET, database_url]
     ended = await asyncio.to_thread(subprocess.run, program, capture_output=True, text=True, timeout=60)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def cron(expr: str, tz: str, dst: Dst) -> Cron | None:
         return None
 
 
+@pytest.mark.slow
 @MANY
 @given(DAILY, places(), DSTS)
 def test_ticks_around_a_change_of_clocks_are_those_of_a_minute_by_minute_scan(
@@ -96,6 +98,7 @@ def test_any_expression_agrees_with_a_minute_by_minute_scan(expr: str, place: tu
     assert (list(schedule.between(start, end)) if schedule else []) == expected
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=count(5, proof=20))
 @given(WITH_SECONDS, places(), DSTS)
 def test_an_expression_with_seconds_agrees_with_a_second_by_second_scan(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta, timezone
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ NOON = utc("2026-06-01T12:00")
 MINUTE = timedelta(minutes=1)
 
 
+@pytest.mark.slow
 @given(st.text(), st.timedeltas(timedelta(), MAX_DURATION))
 def test_a_delay_is_less_than_the_jitter(schedule: str, jitter: timedelta) -> None:
     assert timedelta() <= delay(schedule, NOON, jitter) < max(jitter, timedelta.resolution)

@@ -48,6 +48,7 @@ def distinct_zones() -> list[str]:
     return sorted(by_data.values())
 
 
+@pytest.mark.slow
 def test_every_recorded_change_of_every_zone_is_found_to_the_second() -> None:
     for name in distinct_zones():
         recorded = recorded_changes(name)

@@ -100,6 +100,7 @@ def reading(url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_migration_that_waits_for_a_reader(database_url: str) -> None:
     with reading(database_url) as reader, Producer(database_url) as producer:
         pid = reader.info.backend_pid

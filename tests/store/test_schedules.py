@@ -739,6 +739,7 @@ async def expire_versions(store: Store) -> bool:
     return bool(await store.pool.fetch(store.statements["history/expire_versions"], keep))
 
 
+@pytest.mark.slow
 async def test_versions_go_when_no_tick_that_is_kept_belongs_to_them(
     desk: Desk, store: Store, clock: ManualClock
 ) -> None:

@@ -185,6 +185,7 @@ async def test_a_lease_in_a_fenced_transaction_is_not_forgotten(
     assert await names(store) == ["ledger"]
 
 
+@pytest.mark.slow
 async def test_a_lease_that_is_kept_elsewhere_is_not_forgotten_while_it_is_held(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

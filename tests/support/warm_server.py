@@ -88,14 +88,15 @@ def _imported(tree: ast.AST) -> Iterator[str]:
         match node:
             case ast.Import(names):
                 yield from (each.name for each in names)
-            case ast.ImportFrom(str(module), _, 0) if module.split(".")[0] not in ("apps", "tests", "__future__"):
+            case ast.ImportFrom(str(module), names, 0) if module.split(".")[0] not in ("apps", "tests", "__future__"):
                 yield module
+                yield from (f"{module}.{each.name}" for each in names)  # each may be a module of its own
 
 
 if __name__ == "__main__":
     descriptor, family = int(sys.argv[1]), sys.argv[2]
     for name in (*ENGINE, *(packages_of(family) if family == "apps" else ())):
-        with suppress(ImportError):  # what only type checkers import
+        with suppress(ImportError):  # what only type checkers import, and what is no module
             import_module(name)
     gc.collect()
     gc.freeze()  # collecting in a forked process would copy every page of it

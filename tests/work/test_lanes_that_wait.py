@@ -106,6 +106,7 @@ async def test_idle_queues_and_kinds_are_not_asked_while_others_are_drained(
     assert asked.looks < asked.queues["default"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"limit": 1}, {"limit": Limit(total=1, per_key=1), "fair_by": "n"}])
 async def test_a_kind_at_its_limit_is_not_asked_until_a_job_ends_and_goes_on_at_once_then(
     database_url: str, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]

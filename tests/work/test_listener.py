@@ -131,6 +131,7 @@ async def test_bytes_that_are_not_text_do_not_end_the_listening(server: TestServ
             owner.execute("drop database any_bytes with (force)")
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch

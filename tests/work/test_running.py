@@ -379,6 +379,7 @@ async def test_retries_of_a_running_worker_come_when_they_are_due(app: App, even
     assert all(0.199 <= gap < 1.5 for gap in gaps), gaps
 
 
+@pytest.mark.slow
 async def test_workers_started_and_stopped_many_times_at_once_leave_nothing_behind(app: App) -> None:
     times, at_once = count(3, proof=5), count(5, proof=10)
 

@@ -33,6 +33,7 @@ async def brief(database_url: str) -> AsyncIterator[App]:
     await app.close()
 
 
+@pytest.mark.slow
 async def test_a_handler_that_blocks_the_loop_for_several_leases_keeps_its_lease_and_is_named(brief: App) -> None:
     events = Watched(brief)
 
@@ -139,6 +140,7 @@ async def test_two_workers_of_one_process_are_two_holders(app: App) -> None:
         assert {str(row["holder"]) for row in await app.store.views.workers()} == {one.holder, two.holder}
 
 
+@pytest.mark.slow
 async def test_a_worker_whose_sessions_are_all_ended_says_so_and_works_on(app: App, database_url: str) -> None:
     events = Watched(app)
 

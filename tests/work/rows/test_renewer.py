@@ -52,6 +52,7 @@ async def test_a_lease_is_renewed_when_a_third_of_it_has_passed(field: Field, cl
     renewer.connection.close()
 
 
+@pytest.mark.slow
 async def test_a_blocked_event_loop_loses_no_lease(live: Field) -> None:
     async def handler(row: Any) -> Any:
         time.sleep(2.5)  # two and a half leases

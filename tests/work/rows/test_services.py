@@ -57,6 +57,7 @@ async def test_a_worker_does_not_start_on_a_table_that_is_not_as_declared(
     await worker.abandon()
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_behind_however_often_a_worker_comes_and_goes(live: Field) -> None:
     done: list[int] = []
 

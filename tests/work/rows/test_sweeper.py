@@ -150,6 +150,7 @@ async def test_rows_that_become_due_while_a_handler_hangs_do_not_wait_for_it(liv
     assert [event.changed for event in sweeps[:2]] == [1, 3]
 
 
+@pytest.mark.slow
 async def test_one_row_that_always_fails_keeps_none_of_ten_thousand_waiting(field: Field, clock: ManualClock) -> None:
     async def handler(row: Any) -> Any:
         if row.id == 1:
