@@ -7,7 +7,7 @@ import pytest
 
 from tests.jobs.claimed import claimed
 from trueup.backoff import Retry
-from trueup.errors import InvalidArguments, LostClaim
+from trueup.errors import InvalidArguments
 from trueup.jobs.decide import MIN_SNOOZE, Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor, decide
 from trueup.jobs.failure import Failure
 from trueup.jobs.outcome import (
@@ -22,6 +22,7 @@ from trueup.jobs.outcome import (
     Returned,
     Snooze,
     Stopped,
+    Untrusted,
 )
 
 RETRY = Retry(max_attempts=3, first="1s", factor=2, cap="30s", give_up_on=(PermissionError,))
@@ -45,7 +46,7 @@ def move(outcome: Outcome, attempt: int = 1, retry: Retry = RETRY) -> Move:
         (Raised(Snooze("5m")), SnoozeFor(timedelta(minutes=5))),
         (Raised(Snooze(timedelta())), SnoozeFor(MIN_SNOOZE)),
         (Raised(Discard("no such address")), Drop("no such address")),
-        (Raised(LostClaim("passed")), Nothing(lost=True)),
+        (Untrusted(), Nothing(lost=True)),
     ],
 )
 def test_some_outcomes_lead_to_the_same_move_at_every_attempt(outcome: Outcome, expected: Move, attempt: int) -> None:

@@ -16,7 +16,9 @@ import psycopg
 import pytest
 import pytest_asyncio
 
+from tests.work.test_poison import Untouchable
 from trueup import App, ConfigError, Context, Exhausted, GiveUp, JobFailed, Retry, injected
+from trueup.errors import LostClaim
 from trueup.events import Event, JobBuried, JobClaimLost, JobDeferred, JobRescued
 from trueup.jobs.exhausted import TRIES
 from trueup.store.db.connect import limit
@@ -204,8 +206,20 @@ def hangs_in_a_statement(dead: Exhausted) -> None:
     dead.tx.execute("select pg_sleep(60)")
 
 
+async def raises_what_raises_again(dead: Exhausted) -> None:
+    await note(dead)
+    raise Untouchable
+
+
+async def loses_another_claim(dead: Exhausted) -> None:
+    await note(dead)
+    raise LostClaim("of another job")
+
+
 BROKEN = {
     raises: "KeyError",
+    raises_what_raises_again: "UnreadableError",
+    loses_another_claim: "LostClaim",
     cancels_itself: "CancelledError",
     exits: "SystemExit",
     is_refused: "CheckViolation",

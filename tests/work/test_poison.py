@@ -18,6 +18,7 @@ import pytest
 from tests.support.watching import Watched, until
 from trueup import App, Discard, GiveUp, Retry, Snooze
 from trueup.clock import elapsed
+from trueup.errors import LostClaim
 from trueup.events import JobFinishRefused, JobResultDropped, ServiceFailed
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
@@ -114,6 +115,9 @@ WRITE = {
     "an error whose type has no name": Cell(raising(Nameless), reason="out of attempts", said="raised Nameless"),
     "an error that may not be touched": Cell(raising(Untouchable), reason="out of attempts", said="raised Untouchable"),
     "one in a thread": Cell(raising(Untouchable), reason="out of attempts", said="raised Untouchable", sync=True),
+    "a lost claim that is not its own": Cell(
+        raising(lambda: LostClaim("of another job")), reason="out of", said="of another"
+    ),
     "a snooze of unknown length": Cell(raising(lambda: Moody("1s")), reason="out of attempts", said="not decided yet"),
     "an error with 100,000 causes": Cell(raising(lambda: with_causes(100_000)), reason="out of", said="number 99999"),
     "a result with a lone surrogate": Cell(lambda: "\ud800", state="done"),

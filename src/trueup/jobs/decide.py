@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from trueup.backoff import Retry
-from trueup.errors import InvalidArguments, LostClaim
+from trueup.errors import InvalidArguments
 from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import Failure
 from trueup.jobs.job import ClaimedJob
@@ -25,6 +25,7 @@ from trueup.jobs.outcome import (
     Snooze,
     Stopped,
     Undone,
+    Untrusted,
 )
 
 # A transaction that the database undid is tried again for this long without spending an attempt, after a short random pause.
@@ -106,6 +107,8 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
             return Complete(result) if result is not None else DONE_WITHOUT_RESULT
         case Finished():
             return Nothing()
+        case Untrusted():
+            return Nothing(lost=True)
         case Over(reason):
             return Bury(reason, None)
         case Stopped():
@@ -135,8 +138,7 @@ def _after_error(error: BaseException, job: ClaimedJob, retry: Retry, rng: rando
             return Drop(reason, why)
         case Discard(reason=reason):
             return Drop(reason)
-        case LostClaim():
-            return Nothing(lost=True)
+    # A LostClaim, too: if the claim is lost, the fence refuses the move; a handler may have raised it for something else.
     failure = Failure.of(error, job.attempt)
     try:
         worth_retrying = retry.worth_retrying(error)

@@ -102,7 +102,12 @@ class Over:
     reason: str
 
 
-Outcome = Over | Returned | Raised | Undone | Stopped | Interrupted | Misplaced | Finished
+@dataclass(frozen=True, slots=True)
+class Untrusted:
+    """The handler was not called: this process may no longer hold the job."""
+
+
+Outcome = Over | Returned | Raised | Undone | Stopped | Interrupted | Misplaced | Finished | Untrusted
 
 
 class JobTimeout(Portable, TimeoutError):

@@ -100,26 +100,24 @@ class Caller:
     ) -> Any:
         """Its result. Raises JobTimeout, or what the function raises; with `about`, inside middleware and what that raises."""
         call = partial(self._timed, function, is_async, timeout, patient)
-        return await self._told(call, about)
+        return await self.surrounded(about.handler_call if about is not None else None, call)
 
-    async def _told(self, call: Callable[[], Awaitable[T]], about: About | None) -> T:
-        """Raises a plain error in place of an exception that raises itself when it is examined."""
+    async def surrounded(self, describe: Callable[[], HandlerCall] | None, call: Callable[[], Awaitable[T]]) -> T:
+        """Inside middleware. Without any, nothing is described.
+
+        Raises a plain error in place of an exception that raises itself when it is examined.
+        """
         try:
-            return await (call() if about is None else self.surrounded(about.handler_call, call))
+            if describe is not None and self._around:
+                described = describe()
+                for hook in reversed(self._around):
+                    call = partial(_inside, hook, described, call)
+            return await call()
         except BaseException as error:
             if can_be_told(error):
                 raise
             unreadable = UnreadableError.of(error)
         raise unreadable  # outside, or the error would be its context
-
-    async def surrounded(self, describe: Callable[[], HandlerCall], call: Callable[[], Awaitable[T]]) -> T:
-        """Inside middleware. Without any, nothing is described."""
-        if not self._around:
-            return await call()
-        described = describe()
-        for hook in reversed(self._around):
-            call = partial(_inside, hook, described, call)
-        return await call()
 
     async def _timed(
         self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
@@ -153,7 +151,7 @@ class Caller:
         """The same on the job's executor. Waiting for a place there costs none of its time."""
         pool = self.pools.of(job)
         call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
-        return await self._told(call, about)
+        return await self.surrounded(about.handler_call if about is not None else None, call)
 
     def close(self) -> None:
         self._threads.close()

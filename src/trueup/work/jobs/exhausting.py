@@ -20,14 +20,13 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 
 from trueup import faults
-from trueup.errors import LostClaim, TrueupError
+from trueup.errors import TrueupError
 from trueup.events import JobFailedAfterDone
 from trueup.jobs.decide import (
     Buried,
     Bury,
     Drop,
     Move,
-    Nothing,
     after_exhausted_failed,
     exhausted_elsewhere,
     exhausting_of,
@@ -68,8 +67,6 @@ class Exhauster:
 
         try:
             await self._caller.surrounded(partial(run.job.handler_call, "exhausted"), call)
-        except LostClaim:
-            return Nothing(lost=True)
         except BaseException as error:
             if committed and is_own_ending(error, cancelled_by_us=run.cancelled is not None):
                 failed = JobFailedAfterDone(run.job.id, run.job.kind, type_name(error), describe(error))

@@ -28,7 +28,18 @@ from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.failure import describe, taken_frames, type_name
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.middleware import Middlewares
-from trueup.jobs.outcome import Finished, Interrupted, Misplaced, Outcome, Over, Raised, Returned, Stopped, Undone
+from trueup.jobs.outcome import (
+    Finished,
+    Interrupted,
+    Misplaced,
+    Outcome,
+    Over,
+    Raised,
+    Returned,
+    Stopped,
+    Undone,
+    Untrusted,
+)
 from trueup.jobs.payload import encode_result
 from trueup.jobs.registry import Registry
 from trueup.jobs.tick import Tick
@@ -202,8 +213,8 @@ class Runner:
             self._port.check(
                 job
             )  # a process that was stopped for a while wakes up with jobs in hand that are not its own
-        except LostClaim as error:
-            return Raised(error)
+        except LostClaim:
+            return Untrusted()
         if job.asked_to_stop:
             return Stopped()
         if (exhausting := Exhausting.of(job)) is not None:
