@@ -15,8 +15,6 @@ from trueup.work.leases.lease import LeaseContext
 
 pytestmark = pytest.mark.asyncio
 
-LONG = "10s"  # where nobody loses it: on a busy machine a quorum of three servers may take a second to answer
-
 LONG = "30s"  # where nothing expires: acquiring through several servers takes a second where the machine is busy
 
 
