@@ -148,6 +148,39 @@ async def test_every_page_is_there_whatever_has_happened(app: App, database_url:
         assert await refused(other, pages, [*ANSWERS, *each]) == []
 
 
+MANY = """
+insert into trueup.declarations (digest, service, queues, kinds, lanes, schedules, reconcilers, living_since, started_at, seen_at)
+select 'one', 'shop', '{default}', array(select 'kind_' || n from generate_series(1, 200) as n), '{}', '{}', '{}', now(), now(), now();
+insert into trueup.workers (holder, host, pid, release, queues, concurrency, started_at, renewed_at, lease_until, declaration)
+select gen_random_uuid(), 'pod-' || n, n, 'r' || n % 2, '{default}', 4, now(), now(),
+       now() + make_interval(hours => case when n = 390 then -1 else 1 end), 'one' from generate_series(1, 400) as n;
+insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)
+select 'kind_' || n, 'queue_' || n, 'queue_' || n, now() - make_interval(secs => case when n = 777 then 600 else 1 end), now(), '{}', 3
+  from generate_series(1, 1000) as n;
+"""
+
+
+async def test_a_large_fleet_with_many_kinds_has_pages_that_can_be_sent_every_two_seconds(
+    app: App, database_url: str
+) -> None:
+    """What is urgent is shown, and how much is not."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(MANY.encode())
+    await app.open()
+    await app.jobs.pause(queue="queue_5")
+    async with client(dashboard.asgi(app)) as here:
+        texts = {page: (await here.get(f"/trueup{page}")).text for page in ("", "/queues", "/fleet")}
+    assert {page: len(text) < 500_000 for page, text in texts.items()} == dict.fromkeys(texts, True)
+    assert "kind_777" in texts[""]
+    assert "queue_777" in texts["/queues"]
+    assert "queue_5<" in texts["/queues"]
+    assert "pod-390:390" in texts["/fleet"]
+    assert texts["/fleet"].count("kind_77<") == 1, "what all of them declare is listed once"
+    assert [f"and {hidden} more" in texts[page] for page, hidden in (("", 800), ("/queues", 800), ("/fleet", 200))] == [
+        True
+    ] * 3
+
+
 async def test_the_timeline_of_a_row_has_the_failure_before_what_followed_from_it() -> None:
     at = datetime(2031, 1, 1, tzinfo=UTC)
     row = {"state": "quarantined", "claimed_at": at, "changed_at": at, "due_at": None, "attempt": 1, "reason": "no"}

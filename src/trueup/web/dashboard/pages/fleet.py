@@ -7,6 +7,8 @@ from typing import Any
 
 from trueup.web.dashboard.visit import Visit
 
+MAX_SHOWN = 200  # workers: those that are gone or were blocked come first
+
 
 async def fleet(visit: Visit) -> dict[str, Any]:
     source = visit.source
@@ -16,12 +18,34 @@ async def fleet(visit: Visit) -> dict[str, Any]:
         if worker["alive"]:
             release = worker["release"] or "unknown"
             releases[release] = releases.get(release, 0) + 1
+    urgent = sorted(workers, key=lambda worker: (worker["alive"], worker["blocked"] is None))
     return {
-        "workers": [{**worker, "state": _state(worker), "blocked": blocked(worker)} for worker in workers],
+        "workers": [{**each, "state": _state(each), "blocked": blocked(each)} for each in urgent[:MAX_SHOWN]],
+        "hidden": max(0, len(workers) - MAX_SHOWN),
+        "declared": _declared(workers),
         "alive": sum(worker["alive"] for worker in workers),
         "releases": releases,
         "leases": await source.shared("leases", source.fleet.leases),
     }
+
+
+def _declared(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What processes declare, once for all that declare the same."""
+    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for each in workers:
+        names = tuple(tuple(each[what] or ()) for what in ("kinds", "schedules", "reconcilers"))
+        alike.setdefault((each["service"] or "", *names), []).append(each)
+    return [
+        {
+            "service": service,
+            "kinds": kinds,
+            "schedules": schedules,
+            "reconcilers": reconcilers,
+            "workers": len(those),
+            "releases": sorted({each["release"] for each in those if each["release"]}),
+        }
+        for (service, kinds, schedules, reconcilers), those in sorted(alike.items())
+    ]
 
 
 def _state(worker: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from trueup.store.flow import Span
 from trueup.web.dashboard import charts
 from trueup.web.dashboard.formats import count, length, rate, short
+from trueup.web.dashboard.pages.queues import MAX_SHOWN, most_urgent
 from trueup.web.dashboard.visit import Visit
 
 WINDOWS = {
@@ -30,10 +31,12 @@ async def overview(visit: Visit) -> dict[str, Any]:
     workers = [each for each in await source.shared("workers", source.fleet.workers) if each["alive"]]
     planning = await source.shared("planning", views.planning)
     begins = [span.begins_at for span in spans]
+    kinds = _by_kind(queues, await source.shared("ended", lambda: views.ended(3600.0), 5.0))
     return {
         "window": window,
         "windows": list(WINDOWS),
-        "queues": _by_kind(queues, await source.shared("ended", lambda: views.ended(3600.0), 5.0)),
+        "queues": most_urgent(kinds),
+        "hidden": max(0, len(kinds) - MAX_SHOWN),
         "tiles": _tiles(visit, spans, queues, workers, planning, step),
         "throughput": charts.bars(
             f"Jobs that ended in the last {window}",

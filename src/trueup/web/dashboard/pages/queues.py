@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from trueup.web.dashboard.visit import Visit
+
+MAX_SHOWN = 200  # queues or kinds: more would be megabytes, every two seconds
 
 
 async def queues(visit: Visit) -> dict[str, Any]:
@@ -15,27 +18,39 @@ async def queues(visit: Visit) -> dict[str, Any]:
     kinds = {each["kind"] for each in depths} | {job.kind for job in declared}
     names |= {name for what, name in paused if what == "queue"}
     kinds |= {name for what, name in paused if what == "kind"}
+    tables = (
+        ("queue", "Queues", _summed(depths, "queue", names, paused)),
+        ("kind", "Kinds", _summed(depths, "kind", kinds, paused)),
+    )
     return {
-        "tables": [
-            (
-                "queue",
-                "Queues",
-                [_summed(depths, "queue", name, paused.get(("queue", name))) for name in sorted(names)],
-            ),
-            ("kind", "Kinds", [_summed(depths, "kind", name, paused.get(("kind", name))) for name in sorted(kinds)]),
-        ],
+        "tables": [(what, title, most_urgent(rows), max(0, len(rows) - MAX_SHOWN)) for what, title, rows in tables],
         "paused": len(paused),
     }
 
 
-def _summed(depths: list[Any], what: str, name: str, pause: Any) -> dict[str, Any]:
-    own = [each for each in depths if each[what] == name]
-    due = sum(each["due"] for each in own)
-    return {
-        "name": name,
-        "pause": pause,
-        "due": due,
-        "later": sum(each["queued"] for each in own) - due,
-        "running": sum(each["running"] for each in own),
-        "oldest_due_s": max((each["oldest_due_s"] or 0.0 for each in own), default=0.0),
+def most_urgent(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those where most has to be looked at, if there are too many; in their order."""
+
+    def urgency(row: dict[str, Any]) -> tuple[Any, ...]:
+        return bool(row.get("pause")), row["oldest_due_s"] or 0.0, row["due"], row["running"]
+
+    if len(rows) <= MAX_SHOWN:
+        return rows
+    chosen = sorted(range(len(rows)), key=lambda place: urgency(rows[place]), reverse=True)[:MAX_SHOWN]
+    return [rows[place] for place in sorted(chosen)]
+
+
+def _summed(
+    depths: list[Any], what: str, names: Collection[str], paused: Mapping[tuple[str, str], Any]
+) -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {
+        name: {"name": name, "pause": paused.get((what, name)), "due": 0, "later": 0, "running": 0, "oldest_due_s": 0.0}
+        for name in sorted(names)
     }
+    for each in depths:
+        row = rows[each[what]]
+        row["due"] += each["due"]
+        row["later"] += each["queued"] - each["due"]
+        row["running"] += each["running"]
+        row["oldest_due_s"] = max(row["oldest_due_s"], each["oldest_due_s"] or 0.0)
+    return list(rows.values())

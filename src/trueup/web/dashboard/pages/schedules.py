@@ -24,7 +24,7 @@ AHEAD = timedelta(hours=24)
 STEP = timedelta(minutes=1)  # for which ticks that were found are kept; a schedule has at most 60 in it
 MAX_DRAWN = 100  # ticks on a line: more would be a block
 MAX_LINES = 50  # schedules with a line: each costs some milliseconds
-MAX_SHOWN = 500  # schedules
+MAX_SHOWN = 200  # schedules
 SHOWN = 60  # past ticks
 RATE = "100/s"  # of a backfill, unless the form says otherwise
 LATE = timedelta(seconds=60)  # where a schedule's policy cannot be read
