@@ -5,7 +5,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import httpx
 import pytest
@@ -40,7 +40,9 @@ async def serving(server: Any) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def ordering(app: App, engine: Any, make: Callable[[Any], Any]) -> tuple[FastAPI, Any]:
+async def ordering(
+    app: App, engine: Any, make: Callable[[Any], Any], scope: Literal["function", "request"] | None
+) -> tuple[FastAPI, Any]:
     @app.job
     async def ship(item: str) -> str:
         return f"shipped {item}"
@@ -54,8 +56,8 @@ async def ordering(app: App, engine: Any, make: Callable[[Any], Any]) -> tuple[F
     @server.post("/orders")
     async def order(
         item: str,
-        session: Annotated[Any, Depends(get_session)],
-        jobs: Annotated[InSession, Depends(in_session(get_session))],
+        session: Annotated[Any, Depends(get_session, scope=scope)],
+        jobs: Annotated[InSession, Depends(in_session(get_session, scope=scope))],
     ) -> int:
         assert jobs.session is session
         session.add(Order(item=item))
@@ -68,16 +70,23 @@ async def ordering(app: App, engine: Any, make: Callable[[Any], Any]) -> tuple[F
     return server, ship
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-@pytest.mark.parametrize("make", [AsyncSession, SQLModelSession], ids=["SQLAlchemy", "SQLModel"])
+@pytest.mark.parametrize(
+    ("driver", "make", "scope"),
+    [
+        ("asyncpg", AsyncSession, "function"),
+        ("asyncpg", SQLModelSession, None),
+        ("psycopg", AsyncSession, "request"),
+        ("psycopg", SQLModelSession, "function"),
+    ],
+)
 async def test_a_job_exists_if_and_only_if_the_request_commits(
-    database_url: str, driver: str, make: Callable[[Any], Any]
+    database_url: str, driver: str, make: Callable[[Any], Any], scope: Literal["function", "request"] | None
 ) -> None:
     engine = create_async_engine(make_url(database_url).set(drivername=f"postgresql+{driver}"))
     async with engine.begin() as connection:
         await connection.run_sync(SQLModel.metadata.tables["fastapi_orders"].create)
     app = App(database_url)
-    server, _ = await ordering(app, engine, make)
+    server, _ = await ordering(app, engine, make, scope)
     async with serving(server) as client:
         stored = await client.post("/orders", params={"item": "tea"})
         assert stored.status_code == 200

@@ -15,8 +15,8 @@ logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(messag
 api = FastAPI(lifespan=lifespan(app, inside=connected))
 api.mount("/jobs", dashboard.asgi({"shop": app}))  # without auth= it answers this machine only
 
-Session = Annotated[AsyncSession, Depends(get_session)]
-Jobs = Annotated[InSession, Depends(in_session(get_session))]
+Session = Annotated[AsyncSession, Depends(get_session, scope="function")]  # committed before the response is sent
+Jobs = Annotated[InSession, Depends(in_session(get_session, scope="function"))]
 
 
 class Wanted(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from trueup.app import App
 from trueup.errors import ConfigError
@@ -66,11 +66,12 @@ class InSession:
         return job.using(tx=self.session, **options)
 
 
-def in_session(session: Callable[..., Any]) -> Any:
+def in_session(session: Callable[..., Any], *, scope: Literal["function", "request"] | None = None) -> Any:
     """A dependency for FastAPI's path operations, on the dependency that gives them their session.
 
-    `jobs: Annotated[InSession, Depends(in_session(get_session))]`. FastAPI calls a dependency once per request, so that this is the
-    session that the path operation itself has.
+    `jobs: Annotated[InSession, Depends(in_session(get_session))]`. FastAPI calls a dependency once per request and scope, so that
+    this is the session that the path operation itself has if `scope` is the same: with `Depends(get_session, scope="function")`,
+    which ends the session before the response is sent, it is `in_session(get_session, scope="function")`.
     """
     try:
         from fastapi import Depends
@@ -79,7 +80,7 @@ def in_session(session: Callable[..., Any]) -> Any:
             "in_session is for FastAPI: pip install fastapi. In Starlette use job.using(tx=session)"
         ) from error
 
-    given = Depends(session)
+    given = Depends(session) if scope is None else Depends(session, scope=scope)
 
     def jobs(session: Any = given) -> InSession:
         return InSession(session)
