@@ -14,7 +14,7 @@ from trueup import Again, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.jobs.failure import Failure
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import MIN_DELAY, BackOff, Change, Lost, Move, Remove, Rest, SetAside, decide
+from trueup.reconcile.decide import MIN_DELAY, BackOff, Change, Move, Remove, Rest, SetAside, decide
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.selection import Selection
@@ -136,8 +136,10 @@ def test_what_is_not_worth_retrying_is_final_at_once(patient: bool) -> None:
     assert given_up.reason == "gone"
 
 
-def test_a_lost_claim_writes_nothing() -> None:
-    assert decided(LostClaim("gone"), row(99)) == Lost()
+def test_a_lost_claim_is_a_failure_because_only_the_fence_knows_whether_the_row_is_lost() -> None:
+    move = decided(LostClaim("the lease of another thing"), row(1))
+    assert isinstance(move, BackOff)
+    assert move.spend
 
 
 def test_a_row_whose_process_died_at_its_last_attempt_is_final_whatever_is_worth_retrying() -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trueup.errors import LostClaim
 from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.claimed import ClaimedRow
@@ -165,8 +164,6 @@ def _after_error(
     patient: bool,
     running_for: timedelta,
 ) -> Move:
-    if isinstance(error, LostClaim):
-        return Lost()
     failure = Failure.of(error, row.attempt)
     if isinstance(error, GiveUp):
         return SetAside(error.reason, failure)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.work.rows.field import NAME, Field
-from trueup import App, Context, Retry, Stay, To
+from trueup import App, Context, LostClaim, Retry, Stay, To
 from trueup.events import RowConflict, RowQuarantined, RowRetried, RowUndone
 from trueup.reconcile.declare import Table
 from trueup.testing.clock import ManualClock
@@ -289,6 +289,18 @@ async def test_write_refused_with_an_error_that_trueup_knows(ward: Ward, poison:
     await ward.prepare(ddl)
     ward.fix()
     assert (await ward.suffer()).error == said
+
+
+def lost(row: Any) -> Any:
+    raise LostClaim("of another thing")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_lost_claim_that_a_handler_raises_for_something_else(ward: Ward) -> None:
+    await ward.prepare(trigger("return new;"))
+    ward.fix(lost)
+    assert (await ward.suffer()).error == "of another thing"
+    assert ward.calls.count(POISON) == ATTEMPTS
 
 
 # -- claims -----------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.breaker import MAX_EVERYBODY, Breaker
-from trueup.reconcile.decide import BackOff, Change, Ended, Move, SetAside, decide
+from trueup.reconcile.decide import BackOff, Change, Ended, Lost, Move, SetAside, decide
 from trueup.reconcile.outcome import Again
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.handled import Handled
@@ -65,6 +65,10 @@ class Judge:
         self._unspent.pop(row.key, None)
         if not isinstance(error, BaseException):
             return Judged(self._decide(held, handled), breaker, _after_success(held, error, breaker))
+        if isinstance(error, LostClaim) and row.trust.left(self._rows.clock.elapsed()) <= 0:
+            return Judged(Lost(), breaker)
+        # A LostClaim while the lease is trusted is a failure: if the row is lost, the fence refuses what is written, and a handler
+        # may have raised it for something else.
         if isinstance(error, LostClaim) or row.spent or not breaker.counts(row.key):
             return Judged(self._decide(held, handled), breaker)
         kind, said = type_name(error), f"{describe(error):.200}"
