@@ -238,6 +238,26 @@ def test_a_claim_that_was_never_completed_is_not_held_elsewhere(
             assert acquire(made(proxy), uuid4()) == "held"
 
 
+def test_a_lock_of_ours_that_has_lost_its_end_gets_one_and_nobody_elses_does(
+    servers: list[Valkey], proxy: RedisProxy, made: Any
+) -> None:
+    """PERSIST, or a RESTORE without it: no process is there to give it back, and no work would ever run again."""
+    key, short = f"t:lease:{NAME}", timedelta(milliseconds=100)
+    with servers[0].client() as client:
+        for left in (f"{uuid4()}:7", str(uuid4())):
+            client.set(key, left)
+            # An attempt that met a claim goes on for a while: its end may have come by then.
+            acquire(made(proxy), uuid4(), short)
+            assert client.pttl(key) != -1, left
+        for foreign in ("somebody", f"{uuid4()}:x", "x" * 36, ""):
+            client.set(key, foreign)
+            assert acquire(made(proxy), uuid4(), short) == "held"
+            assert client.pttl(key) == -1, foreign
+        client.set(key, f"{uuid4()}:7", px=60_000)
+        assert acquire(made(proxy), uuid4(), short) == "held"
+        assert client.pttl(key) > 50_000, "and none is cut short"
+
+
 def test_a_ttl_that_passes_while_the_term_is_made_leaves_it_unknown(
     proxy: RedisProxy, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

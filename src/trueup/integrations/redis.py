@@ -48,9 +48,12 @@ SPLIT_PAUSE = 0.02  # seconds before the first of these; each is up to twice as 
 HELD, TAKEN, CLAIMED = 0, 1, 2
 
 # A holder whose first try was not answered finds its own claim, and takes it. 36 characters are a holder without a term: a claim.
+# A key of ours always ends. One that has lost its end (PERSIST, a RESTORE) gets it again: nobody may be there to give it back.
 CLAIM = """
 local value = redis.call('get', KEYS[1])
 if value and value ~= ARGV[1] then
+  local ours = not string.find(string.sub(value, 1, 36), '[^0-9a-f-]') and string.find(string.sub(value, 37), '^:?%d*$')
+  if ours and #value >= 36 and redis.pcall('pttl', KEYS[1]) == -1 then redis.pcall('pexpire', KEYS[1], ARGV[2]) end
   if #value == 36 and not string.find(value, '[^0-9a-f-]') then return 2 end
   return 0
 end
