@@ -128,7 +128,10 @@ def build(config: Config, app: App | None = None) -> Service:
             watch.failed(request, error)
             return Again(config.poll_interval)  # the row stays as it is, however long that takes
         watch.scanned()
-        verdict = judge(request.asked, known, seen, ctx.now, config.rules(request.chain_id))
+        # What is new was seen now, and not when the row was claimed: that may be long ago, and before the request expired.
+        is_new = {each.key for each in seen.transfers} - {each.key for each in known}
+        now = await app.now() if is_new else ctx.now
+        verdict = judge(request.asked, known, seen, now, config.rules(request.chain_id))
         columns = _columns(request, verdict, seen, ctx, config.poll_interval)
         if verdict.status == request.status and not verdict.settlements:
             return Stay(**columns)

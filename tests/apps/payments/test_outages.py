@@ -239,3 +239,27 @@ async def test_after_a_long_time_away_the_chain_is_read_part_by_part(desk: Desk)
     assert await desk.seen(request) == "pending", "200 blocks are read, and there may be more further on"
     assert (await desk.row(request))["scanned_block"] == 200
     assert await desk.seen(request) == "confirmed"
+
+
+@pytest.mark.asyncio
+async def test_a_look_that_takes_long_sees_a_payment_when_it_was_there_and_not_when_the_row_was_claimed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what was paid after the expiry counts as seen before it, and gets the grace of such payments."""
+    desk.mine()
+    request = await desk.ask(1000, minutes=18 / 60)
+    (observer,) = desk.service.observers.values()
+    original = observer.observe
+
+    async def slowly(subject: Any) -> Any:
+        desk.clock.advance(seconds=5)  # within the lease
+        await desk.pay(request, 1000)
+        desk.mine()
+        return await original(subject)
+
+    monkeypatch.setattr(observer, "observe", slowly)
+    await desk.look()
+    monkeypatch.undo()
+    assert await desk.seen(request) == "expired"
+    row = await desk.row(request)
+    assert (row["received_amount"], row["late_amount"]) == (1000, 1000)
