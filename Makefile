@@ -54,8 +54,10 @@ test: setup lint types ## lint, types, and every test against real servers; of l
 proof: setup ## every test with every cell of its matrix, as each night; lasts longer than make test
 	@$(PYTEST) --proof
 
-test-fast: setup ## of the library, the first case of every test function that is not slow: a minute or two, to run after each change
-	@$(PYTEST) -m "not slow" --one-of-each -x --ignore tests/apps --ignore tests/support_tests
+AROUND := apps django docs embedded support_tests
+
+test-fast: setup ## of the engine, the first case of every test function that is not slow: a minute or two, to run after each change
+	@$(PYTEST) -m "not slow" --one-of-each -x $(AROUND:%=--ignore tests/%)
 
 flakes: setup ## the slow tests over and over while the processors and the disk are busy; says which failed (RUNS=5 TESTS=tests/crash)
 	@$(BIN)/python -m tools.flakes --runs $${RUNS:-5} $${TESTS:-tests}
