@@ -41,7 +41,7 @@ def start_three(crash: Run, **settings: str) -> None:
 
 def test_no_more_run_at_once_in_the_whole_fleet_than_the_limit(crash: Run) -> None:
     crash.enqueue(limited=150)
-    start_three(crash, TRUEUP_CONCURRENCY="1")  # so that no process can use up the limit alone
+    start_three(crash, TRUEUP_CONCURRENCY="1", TRUEUP_PREFETCH="0")  # so that no process can use up the limit alone
     crash.wait_ended()
     crash.prove()
     assert crash.count(PEAK, "limited") == fleet.LIMITS["limited"]

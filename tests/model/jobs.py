@@ -55,7 +55,7 @@ GUARDS = (
     Guard("forget_keeps_holders", "the row of a worker stays while a job of it runs", "store/sql/workers/forget.sql",
           "not exists (select from {schema}.jobs as j where j.holder = w.holder and j.state = 'running')", "one attempt"),
     Guard("leave_holds_first", "leaving waits for claims under way, and looks afterwards", "store/workers.py",
-          'self._statements["workers/hold"]', "one attempt", ("rescue_finds_vanished",), "the job of a holder without a row is found by the next rescue"),
+          '"workers/hold", holder=holder', "one attempt", ("rescue_finds_vanished",), "the job of a holder without a row is found by the next rescue"),
     Guard("leave_keeps_row", "a worker that leaves with a job in hand keeps its row until the lease ends", "store/sql/workers/leave.sql",
           "not exists (select from {schema}.jobs as j where j.holder = w.holder and j.state = 'running')", "one attempt"),
     Guard("recover_finds_unknown", "a worker takes what it claimed without knowing", "work/jobs/claimer.py",

@@ -20,6 +20,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import BackOff, Change, Remove, Rest
 from trueup.reconcile.outcome import Delete, To
 from trueup.store.db.load import names, source
+from trueup.store.rows.asks import keyed
 from trueup.store.rows.guard import index_ddl
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import MIN_WINDOW, Rows
@@ -175,7 +176,7 @@ async def test_the_looks_of_an_idle_sweep_do_not_grow_with_what_rests(desk: Rows
 
 
 async def settle(desk: RowsDesk, rows: Rows, taken: list[ClaimedRow], verdict: Any) -> Plan:
-    ((query, params),), _ = rows.asks(taken, [verdict] * len(taken), touch=True)
+    ((query, params),), _ = rows.asks.of(taken, [verdict] * len(taken), touch=True)
     return await explained(desk, rows.steer, query, {**params, **rows.about(taken[0].holder)})
 
 
@@ -250,7 +251,7 @@ async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) 
     taken = (await rows.claim_fresh(uuid4(), 100, None, mark=False)).rows
     assert len(taken) == 100
     lease = {"lease_for": rows.reconciler.lease_for.total_seconds()}
-    params = {**rows.about(taken[0].holder), **rows._keys(taken), **lease}
+    params = {**rows.about(taken[0].holder), **keyed(taken), **lease}
     plan = await explained(desk, rows.steer, rows.made.once("mark"), params)
     assert plan.indexes == {"rows_pkey", "t_pkey"}
     assert plan.most_rows <= 200
@@ -260,7 +261,7 @@ async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) 
 async def test_a_checkpoint_looks_up_its_row(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
     taken = (await rows.claim_fresh(uuid4(), 1, None)).rows
-    params = {**rows.about(taken[0].holder), **rows._keys(taken), **rows._seen(taken), "c1": ["seen"]}
+    params = {**rows.about(taken[0].holder), **keyed(taken), **rows.asks.seen(taken), "c1": ["seen"]}
     plan = await explained(desk, rows.steer, rows.made.checkpoint(("note",)), params)
     assert plan.indexes == {"rows_pkey", "t_pkey"}
     assert plan.most_rows <= 10

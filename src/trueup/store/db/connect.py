@@ -97,8 +97,10 @@ def may_pass(error: BaseException) -> bool:
     return state is not None and not is_away(error) and (state.startswith(PASSING_CLASSES) or state in PASSING)
 
 
-def lacks_privilege(error: errors.InsufficientPrivilege) -> bool:
+def lacks_privilege(error: BaseException | None) -> bool:
     """Whether a statement of ours was denied, and not one in a trigger or a function: a trigger may have set another role for the session."""
+    if not isinstance(error, errors.InsufficientPrivilege):
+        return False
     return error.diag.source_function == "aclcheck_error" and not error.diag.context
 
 

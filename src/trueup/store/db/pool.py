@@ -32,6 +32,7 @@ from trueup.store.db.connect import (
     closed_unless_usable,
     connecting,
     connection_settings,
+    lacks_privilege,
     leads_to_the_server,
     limit,
     make_ready,
@@ -312,8 +313,19 @@ class HandlerConnections:
         try:
             async with connection.transaction():
                 yield connection
+        except errors.InsufficientPrivilege as error:
+            if lacks_privilege(error):
+                await connection.close()  # a trigger may have set another role for its session
+            raise
         finally:
             await self.give(connection)
+
+    async def renew(self, connection: AsyncConnection[Any]) -> AsyncConnection[Any]:
+        """A new one instead of one whose session is not what it was; those that idle may have the same fault."""
+        await connection.close()
+        while self._idle:
+            await self._idle.pop().close()
+        return await self.take()
 
     async def close(self) -> None:
         self._closed = True

@@ -19,6 +19,7 @@ from trueup import faults
 from trueup.errors import ConfigError, LostClaim
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.db import message
+from trueup.store.db.connect import lacks_privilege
 from trueup.store.db.message import Answers, Part, StalePlan
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.locked import Locked, not_as_read
@@ -70,6 +71,9 @@ class Locking:
             answers = await message.send(connection, *self._locked.locking(held.row))
             if isinstance(answers.error, StalePlan):  # the table was altered since it was prepared on this connection
                 await message.roll_back(connection)
+                answers = await message.send(connection, *self._locked.locking(held.row))
+            if lacks_privilege(answers.error):
+                connection = await self._connections.renew(connection)  # a trigger may have set its role
                 answers = await message.send(connection, *self._locked.locking(held.row))
             return connection, answers.check()
         except BaseException:
