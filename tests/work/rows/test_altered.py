@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -50,6 +51,8 @@ class Ground:
     def __init__(self, field: Field, clock: ManualClock, mode: str) -> None:
         self.field, self.clock, self.mode = field, clock, mode
         self.during: str | None = None  # what the first handler that runs does to the table
+        self.altered = asyncio.Event()
+        self.altered.set()
         self.seen: list[dict[str, Any]] = []
         self.rows = 0
 
@@ -76,7 +79,10 @@ class Ground:
             self.seen.append(dict(row))
             if self.during is not None:
                 change, self.during = self.during, None
+                self.altered.clear()
                 await self.field.do(change)
+                self.altered.set()
+            await self.altered.wait()  # what was written to a column before it is replaced is gone
             return To("done", n=int(row.n) + 1)
 
         async def in_transaction(row: Any, *, ctx: Context) -> None:
