@@ -110,7 +110,7 @@ def cases(rows: int) -> list[Case]:
         Case("delayed jobs of 20 priorities", delayed(priority="n % 20")),
         Case("delayed jobs of a kind with a limit", delayed(**limited, priority="20"), of=LIMITED),
         Case("fair keys that are not due", delayed(**fair, rows=str(rows // 10)), of=FAIR),
-        Case("fair keys that are due, unknown to statistics", burst, of=FAIR, analyzed=False),
+        Case("fair keys that are due, before ANALYZE", burst, of=FAIR, analyzed=False),
         Case(
             "queues with delayed jobs",
             delayed(queue=f"'q' || n % {queues}", lane=f"'q' || n % {queues}"),

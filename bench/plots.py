@@ -25,7 +25,7 @@ LINE = "#7c8796"  # readable on white and on the dark page, as texts in it are
 FONT = "system-ui, sans-serif"
 WIDTH, ROW = 760, 24
 LABEL = 250  # the part of the width with the names
-WORST = 8.0  # times as long; what is above is drawn at the edge, with its number
+WORST = 8.0  # times as long; what is above is drawn at the edge
 
 BARS = (
     ("drain", "jobs drained per second", "per_s"),
@@ -67,7 +67,7 @@ def peers(result: Mapping[str, Any]) -> str:
 
 
 def growth(result: Mapping[str, Mapping[str, float]]) -> str:
-    """A row for each thing that has grown, with a dot for each step: how many times as long it takes."""
+    """A row for each thing that has grown, with a dot for each step: how many times as long it takes. Those above the goal are named."""
     parts = [*_scale(len(result))]
     for number, (name, ratios) in enumerate(result.items()):
         y = (number + 2) * ROW
@@ -79,7 +79,7 @@ def growth(result: Mapping[str, Mapping[str, float]]) -> str:
                 parts.append(
                     f'<circle cx="{_at(ratios[step]):.1f}" cy="{y}" r="5" fill="{colour}" fill-opacity="0.7"><title>{said}</title></circle>'
                 )
-        slow = " ".join(f"{step} {ratios[step]:.0f}×" for step in STEPS if ratios.get(step, 0) > WORST)
+        slow = ", ".join(f"{step} {ratios[step]:.2g}×" for step in STEPS if ratios.get(step, 0) > GOAL)
         parts.append(text(WIDTH, y + 4, slow, anchor="end"))
     return svg((len(result) + 2.5) * ROW, "what becomes slower as everything grows", parts)
 
@@ -95,7 +95,7 @@ def _scale(rows: int) -> Iterator[str]:
 def _at(ratio: float) -> float:
     """Twice as long is as far to the right as half is to the left."""
     place = log(min(max(ratio, 0.5), WORST) / 0.5) / log(WORST / 0.5)
-    return LABEL + 20 + (WIDTH - LABEL - 90) * place
+    return LABEL + 15 + (WIDTH - LABEL - 155) * place
 
 
 PLOTS = {"peers": peers, "growth": growth}

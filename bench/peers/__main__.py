@@ -66,27 +66,17 @@ def _latency(at: Callable[[float], float]) -> dict[str, float]:
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    columns = (
-        "drain /s",
-        "CPU client + server",
-        "WAL",
-        "bulk /s",
-        "one by one /s",
-        "100 callers /s",
-        "p50 / p99 ms",
-        "urgent",
-        "idle /s",
-    )
-    table = Table(Column("", min_width=16), *columns)
+    rates = ("drain", "bulk enqueue", "one-by-one enqueue", "enqueue by 100 callers")
+    speed = Table(Column("jobs per second", min_width=16), "drain", "in bulk", "one by one", "100 callers")
+    rest = Table(Column("", min_width=16), "CPU, client + server", "WAL", "pick-up", "urgent", "idle /s")
     for one in result["contestants"]:
-        drain, *rate = (
-            _rate(one[work]) for work in ("drain", "bulk enqueue", "one-by-one enqueue", "enqueue by 100 callers")
-        )
-        job = one["per job"]
+        speed.add_row(one["name"], *(_rate(one[work]) for work in rates))
+        job, idle = one["per job"], f"{one['idle_statements_per_s']:.2f}"
         cost = f"{job['client_us']:.0f} + {job['server_us']:.0f} µs", f"{job['wal_bytes']:,} B"
-        times = [f"{one[what]['p50_ms']:.1f} / {one[what]['p99_ms']:.1f}" for what in ("pick-up", "urgent")]
-        table.add_row(one["name"], drain, *cost, *rate, *times, f"{one['idle_statements_per_s']:.2f}")
-    console.print(table)
+        times = [f"{one[what]['p50_ms']:.1f} / {one[what]['p99_ms']:.1f} ms" for what in ("pick-up", "urgent")]
+        rest.add_row(one["name"], *cost, *times, idle)
+    console.print(speed)
+    console.print(rest)
     goals = Table("goal", *(us.name for us in OURS))
     for goal in dict.fromkeys(one["goal"] for one in result["goals"]):
         reached = [one for one in result["goals"] if one["goal"] == goal]
@@ -97,7 +87,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         console.print(about, markup=False, highlight=False)
     console.print(
         f"{result['machine']}; medians of {result['rounds']} rounds, below them the slowest and the fastest; "
-        "CPU and WAL of a job in the drain; p50 / p99 from enqueue to the handler, idle and (urgent, with priority) behind a "
+        "CPU and WAL of a job in the drain; pick-up: p50 / p99 from enqueue to the handler, urgent: the same with priority behind a "
         "backlog; idle: statements that one worker sends",
         highlight=False,
     )
