@@ -16,7 +16,7 @@ HEXADECIMAL = "^0x[0-9a-fA-F]{40}$"
 BASE58 = "^[1-9A-HJ-NP-Za-km-z]{25,64}$"
 UTXO = "^[a-zA-Z0-9:]{14,100}$"  # base58, bech32, and those with a prefix
 ANY = "^[!-~]{1,128}$"
-QUIET = timedelta(days=1)  # no public chain is for so long
+QUIET = timedelta(days=1)  # no public chain goes without a block for that long
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class NodeBehind(Exception):
 
 
 def check_caught_up(chain: str, newest: datetime, now: datetime) -> None:
-    """Where the history of an address begins is told by the newest block, so that has to be a new one. Raises NodeBehind.
+    """The newest block decides where the history of an address begins, so it has to be recent. Raises NodeBehind.
 
     Chains that have no name here may be quiet for as long as they like.
     """

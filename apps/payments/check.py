@@ -27,7 +27,7 @@ select count(*) from app.payment_requests as r cross join lateral (
     "transactions settle two requests": """
 select count(*) from (select from app.payment_request_settlements
  where transfer_index = -1 and seen_in = 'block' group by tx_hash having count(*) > 1) as d""",
-    "open requests are looked at no more": """
+    "open requests are no longer looked at": """
 select count(*) from app.payment_requests where status in ('pending', 'detected', 'reorged') and next_observation_at is null""",
 }
 # Only when every replica has stopped in order.
@@ -35,7 +35,7 @@ LEFT = {
     "leases are left": """
 select count(*) from app.payment_requests where reconcile_lease_owner is not null or reconcile_lease_until is not null""",
     "claims are left": "select count(*) from {trueup}.rows where state = 'held'",
-    "alerts were told to nobody": "select count(*) from {trueup}.jobs where kind not like 'trueup%%'",
+    "alerts reached no one": "select count(*) from {trueup}.jobs where kind not like 'trueup%%'",
 }
 
 REQUESTS = """

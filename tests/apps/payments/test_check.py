@@ -63,11 +63,11 @@ PLANTED = {
         "1 payments that came in time are called late"
     ],
     f"update app.payment_requests set status = 'reorged', next_observation_at = null where {COIN}": [
-        "1 open requests are looked at no more",
+        "1 open requests are no longer looked at",
         "is reorged, with 1000 of 1000 paid in time",
     ],
     """insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)
-       values ('tell_people', 'q', 'q', now(), now(), '{}', 1)""": ["1 alerts were told to nobody"],
+       values ('tell_people', 'q', 'q', now(), now(), '{}', 1)""": ["1 alerts reached no one"],
     f"update app.payment_requests set reconcile_lease_owner = 'somebody' where {COIN}": ["1 leases are left"],
 }
 
