@@ -184,3 +184,22 @@ async def test_what_was_fetched_for_a_quicker_pace_goes_to_a_worker_that_is_idle
                 go_on.set()
                 await seen.seen(JobCompleted, count=3_060)
     assert all(event.kind == "job" for event in seen.of(JobReleased))
+
+
+@pytest.mark.parametrize("controls", [{}, {"limit": 2}, {"fair_by": "tenant"}, {"rate": "1000/s"}], ids=str)
+async def test_two_long_jobs_run_at_once_where_each_process_has_one_place(
+    database_url: str, controls: dict[str, Any]
+) -> None:
+    """None of them waits behind a long one in a worker that was quick until then, while others have nothing to do."""
+    app = App(database_url, gather_for="0s")
+    seen, met = Watched(app), asyncio.Barrier(2)
+
+    @app.job(**controls)
+    async def work(n: int, tenant: int, long: bool) -> None:
+        await (met.wait() if long else asyncio.sleep(0.004))
+
+    async with app:
+        await work.enqueue_many([(n, n % 3, False) for n in range(60)])
+        await work.enqueue_many([(n, n % 3, True) for n in range(2)])
+        async with app.worker(concurrency=1), app.worker(concurrency=1), app.worker(concurrency=1):
+            await seen.seen(JobCompleted, count=62)

@@ -214,7 +214,7 @@ class Claimer(Service):
     def _give_back(self) -> None:
         """What this worker cannot start soon, others may: jobs fetched for a quicker pace, and those that missed their moment."""
         pace = self._pace.per_second
-        surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > max(pace * HOLD_FOR, 1) else []
+        surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > pace * HOLD_FOR else []
         if given := [*surplus, *self._hand.late()]:
             self._finisher.put_unstarted(given)
 
@@ -286,7 +286,7 @@ class Claimer(Service):
         return self._hand.room(self._ahead - self._finisher.pending, queues)
 
     def _lane_room(self, queue: str) -> int:
-        return self._hand.lane_room(queue, self._ahead - self._finisher.pending)
+        return self._hand.lane_room(queue, self._finisher.pending)
 
     def _claimable(self) -> bool:
         """Whether there is room for jobs of a lane that is waiting."""

@@ -198,14 +198,17 @@ class Hand:
             of_queues += len(jobs) if cap is None else max(0, min(len(jobs), cap - self._running_of.get(name, 0)))
         return max(0, min(free, of_queues) - self._limited)
 
-    def lane_room(self, queue: str, ahead: int) -> int:
-        """How many jobs with limits could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
+    def lane_room(self, queue: str, unwritten: int) -> int:
+        """How many jobs with limits could start at once: they go before the plain ones that wait.
+
+        None is fetched ahead. Its limits would count it as started while it waits here for a place that others have free.
+        """
         cap = self.queues.get(queue)
         most = self.concurrency if cap is None else min(cap, self.concurrency)
         limited_of_queue = sum(job.queue == queue for job in self._limited_jobs()) if self._limited else 0
-        of_queue = most + min(ahead, most) - self._running_of.get(queue, 0) - limited_of_queue
-        of_all = self.concurrency + min(ahead, self.concurrency) - len(self.running) - self._limited
-        return max(0, min(of_queue, of_all))
+        of_queue = most - self._running_of.get(queue, 0) - limited_of_queue
+        of_all = self.concurrency - len(self.running) - self._limited
+        return max(0, min(of_queue, of_all) - unwritten)
 
     def room(self, ahead: int, wanted: Collection[str]) -> dict[str, int]:
         """How many to claim for each of these queues, so that `ahead` jobs more than can run are in hand.
