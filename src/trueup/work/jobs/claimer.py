@@ -48,6 +48,8 @@ MIN_LANE_PAUSE = (
 MIN_BUSY_PAUSE = 0.02  # the same when another worker was claiming, or when there are keys that were not looked at
 TELL_EVERY = 0.25  # seconds between notifications that a lane has room which this worker cannot use
 LOOK_AGAIN_AFTER = 0.05  # seconds between looks because of notifications for a lane at its limit
+SMALL_CLAIM = 500  # jobs in one claim while jobs of higher priority come: each waits for the claim under way, and for its own
+SMALL_CLAIMS_FOR = 60.0  # seconds since the last such job
 PACE_MEMORY = 0.5  # weight of the latest measurement when it is the higher one
 PACE_FALLS_IN = 0.2  # seconds in which half of a pace that is no longer kept is forgotten
 
@@ -150,6 +152,7 @@ class Claimer(Service):
         self._places = Places(registry, hand, executor.caller.pools)
         self._pace = Pace()
         self._ahead = 0
+        self._small_until = 0.0  # of `elapsed`
         self._waiting = hints.waiting
         self._kinds: dict[
             str, None
@@ -307,7 +310,8 @@ class Claimer(Service):
     async def _claim_queues(self, registration: Registration) -> None:
         for queue, most in self._room().items():
             faults.hit("before_claim")
-            await self._claim_queue(registration, queue, self._places.bounded(most))
+            bound = SMALL_CLAIM if elapsed() < self._small_until else most
+            await self._claim_queue(registration, queue, self._places.bounded(min(most, bound)))
 
     async def _claim_queue(self, registration: Registration, queue: str, most: int) -> None:
         sent = elapsed()
@@ -324,6 +328,8 @@ class Claimer(Service):
             if jobs:
                 faults.hit("after_claim")
             left, more = left - len(jobs), jobs.more or unseen
+            if any(job.rank < job.run_at for job in jobs):
+                self._small_until = elapsed() + SMALL_CLAIMS_FOR
             self._kinds = {**dict.fromkeys({job.kind for job in jobs}), **self._kinds}
             if surplus := self._places.surplus(jobs):
                 self._finisher.put_unstarted(surplus)
