@@ -252,15 +252,15 @@ async def test_a_key_that_works_again_brings_one_more_whole_sweep(
         whole.append(each.whole)
         await sweep(each, *given, **more)
         if when == "during a sweep" and len(whole) == 1:
-            member._sweep_soon()  # it has passed over rows of the key already
+            member.timetable.sweep_soon()  # it has passed over rows of the key already
 
     monkeypatch.setattr(member, "_sweep", watched)
     if when == "during a sweep":
-        member._due = 0.0
+        member.timetable.due = 0.0
         await member.run_once()
     else:
-        monkeypatch.setattr(member, "_swept_elsewhere", lambda gate: 3600.0 if "another" in when else None)
-        member._sweep_soon()
+        monkeypatch.setattr(member.timetable, "_swept_elsewhere", lambda gate: 3600.0 if "another" in when else None)
+        member.timetable.sweep_soon()
     wait = await member.run_once()
     assert whole[-1]
     assert len(whole) == (2 if when == "during a sweep" else 1)

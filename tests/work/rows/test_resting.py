@@ -13,7 +13,7 @@ from trueup import To
 from trueup.store.rows import rows as store_rows
 from trueup.store.rows.reconcilers import Gate
 from trueup.testing.clock import NOON
-from trueup.work.rows import pace, sweeper
+from trueup.work.rows import pace, walker
 from trueup.work.rows.pace import OWN_TURN, WALKS_WITHIN, is_walk_due, swept_elsewhere
 
 SECOND = timedelta(seconds=1)
@@ -76,7 +76,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rows are many."""
     monkeypatch.setattr(store_rows, "MIN_WINDOW", 10)
     monkeypatch.setattr(store_rows, "PROBE_WINDOW", 3)
-    monkeypatch.setattr(sweeper, "MANY", 10)
+    monkeypatch.setattr(walker, "MANY", 10)
     monkeypatch.setattr(pace, "PASSING_COSTS", 1.0)
 
 
@@ -111,9 +111,9 @@ async def test_new_rows_are_found_at_both_ends_and_in_between_when_a_walk_is_due
     member = await live.gather()
 
     async def sweep() -> Gate:
-        member._due = 0.0
+        member.timetable.due = 0.0
         await member.run_once()
-        await member.hand.until(lambda: member.hand.idle and not member._sweeps)
+        await member.changes.until(lambda: member.hand.idle and member._sweeps.all_over)
         return await member._log.gate(NAME)
 
     first = await sweep()
@@ -148,10 +148,10 @@ async def test_a_sweep_knows_whether_rows_become_due_in_the_middle(
     live.fix(lambda row: To("done"), due_at="due_at", order_by=order_by, run_at_start=True)
     await live.put(60)
     await resting(live, 60)
-    monkeypatch.setattr(sweeper, "is_walk_due", noted)
+    monkeypatch.setattr(walker, "is_walk_due", noted)
     member = await live.gather()
     for _ in range(2):
-        member._due = 0.0
+        member.timetable.due = 0.0
         await member.run_once()
     assert asked == [anywhere]
 

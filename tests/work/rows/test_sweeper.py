@@ -27,7 +27,7 @@ from trueup.events import (
 )
 from trueup.store.rows.reconcilers import Gate
 from trueup.testing.clock import NOON, ManualClock
-from trueup.work.rows import pace, sweeper
+from trueup.work.rows import pace, sweeper, timetable
 from trueup.work.rows.pace import STARTS_WITHIN, first_after
 
 pytestmark = pytest.mark.asyncio
@@ -195,7 +195,7 @@ async def test_rows_that_come_again_and_fresh_ones_take_turns(field: Field, cloc
 async def test_rows_that_failed_are_woken_for_between_whole_sweeps(
     live: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeper, "MIN_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(timetable, "MIN_PAUSES", (0.01, 0.01))
     tries: list[int] = []
 
     async def handler(row: Any) -> Any:
@@ -231,7 +231,7 @@ async def test_a_row_that_comes_to_rest_during_a_pass_that_claims_nothing_is_wok
     async def meanwhile(*arguments: Any, **more: Any) -> None:
         await pass_over(*arguments, **more)
         go.set()
-        await member.hand.until(lambda: member.hand.idle and not member.finisher.pending)
+        await member.changes.until(lambda: member.hand.idle and not member.finisher.pending)
 
     monkeypatch.setattr(member, "_sweep", meanwhile)
     member._wake.clear()
@@ -293,7 +293,7 @@ async def test_a_worker_that_starts_soon_after_a_sweep_waits_its_turn(live: Fiel
     assert (await live.sweep()).changed == 3
     await live.put(3, first=10)
     async with live.app.worker() as worker:
-        await until(lambda: live.sweeper(worker)._due is not None)
+        await until(lambda: live.sweeper(worker).timetable.due is not None)
         assert (await live.states())["new"] == 3
 
 
@@ -517,7 +517,7 @@ async def test_rows_that_were_begun_by_a_process_that_died_are_taken_one_at_a_ti
     await field.put(5)
     field.fix(handler, concurrency=5, lease_for="30s")
     sweeper = await field.gather()
-    await sweeper.rows.claim_fresh(sweeper._holder(), 5, None)  # and then it died
+    await sweeper.rows.claim_fresh(uuid4(), 5, None)  # and then it died
     await field.do("update trueup.rows set holder = gen_random_uuid(), started = key <> '5'")
     assert (await field.sweep()).claimed == 0
     clock.advance(seconds=31)
@@ -549,7 +549,7 @@ async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_ano
 
     async def once_suspects_are_through(*given: Any) -> None:
         if first:
-            await sweeper.hand.until(lambda: sweeper._suspects is None)
+            await sweeper.changes.until(lambda: sweeper._suspects is None)
         await others(*given)
 
     monkeypatch.setattr(sweeper, "_batches", once_suspects_are_through)
@@ -581,6 +581,19 @@ async def test_a_claim_that_is_cancelled_is_reported_and_the_next_sweep_happens(
         assert live.events.of(StatementTimedOut, part="rows claim")
         assert live.events.of(DatabaseLost) == []  # the server has answered
     assert (await live.gate())["last_error"] is None
+
+
+async def test_sweeps_that_fail_in_a_row_are_repeated_after_longer_and_longer_pauses(
+    live: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.fix(lambda row: To("done"), run_at_start=True, every="10s")
+    member = await live.gather()
+    monkeypatch.setattr(member.rows, "steer", b"select 1 / 0")
+    member.start()
+    for pause in (1.0, 2.0, 4.0, 8.0, 10.0):
+        await live.events.seen(SweepFailed, again_s=pause)
+        member.wake()
+    await member.stop()
 
 
 async def test_retried_rows_are_told_of(field: Field) -> None:

@@ -12,7 +12,7 @@ written is kept as long as the lease of its row is trusted, and dropped then: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -56,6 +56,8 @@ from trueup.store.fitted import RowStatements
 from trueup.store.rows.rows import Done, Rows
 from trueup.work.rows.held import Held, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
+from trueup.work.rows.sweep import Count
+from trueup.work.rows.sweeps import Sweeps
 from trueup.work.writing import SLOW, Pending, Writer, to_repeat
 
 LONGER, FEW = 8, 10  # while at least FEW more come each time, it gathers on, for up to LONGER times as long
@@ -65,8 +67,6 @@ MAX_BUSY_PAUSE = 1.0
 WARY_FOR = 1_000  # rows after a refused one that are written apart at once: together they would often be refused, too
 SUSPECT_PAUSE = 0.5  # seconds until rows that were refused are tried again, together with others like them
 FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
-
-Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
 
 
 @dataclass(slots=True, eq=False)
@@ -99,14 +99,14 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         rows: Rows,
         events: Events,
         random: Random,
+        sweeps: Sweeps,
         *,
         gather_for: timedelta,
-        on_settled: Callable[[Ending, Count], None],
     ) -> None:
         super().__init__(events, gather_for)
         self._rows = rows
         self._random = random
-        self._on_settled = on_settled
+        self._sweeps = sweeps
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
         # How many rows, by whether they are suspects, are written apart at once: more like those refused may follow.
@@ -401,12 +401,12 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                     emit(RowReleased(name, row.key))
             case Lost():
                 count = "lost"
-        self._on_settled(ending, count if count == "quarantined" else ending.counts_as or count)
+        self._sweeps.settled(ending.held, ending.move, count if count == "quarantined" else ending.counts_as or count)
 
     def _conflict(self, ending: Ending) -> None:
         row = ending.row
         self.events.emit(RowConflict(row.reconciler, row.key, _outcome_shown(ending.move)))
-        self._on_settled(ending, "conflict")
+        self._sweeps.settled(ending.held, ending.move, "conflict")
 
     def _lost(self, ending: Ending, refused_by: str = "local") -> None:
         row = ending.row
@@ -416,7 +416,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         if ending.counts_as is None:
             by = "unknown" if ending.uncertain else refused_by
             self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
-        self._on_settled(ending, ending.counts_as or "lost")
+        self._sweeps.settled(ending.held, ending.move, ending.counts_as or "lost")
 
 
 def _together(pause: float) -> float:

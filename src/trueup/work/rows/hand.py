@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -21,11 +20,14 @@ from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.decide import MIN_DELAY, Change, GiveBack, Lost, Move, Remove, Rest, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows.rows import Batch, Rows
-from trueup.work.rows.finisher import Count, Ending, RowFinisher
+from trueup.work.rows.beside import Changes
+from trueup.work.rows.breakers import Breakers
+from trueup.work.rows.finisher import Ending, RowFinisher
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
-from trueup.work.rows.sweep import Sweep
+from trueup.work.rows.judge import Judge
+from trueup.work.rows.sweep import Count, Sweep
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
 LAST_WORD = 1.0  # seconds for handlers to end once nothing waits for them any more
@@ -38,20 +40,20 @@ class RowHand:
         handling: Handling,
         finisher: RowFinisher,
         events: Events,
-        *,
-        judge: Callable[[Held, Handled], Move],
-        held_up: Callable[[Held], timedelta | None],
+        judge: Judge,
+        breakers: Breakers,
+        changes: Changes,
     ) -> None:
         self._rows = rows
         self._handling = handling
         self._finisher = finisher
         self._events = events
         self._judge = judge
-        self._held_up = held_up
+        self._breakers = breakers
+        self._changes = changes
         self._waiting: deque[Held] = deque()
         self._held: dict[tuple[str, int], Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
         self.concurrency = rows.reconciler.concurrency
         self.stopping = False  # nothing is begun any more
@@ -93,16 +95,6 @@ class RowHand:
             self.give_back()
         self._start()
         return put
-
-    async def until(self, ready: Callable[[], bool]) -> None:
-        """Until this holds; it is asked again whenever a row leaves the hand."""
-        while not ready():
-            self._changed.clear()
-            await self._changed.wait()
-
-    def note(self) -> None:
-        """Something happened that a waiting task may be interested in."""
-        self._changed.set()
 
     def give_back(self) -> None:
         """What has not been begun goes back."""
@@ -149,7 +141,7 @@ class RowHand:
             if not self._enough_lease(held):
                 self._settle(held, GiveBack())
                 continue
-            if (delay := self._held_up(held)) is not None:
+            if (delay := self._breakers.held_up(held)) is not None:
                 self._settle(held, Rest(max(delay, MIN_DELAY), succeeded=False))
                 continue
             self._begin(held)
@@ -202,7 +194,7 @@ class RowHand:
         if held.in_hand:  # whatever happened, it must not stay in hand
             self._settle(held, GiveBack(begun=held.started is not None))
         self._start()
-        self._changed.set()
+        self._changes.note()
 
     def _ended(self, held: Held, handled: Handled | None) -> None:
         """A handler has ended; or (None) it was cancelled."""
@@ -217,7 +209,7 @@ class RowHand:
             # Committed or not, it is unknown: the row is left to the worker that finds it when the lease has passed.
             self._settle(held, Lost())
         elif handled.refused is None:
-            self._settle(held, self._judge(held, handled))
+            self._settle(held, self._judged(held, handled))
         elif handled.refused in ("contested", "undone"):
             self._not_kept(held, handled.settled, handled.refused)
         else:  # its transaction is rolled back: only the claim is left to give up
@@ -230,6 +222,13 @@ class RowHand:
                 None  # the move has what is kept of it; its frames hold the error: a cycle per failure
             )
 
+    def _judged(self, held: Held, handled: Handled) -> Move:
+        """What becomes of the row. When that opens the breaker for all rows, what has not been begun goes back."""
+        judged = self._judge.of(held, handled)
+        if self._breakers.change(held, judged.breaker, judged.change):
+            self.give_back()
+        return judged.move
+
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
         event, error = self._finisher.not_kept(held.row, outcome, how)
@@ -239,7 +238,7 @@ class RowHand:
 
     def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
         """In the handler's own transaction: its row is done with, and what came after it changes nothing."""
-        move = self._judge(held, Handled(outcome))
+        move = self._judged(held, Handled(outcome))
         if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
             if isinstance(move, Change | Remove):
                 move = Written(move.outcome, getattr(move, "rest_for", None))
@@ -258,7 +257,7 @@ class RowHand:
     def _leave(self, held: Held) -> None:
         held.state, held.until = "writing", None
         self._held.pop((held.row.key, held.row.term), None)
-        self._changed.set()
+        self._changes.note()
 
     # -- watching -----------------------------------------------------------------------------------------------------
 

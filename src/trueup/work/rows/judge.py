@@ -1,6 +1,6 @@
 """What becomes of a row after its handler has run, and what that says about the reconciler as a whole. Nothing is written here.
 
-`Judge.of` returns the move about the row and, beside it, whether the circuit breaker opens or closes; the sweeper acts on that.
+`Judge.of` returns the move about the row and, beside it, whether the circuit breaker opens or closes; `Breakers.change` does that.
 """
 
 from __future__ import annotations
@@ -18,21 +18,13 @@ from trueup.reconcile.breaker import MAX_EVERYBODY, Breaker
 from trueup.reconcile.decide import BackOff, Change, Ended, Lost, Move, SetAside, decide
 from trueup.reconcile.outcome import Again
 from trueup.store.rows.rows import Rows
+from trueup.work.rows.breakers import Breakers, Opens
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import check_outcome
 from trueup.work.rows.held import Held
-from trueup.work.rows.keyed import Keyed, breaker_of
 from trueup.work.rows.refusals import MAX_REPEATS
 
 PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
-
-
-@dataclass(frozen=True, slots=True)
-class Opens:
-    """The breaker opens; for this long, if a handler has asked for it."""
-
-    why: str
-    exactly: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +35,18 @@ class Judged:
 
 
 class Judge:
-    def __init__(self, rows: Rows, rng: random.Random, keyed: Keyed | None) -> None:
-        """`keyed`: with `pause_by=`, one breaker per key."""
-        self.breaker = breaker_of(rows.reconciler)
+    def __init__(self, rows: Rows, rng: random.Random, breakers: Breakers) -> None:
         self._rows = rows
         self._reconciler = rows.reconciler
         self._random = rng
-        self._keyed = keyed
+        self._breakers = breakers
         # Keys whose transactions the database has rolled back, one after the other.
         self._unspent: Counter[str] = Counter()
 
     def of(self, held: Held, handled: Handled) -> Judged:
         """After a handler's run."""
         row, error = held.row, handled.ended
-        breaker = self.breaker if self._keyed is None else self._keyed.of(held)
+        breaker = self._breakers.of(held)
         if handled.unspent and isinstance(error, BaseException) and self._unspent[row.key] < MAX_REPEATS:
             self._unspent[row.key] += 1
             return Judged(

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.reconcile.counts import Counts
 from trueup.store.rows.rows import DuePosition, Position
 
 Progress = Callable[[Counts], None]
+Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
 
 
 @dataclass(slots=True)

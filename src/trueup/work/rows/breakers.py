@@ -1,0 +1,169 @@
+"""The circuit breaker of a reconciler, or with `pause_by=` one per key (`keyed`): closed → open → probing → closed.
+
+Closed, rows are handled as they come, and the judge's verdict on a run may open it. Open, nothing is claimed, or no row of that key, until
+the pause is over. Then it is probed: one row at a time is tried, and the first that works closes it, while one that fails opens it for
+longer. `reconcile/breaker.py` counts what one process has seen; the pause is on record in the database, which is the authority for the
+whole fleet: every sweep reads it first. While a pause is being written, the breaker is `opening` and what fails meanwhile opens nothing
+more. When the database is away, the pause is not written, and the next sweep begins by asking the database.
+
+Attempts that rows spent in the streak that opened it come back to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from trueup.clock import elapsed
+from trueup.errors import DatabaseUnavailable
+from trueup.events import Events, ReconcilerPaused, ReconcilerResumed
+from trueup.reconcile.breaker import MAX_KEYS, Breaker
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.store.db.connect import RETRYABLE
+from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.store.rows.rows import Rows
+from trueup.work.rows.beside import Beside, Changes
+from trueup.work.rows.finisher import RowFinisher
+from trueup.work.rows.held import Held
+from trueup.work.rows.keyed import Keyed, breaker_of
+from trueup.work.rows.timetable import Timetable
+
+
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """The breaker opens; for this long, if a handler has asked for it."""
+
+    why: str
+    exactly: timedelta | None = None
+
+
+class Breakers:
+    def __init__(
+        self,
+        rows: Rows,
+        log: Reconcilers,
+        events: Events,
+        finisher: RowFinisher,
+        timetable: Timetable,
+        changes: Changes,
+        beside: Beside,
+    ) -> None:
+        self._rows = rows
+        self._name = rows.reconciler.name
+        self._log = log
+        self._events = events
+        self._finisher = finisher
+        self._timetable = timetable
+        self._changes = changes
+        self._beside = beside
+        self._keyed = None if rows.reconciler.pause_by is None else Keyed(rows)
+        self._breaker = breaker_of(rows.reconciler)
+        self.opened = False  # for all rows, since the sweep under way began
+
+    @property
+    def probing(self) -> bool:
+        return self._breaker.probing
+
+    def of(self, held: Held) -> Breaker:
+        return self._breaker if self._keyed is None else self._keyed.of(held)
+
+    def held_up(self, held: Held) -> timedelta | None:
+        """How long this row must wait; None when it may begin."""
+        return None if self._keyed is None else self._keyed.held_up(held)
+
+    async def heed(self, gate: Gate) -> None:
+        """What the fleet knows: whether a worker has found it working since it rested."""
+        await self.heed_keys()
+        if gate.pauses > 0:
+            self._breaker.probing = True
+        elif self._breaker.probing:
+            self._breaker.close()
+
+    async def heed_keys(self) -> None:
+        if self._keyed is not None:
+            self._keyed.heed(await self._log.pauses(self._name))
+
+    def change(self, held: Held, breaker: Breaker, change: Opens | Literal["closes"] | None) -> bool:
+        """Open or close the breaker of this row. True: it is open for all rows, and nothing more is to begin."""
+        match change:
+            case Opens(why, exactly):
+                return self._open(held, breaker, why, exactly)
+            case "closes":
+                self._beside.start(self._close() if self._keyed is None else self._close_key(self._keyed, held))
+        return False
+
+    # -- open: stop trying for a while --------------------------------------------------------------------------------
+
+    def _open(self, held: Held, breaker: Breaker, why: str, exactly: timedelta | None) -> bool:
+        if breaker.opening and exactly is None:
+            return False
+        spent, breaker.spent = breaker.spent, []
+        breaker.open(elapsed())
+        breaker.opening = True
+        if self._keyed is None:
+            self.opened = True
+            self._beside.start(self._rest(breaker, why, spent, exactly))
+            return True
+        key = self._keyed.key(held)
+        self._keyed.opened(key, exactly or breaker.pause(0))
+        self._beside.start(self._rest_key(self._keyed, key, breaker, why, spent, exactly))
+        return False
+
+    async def _rest(self, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None) -> None:
+        try:
+            pause = exactly or breaker.pause((await self._log.gate(self._name)).pauses)
+            if await self._log.rest(self._name, pause, why, extend=exactly is not None):
+                self._events.emit(ReconcilerPaused(self._name, why, pause.total_seconds()))
+            await self._refund(spent)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # the sweep is over anyway, and the next one begins by asking the database
+        finally:
+            breaker.opening = False
+            self._changes.note()
+
+    async def _rest_key(
+        self, keyed: Keyed, key: str, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None
+    ) -> None:
+        try:
+            known = {each.key: each.pauses for each in await self._log.pauses(self._name)}
+            pause = exactly or breaker.pause(known.get(key, 0))
+            keyed.opened(key, pause)
+            if await self._log.rest_key(self._name, key, pause, why, extend=exactly is not None):
+                self._events.emit(ReconcilerPaused(self._name, why, pause.total_seconds(), key))
+            elif key not in known and len(known) >= MAX_KEYS and await self._log.rest(self._name, pause, why):
+                self.opened = True
+                self._events.emit(ReconcilerPaused(self._name, why, pause.total_seconds()))
+            asyncio.get_running_loop().call_later(pause.total_seconds(), self._timetable.sweep_soon)
+            await self._refund(spent)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return
+        finally:
+            breaker.opening = False
+            self._changes.note()
+
+    async def _refund(self, spent: list[ClaimedRow]) -> None:
+        """What failed is not the rows' fault: their attempts come back."""
+        if spent:
+            await self._changes.until(lambda: not self._finisher.backlog)
+            await self._rows.refund(spent)
+
+    # -- closed: a row has worked again -------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        try:
+            if await self._log.work(self._name):
+                self._events.emit(ReconcilerResumed(self._name))
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # then it is tried by one row once more
+
+    async def _close_key(self, keyed: Keyed, held: Held) -> None:
+        key = keyed.key(held)
+        keyed.closed(key)
+        self._timetable.sweep_soon()
+        try:
+            if await self._log.work_key(self._name, key):
+                self._events.emit(ReconcilerResumed(self._name, key))
+        except (*RETRYABLE, DatabaseUnavailable):
+            return

@@ -1,0 +1,86 @@
+"""The sweeps that are not over: a sweep claims, then its last rows are settled beside the next one, and then it is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from trueup.clock import elapsed
+from trueup.errors import DatabaseUnavailable
+from trueup.events import Events
+from trueup.reconcile.decide import Move
+from trueup.store.db.connect import RETRYABLE
+from trueup.store.rows.reconcilers import Reconcilers
+from trueup.work.rows.beside import Beside, Changes
+from trueup.work.rows.held import Held
+from trueup.work.rows.options import SweepOptions
+from trueup.work.rows.pace import completed
+from trueup.work.rows.sweep import Count, Sweep
+from trueup.work.rows.timetable import Timetable
+
+
+class Sweeps:
+    def __init__(
+        self,
+        name: str,
+        log: Reconcilers,
+        events: Events,
+        holder: Callable[[], UUID],
+        options: SweepOptions,
+        timetable: Timetable,
+        changes: Changes,
+        beside: Beside,
+    ) -> None:
+        self._name = name
+        self._log = log
+        self._events = events
+        self._holder = holder
+        self._options = options
+        self._timetable = timetable
+        self._changes = changes
+        self._beside = beside
+        self._open: set[Sweep] = set()
+
+    @property
+    def all_over(self) -> bool:
+        return not self._open
+
+    def begin(self, sweep: Sweep) -> None:
+        self._open.add(sweep)
+
+    def claimed_all(self, sweep: Sweep) -> None:
+        """Nothing more is claimed in it."""
+        sweep.claiming = False
+        self._conclude_if_over(sweep)
+
+    def forget(self) -> None:
+        """Nothing that is in hand is waited for any more."""
+        self._open.clear()
+
+    def settled(self, held: Held, move: Move, count: Count) -> None:
+        """It is known what became of this row."""
+        sweep, held.state = held.sweep, "gone"
+        rests_for = getattr(move, "delay", None) or getattr(move, "rest_for", None)
+        if rests_for is not None:
+            self._timetable.due_again(rests_for)
+        setattr(sweep.counts, count, getattr(sweep.counts, count) + 1)
+        if sweep.progress is not None:
+            sweep.progress(sweep.counts)
+        self._conclude_if_over(sweep)
+        self._changes.note()
+
+    def _conclude_if_over(self, sweep: Sweep) -> None:
+        if not sweep.over or sweep not in self._open:
+            return
+        self._open.discard(sweep)
+        if sweep.worth_telling:
+            self._beside.start(self._conclude(sweep))
+
+    async def _conclude(self, sweep: Sweep) -> None:
+        assert sweep.began_at is not None
+        try:
+            if self._options.counts:
+                await self._log.log(self._name, self._holder(), sweep.began_at, sweep.counts)
+        except (*RETRYABLE, DatabaseUnavailable):
+            return  # the outcomes are written; that nothing is on record about their sweep is said by DatabaseLost
+        self._events.emit(completed(self._name, sweep.counts, elapsed() - sweep.started))

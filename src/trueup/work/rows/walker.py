@@ -1,0 +1,142 @@
+"""One claim after another, as far as a sweep has to go: rows whose time has come again and fresh ones in turn, or one suspect.
+
+What is claimed goes into the hand. A row that could not be claimed properly goes straight to the finisher. Between sweeps it
+remembers whose turn it is, and where the last walk past all rows ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+from trueup import faults
+from trueup.clock import elapsed
+from trueup.events import Events, RowsClaimed
+from trueup.reconcile.decide import GiveBack
+from trueup.store.rows.reconcilers import Gate
+from trueup.store.rows.rows import Batch, DuePosition, Position, Rows
+from trueup.work.rows.claims import Claim, Claimed, Claims
+from trueup.work.rows.evaluation import forget
+from trueup.work.rows.finisher import Ending, RowFinisher
+from trueup.work.rows.hand import RowHand
+from trueup.work.rows.held import Held
+from trueup.work.rows.options import SweepOptions
+from trueup.work.rows.pace import is_walk_due
+from trueup.work.rows.sweep import Sweep, Walk
+
+MANY = 1_000  # rows that are known: fewer are walked past at every sweep
+
+
+class Walker:
+    def __init__(
+        self,
+        rows: Rows,
+        hand: RowHand,
+        finisher: RowFinisher,
+        events: Events,
+        holder: Callable[[], UUID],
+        options: SweepOptions,
+    ) -> None:
+        self._rows = rows
+        self._reconciler = rows.reconciler
+        self._hand = hand
+        self._finisher = finisher
+        self._events = events
+        self._holder = holder
+        self._options = options
+        self._claims = Claims(rows, events)
+        self._turn_of_again = False
+        self._walked_to: Position | None = None  # the last row of the last walk past all rows
+
+    async def probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
+        """Whether there may be rows that nothing is known about. Where many are known, it says which of them to pass over."""
+        end = self._walked_to
+        if (
+            hasty
+            and self._reconciler.pause_by is None  # rows of keys that were paused may be anywhere
+            and end is not None
+            and (gate.walked_past or 0) >= MANY
+            and not is_walk_due(self._reconciler.every, gate, anywhere=self._reconciler.selection.due_anywhere)
+        ):
+            walk.skip_to, walk.complete = end, False
+            return (await self._claims.evaluation.probe(gate.now, end))[0]
+        fresh, count = await self._claims.evaluation.probe(gate.now)
+        if fresh or count is None:
+            return True
+        walk.passed = count
+        return False
+
+    async def next(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
+        """Of the two kinds in turn while both have some."""
+        most = self._options.at_most(most)
+        if not most:
+            walk.fresh = walk.again = False
+            return Batch(exhausted=True)
+        if walk.again and (self._turn_of_again or not walk.fresh):
+            return await self._next_again(sweep, walk, most)
+        return await self._next_fresh(sweep, walk, most)
+
+    async def _next_again(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
+        holder = self._holder()
+        claimed = await self._claim(
+            sweep, walk, lambda mark: self._rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
+        )
+        batch = claimed.batch
+        if batch.ask_again_after is None:
+            self._turn_of_again = False
+            walk.due_position = batch.due_position
+            walk.again = not batch.exhausted
+            if not walk.again and not sweep.whole:
+                await forget(self._rows)  # what is not for it any more must not wake it again and again
+        return batch
+
+    async def _next_fresh(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
+        holder = self._holder()
+        claimed = await self._claim(
+            sweep, walk, lambda mark: self._rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
+        )
+        batch = claimed.batch
+        if batch.ask_again_after is None:
+            self._turn_of_again = True
+            walk.position = batch.position or walk.position
+            walk.fresh = not batch.exhausted
+            walk.passed += batch.passed
+            if not walk.fresh:
+                self._walked_to = walk.position
+            if walk.skip_to is not None and walk.fresh and not claimed.count:
+                walk.position, walk.skip_to = walk.skip_to, None
+        return batch
+
+    async def next_suspect(self, sweep: Sweep, now: datetime, after: DuePosition) -> Batch:
+        """One row that may have brought a process down."""
+        walk = Walk(now, now, fresh=False, due_position=after)
+        holder = self._holder()
+        claimed = await self._claim(
+            sweep, walk, lambda mark: self._rows.claim_again(holder, 1, now, after, suspects=True, mark=mark)
+        )
+        return claimed.batch
+
+    async def _claim(self, sweep: Sweep, walk: Walk, claim: Claim) -> Claimed:
+        faults.hit("before_row_claim")
+        begun, sent = elapsed(), self._rows.clock.elapsed()
+        claimed = await self._claims.claim(claim, walk, sweep.counts)
+        if not claimed.count:
+            return claimed
+        faults.hit("after_row_claim")
+        sweep.counts.claimed += claimed.count
+        self._options.spend(claimed.count)
+        for row in claimed.rows:
+            if row.due_at is not None:
+                sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
+        if self._events.wants(RowsClaimed):
+            ms = round((elapsed() - begun) * 1000, 3)
+            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder()), claimed.count, ms))
+        for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
+            held = Held(row, sent, state="writing", sweep=sweep)
+            self._finisher.put(Ending(held, self._finisher.failure(row, error), touch=False))
+        for row in claimed.taken:
+            held = Held(row, sent, state="writing", sweep=sweep)
+            self._finisher.put(Ending(held, GiveBack(), counts_as="conflict", touch=False))
+        self._hand.put(claimed.batch, sent, sweep)
+        return claimed
