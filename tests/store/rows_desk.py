@@ -23,8 +23,9 @@ from trueup.store.db import loaders
 from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.repository import Database
 from trueup.store.rows import tables
+from trueup.store.rows.batch import Batch
 from trueup.store.rows.purges import Purges
-from trueup.store.rows.rows import Batch, Rows
+from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
 
 SECONDS = timedelta(seconds=10)
@@ -172,7 +173,7 @@ async def desk_on(store: Store) -> AsyncIterator[RowsDesk]:
 
 async def claimed(rows: Rows, holder: UUID | None = None, most: int = 100) -> list[ClaimedRow]:
     """One claim of fresh rows, from the start."""
-    return (await rows.claim_fresh(holder or uuid4(), most, None)).rows
+    return (await rows.claims.fresh(holder or uuid4(), most, None)).rows
 
 
 async def one(rows: Rows, holder: UUID | None = None) -> ClaimedRow:
@@ -181,7 +182,7 @@ async def one(rows: Rows, holder: UUID | None = None) -> ClaimedRow:
 
 
 async def again(rows: Rows, holder: UUID | None = None, most: int = 100, *, suspects: bool = False) -> list[ClaimedRow]:
-    return (await rows.claim_again(holder or uuid4(), most, None, suspects=suspects)).rows
+    return (await rows.claims.again(holder or uuid4(), most, None, suspects=suspects)).rows
 
 
 async def sweep(rows: Rows, most: int, holder: UUID | None = None, *, windows: int = 1_000) -> list[Batch]:
@@ -190,7 +191,7 @@ async def sweep(rows: Rows, most: int, holder: UUID | None = None, *, windows: i
     position = None
     while not batches or not batches[-1].exhausted:
         assert len(batches) < windows, "the sweep does not end"
-        batches.append(await rows.claim_fresh(holder or uuid4(), most, position))
+        batches.append(await rows.claims.fresh(holder or uuid4(), most, position))
         position = batches[-1].position or position
     return batches
 

@@ -21,9 +21,10 @@ from trueup.reconcile.decide import BackOff, Change, Remove, Rest
 from trueup.reconcile.outcome import Delete, To
 from trueup.store.db.load import names, source
 from trueup.store.rows.asks import keyed
+from trueup.store.rows.batch import MIN_WINDOW
 from trueup.store.rows.guard import index_ddl
 from trueup.store.rows.purges import Purges
-from trueup.store.rows.rows import MIN_WINDOW, Rows
+from trueup.store.rows.rows import Rows
 from trueup.store.rows.tables import signed
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
@@ -154,7 +155,7 @@ async def explained(desk: RowsDesk, steer: bytes, query: bytes, params: Mapping[
 
 
 async def claim(desk: RowsDesk, rows: Rows, after: int | None = None) -> Plan:
-    query, params = rows.claim_statement()
+    query, params = rows.claims.statement()
     if after is None:
         return await explained(desk, rows.steer, query, params)
     order = await desk.scalar("select changed_at::text from t where id = %s", after)
@@ -229,7 +230,7 @@ async def test_a_claim_costs_the_same_at_the_start_the_middle_and_the_end_of_a_s
 @pytest.mark.parametrize("spec", [STALE["spec"], OWN], ids=["plain", "own columns"])
 async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str, Any]) -> None:
     rows = await desk.rows("open", stale_for="10m", spec=spec)
-    taken = (await rows.claim_fresh(uuid4(), 100, None)).rows
+    taken = (await rows.claims.fresh(uuid4(), 100, None)).rows
     verdicts: list[Any] = [
         Change(To("done", note="x"), None),
         Change(To("done"), HOUR),
@@ -248,7 +249,7 @@ async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str
 
 async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) -> None:
     rows = await desk.rows("open", stale_for="10m", spec=OWN)
-    taken = (await rows.claim_fresh(uuid4(), 100, None, mark=False)).rows
+    taken = (await rows.claims.fresh(uuid4(), 100, None, mark=False)).rows
     assert len(taken) == 100
     lease = {"lease_for": rows.reconciler.lease_for.total_seconds()}
     params = {**rows.about(taken[0].holder), **keyed(taken), **lease}
@@ -260,7 +261,7 @@ async def test_rows_claimed_without_marks_are_marked_row_by_row(desk: RowsDesk) 
 
 async def test_a_checkpoint_looks_up_its_row(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
-    taken = (await rows.claim_fresh(uuid4(), 1, None)).rows
+    taken = (await rows.claims.fresh(uuid4(), 1, None)).rows
     params = {**rows.about(taken[0].holder), **keyed(taken), **rows.asks.seen(taken), "c1": ["seen"]}
     plan = await explained(desk, rows.steer, rows.made.checkpoint(("note",)), params)
     assert plan.indexes == {"rows_pkey", "t_pkey"}
@@ -269,7 +270,7 @@ async def test_a_checkpoint_looks_up_its_row(desk: RowsDesk) -> None:
 
 async def test_rows_whose_time_has_come_again_are_claimed_along_their_index(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **STALE)
-    params = {**rows._about_claim(UUID(int=1)), "cut_off": None, "most": 100, "window": 1_000}
+    params = {**rows.claims._about_claim(UUID(int=1)), "cut_off": None, "most": 100, "window": 1_000}
     plan = await explained(
         desk,
         rows.steer,
@@ -294,7 +295,7 @@ async def test_forgetting_looks_at_a_part_at_a_time(desk: RowsDesk) -> None:
 async def test_walking_past_rows_that_raise_looks_up_a_window_of_rows_by_their_keys(desk: RowsDesk) -> None:
     spec = {**STALE["spec"], "where": "1 / (id - 700) >= 0"}
     rows = await desk.rows("open", stale_for="10m", spec=spec)
-    params = {**rows.claim_statement()[1], "window": 1_000}
+    params = {**rows.claims.statement()[1], "window": 1_000}
     listed = await explained(desk, rows.steer, rows.made.once("candidates", "start"), params)
     assert listed.indexes == {"t_state_changed_at_id_idx", "t_pkey", "rows_pkey"}
     assert listed.most_rows <= 1_000
@@ -316,7 +317,7 @@ async def test_walking_past_rows_that_raise_looks_up_a_window_of_rows_by_their_k
 
 async def test_a_row_is_locked_by_its_key(desk: RowsDesk) -> None:
     rows = await desk.rows("open", claim="row_lock", **STALE)
-    (row,) = (await rows.claim_fresh(uuid4(), 1, None)).rows
+    (row,) = (await rows.claims.fresh(uuid4(), 1, None)).rows
     params = {**rows.about(row.holder), "key": row.key, "term": row.term, "k1": row.key}
     for query in (rows.made.once("lock"), rows.made.once("locked_out")):
         plan = await explained(desk, rows.steer, query, params)

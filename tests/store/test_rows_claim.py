@@ -194,7 +194,7 @@ async def test_a_window_full_of_known_rows_is_passed_over_and_ends_nothing(desk:
     await desk.run(FILL.format(2_500))
     await desk.plant("select n::text from generate_series(101, 2500) as n")  # the oldest
     rows = await desk.rows("open", **STALE)
-    first = await rows.claim_fresh(uuid4(), 10, None)
+    first = await rows.claims.fresh(uuid4(), 10, None)
     assert (first.rows, first.exhausted) == ([], False)
     assert first.position is not None
     assert sorted(map(int, keys(await sweep(rows, 10)))) == list(range(1, 101))
@@ -203,9 +203,9 @@ async def test_a_window_full_of_known_rows_is_passed_over_and_ends_nothing(desk:
 async def test_rows_that_come_while_a_sweep_is_under_way_behind_where_it_is_are_found_by_it(desk: RowsDesk) -> None:
     await desk.run(FILL.format(20))
     rows = await desk.rows("open", **STALE)
-    first = await rows.claim_fresh(uuid4(), 10, None)
+    first = await rows.claims.fresh(uuid4(), 10, None)
     await put(desk, (100, "open", NOON - HOUR), (101, "open", NOON - 5 * HOUR))
-    second = await rows.claim_fresh(uuid4(), 100, first.position)
+    second = await rows.claims.fresh(uuid4(), 100, first.position)
     assert ids(second.rows) == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 100]
     assert second.exhausted
 
@@ -367,8 +367,8 @@ async def test_rows_due_again_only_after_the_sweep_began_are_for_the_next(desk: 
     row = await one(rows)
     await settled(rows, row, Rest(HOUR, succeeded=True))
     clock.advance(hours=2)
-    assert (await rows.claim_again(uuid4(), 10, NOON)).rows == []
-    assert len((await rows.claim_again(uuid4(), 10, NOON + HOUR)).rows) == 1
+    assert (await rows.claims.again(uuid4(), 10, NOON)).rows == []
+    assert len((await rows.claims.again(uuid4(), 10, NOON + HOUR)).rows) == 1
 
 
 @pytest.mark.parametrize(
@@ -644,13 +644,13 @@ async def test_a_rate_holds_for_the_whole_fleet(desk: RowsDesk, clock: ManualClo
     await desk.run(FILL.format(100))
     one_, other = await desk.rows("open", rate="10/s", **STALE), await desk.rows("open", rate="10/s", **STALE)
     await store.lanes.register(["rows:look"])
-    first = await one_.claim_fresh(uuid4(), 100, None)
+    first = await one_.claims.fresh(uuid4(), 100, None)
     assert len(first.rows) == 3  # as far ahead as starts are given out
     assert [wait.total_seconds() for wait in first.waits] == [0.0, 0.1, 0.2]
-    second = await other.claim_fresh(uuid4(), 100, None)
+    second = await other.claims.fresh(uuid4(), 100, None)
     assert (second.rows, second.ask_again_after) == ([], timedelta(milliseconds=50))
     clock.advance(seconds=1)
-    assert len((await other.claim_fresh(uuid4(), 100, None)).rows) <= 10
+    assert len((await other.claims.fresh(uuid4(), 100, None)).rows) <= 10
 
 
 async def test_somebody_else_claiming_at_the_same_pace_is_not_waited_for(desk: RowsDesk, store: Store) -> None:
@@ -659,7 +659,7 @@ async def test_somebody_else_claiming_at_the_same_pace_is_not_waited_for(desk: R
 
     async def claim(side: Side) -> Any:
         rows = await desk.rows("open", rate="10/s", database=OneConnection(side.connection), **STALE)
-        return await rows.claim_fresh(uuid4(), 100, None)
+        return await rows.claims.fresh(uuid4(), 100, None)
 
     first, second = await overlap(store, hold=claim, then=claim)
     assert len(first.rows) == 3

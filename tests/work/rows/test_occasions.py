@@ -96,7 +96,7 @@ async def test_a_row_that_is_taken_over_keeps_its_key(field: Field, clock: Manua
     await field.put()
     field.fix(keys.handler)
     sweeper = await field.gather()
-    (row,) = (await sweeper.rows.claim_fresh(uuid4(), 1, None)).rows
+    (row,) = (await sweeper.rows.claims.fresh(uuid4(), 1, None)).rows
     clock.advance(seconds=31)
     await field.sweep()
     assert keys == [row.idempotency_key]

@@ -381,7 +381,7 @@ async def test_rescue(ward: Ward, poison: str, started: bool) -> None:
     await ward.prepare(trigger("return new;"))
     ward.fix(lease_for="30s", concurrency=GOOD + 1)
     sweeper = await ward.field.gather()
-    assert len((await sweeper.rows.claim_fresh(uuid4(), GOOD + 1, None)).rows) == GOOD + 1
+    assert len((await sweeper.rows.claims.fresh(uuid4(), GOOD + 1, None)).rows) == GOOD + 1
     body, said = AT_CLAIM[poison]
     refuse = f"create or replace function poison() returns trigger language plpgsql as $$ begin if new.id = 13 then {body} end if; return new; end $$"
     await ward.field.do(refuse)
@@ -409,7 +409,7 @@ async def test_forget(ward: Ward, state: str) -> None:
     ward.fix(lease_for="30s")
     sweeper = await ward.field.gather()
     rows = sweeper.rows
-    assert len((await rows.claim_fresh(uuid4(), GOOD + 1, None)).rows) == GOOD + 1
+    assert len((await rows.claims.fresh(uuid4(), GOOD + 1, None)).rows) == GOOD + 1
     if state != "held":
         due = "'infinity'" if state == "quarantined" else "due_at"
         await ward.field.do(f"update trueup.rows set state = '{state}', holder = null, due_at = {due}")

@@ -217,7 +217,7 @@ async def test_rows_of_a_dead_process_of_which_one_raises_are_taken_over(ward: W
     await ward.prepare(PLAIN)
     ward.fix(where="1 / (1 - n) = 1", lease_for="30s", concurrency=GOOD + 1)
     sweeper = await ward.field.gather()
-    batch = await sweeper.rows.claim_fresh(uuid4(), GOOD + 1, None)
+    batch = await sweeper.rows.claims.fresh(uuid4(), GOOD + 1, None)
     assert len(batch.rows) == GOOD + 1
     await ward.field.do("update trueup.rows set started = %s", (started,))
     await ward.field.do("update things set n = 1 where id = 13")

@@ -517,7 +517,7 @@ async def test_rows_that_were_begun_by_a_process_that_died_are_taken_one_at_a_ti
     await field.put(5)
     field.fix(handler, concurrency=5, lease_for="30s")
     sweeper = await field.gather()
-    await sweeper.rows.claim_fresh(uuid4(), 5, None)  # and then it died
+    await sweeper.rows.claims.fresh(uuid4(), 5, None)  # and then it died
     await field.do("update trueup.rows set holder = gen_random_uuid(), started = key <> '5'")
     assert (await field.sweep()).claimed == 0
     clock.advance(seconds=31)
@@ -538,10 +538,10 @@ async def test_a_row_that_kills_its_process_each_time_is_quarantined_without_ano
     await field.put()
     field.fix(handler, retry=Retry(max_attempts=2), exhausted=lambda row, error: To("dead", note=str(row.id)))
     sweeper = await field.gather()
-    await sweeper.rows.claim_fresh(uuid4(), 1, None)
+    await sweeper.rows.claims.fresh(uuid4(), 1, None)
     for suspects in (False, True, True):
         clock.advance(seconds=31)
-        batch = await sweeper.rows.claim_again(uuid4(), 1, clock.now(), suspects=suspects)
+        batch = await sweeper.rows.claims.again(uuid4(), 1, clock.now(), suspects=suspects)
         assert len(batch.rows) == 1
         assert not batch.rows[0].spent
     clock.advance(seconds=31)

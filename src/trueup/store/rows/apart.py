@@ -22,10 +22,11 @@ from psycopg.pq import DiagnosticField
 from trueup.jobs.job import Draft
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.store.db.message import Call, Conversation, Part
+from trueup.store.rows.asks import Done
 from trueup.store.rows.tables import signed
 
 if TYPE_CHECKING:
-    from trueup.store.rows.rows import Done, Rows
+    from trueup.store.rows.rows import Rows
 
 IMMEDIATE = b"set constraints all immediate"
 MAX_SEARCH = 1.0  # seconds; rows that are not reached by then come with the next statement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -19,6 +19,9 @@ from trueup.store.fitted import RowStatements
 
 Quiet = Written | Rest | BackOff | SetAside | GiveBack  # moves that leave the user's row as it is
 Ask = tuple[bytes, dict[str, Any]]
+# The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
+# (a trigger kept the row as it was) and `busy` (another session has locked it) the row is still held.
+Done = Literal["changed", "conflict", "contested", "undone", "busy"]
 
 
 class Asks:

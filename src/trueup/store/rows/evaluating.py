@@ -18,9 +18,10 @@ from trueup.store.db.load import Statements
 from trueup.store.db.message import Call
 from trueup.store.db.repository import Database
 from trueup.store.rows.apart import of_a_part, refusal
+from trueup.store.rows.batch import DuePosition, Position
 
 if TYPE_CHECKING:
-    from trueup.store.rows.rows import DuePosition, Position, Rows
+    from trueup.store.rows.rows import Rows
 
 
 class Known(Protocol):
@@ -98,8 +99,6 @@ class Refusal:
 
 async def candidates(rows: Rows, after: Position | None, cut_off: datetime | None) -> list[Candidate]:
     """The rows that a guarded claim walks past from this position on, a window of them."""
-    from trueup.store.rows.rows import Position
-
     place = "start" if after is None else after.place
     params = {**rows.about_window(), "cut_off": cut_off, **rows.behind(after)}
     query = rows.made.once("candidates", place, guarded=True)

@@ -1,16 +1,15 @@
 """The moves of a row of a reconciler, as statements. Each returns what happened, row by row.
 
-A claim walks the user's table (`fresh`) or the records (`again`); a settlement writes the outcome and deletes the record, in
+A claim (`claiming`) walks the user's table or the records; a settlement writes the outcome and deletes the record, in
 one statement. `Rows` is made once per reconciler, when its table has been inspected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 from uuid import UUID
 
 import psycopg
@@ -19,11 +18,8 @@ from psycopg import AsyncConnection
 from trueup.clock import Clock, elapsed
 from trueup.jobs.failure import MAX_ERRORS
 from trueup.jobs.job import Draft
-from trueup.jobs.limits import grant
-from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store.db import message
 from trueup.store.db.connect import TIMED_OUT, unanswered
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Call, Conversation, Unreadable
@@ -34,49 +30,14 @@ from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
 from trueup.store.fitted import Fit, Look, RowStatements
 from trueup.store.rows.apart import Apart, search_time, settle_apart
-from trueup.store.rows.asks import Asks, keyed
-from trueup.store.rows.compose import Composer, Place, steering
+from trueup.store.rows.asks import Asks, Done, keyed
+from trueup.store.rows.batch import MIN_WINDOW, Position
+from trueup.store.rows.claiming import RowClaims
+from trueup.store.rows.compose import Composer, steering
 from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
 from trueup.store.rows.tables import Found
 
-# Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
-MIN_WINDOW = 1_000
 GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
-PROBE_WINDOW = 100  # the same, of a look at both ends of many rows that rest
-
-# The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
-# (a trigger kept the row as it was) and `busy` (another session has locked it) the row is still held.
-Done = Literal["changed", "conflict", "contested", "undone", "busy"]
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far a sweep has come in its order."""
-
-    place: Place
-    order: str | None
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DuePosition:
-    """How far a sweep has come among rows whose time has come again."""
-
-    due_at: datetime | None = None
-    key: str = ""
-
-
-@dataclass(slots=True)
-class Batch:
-    """Claimed rows, each with how long to wait before it may be started (with a rate)."""
-
-    rows: list[ClaimedRow] = field(default_factory=list)
-    waits: list[timedelta] = field(default_factory=list)
-    position: Position | None = None
-    due_position: DuePosition | None = None  # of rows whose time has come again
-    exhausted: bool = False  # there is nothing behind it
-    passed: int = 0  # rows before its position that were known already
-    ask_again_after: timedelta | None = None  # the fleet's rate allows nothing yet
 
 
 class Rows:
@@ -100,7 +61,7 @@ class Rows:
         self.statements = statements
         self.clock = clock
         self.enqueue = enqueue
-        self._owner = owner
+        self.owner = owner
         self.reconciler = reconciler
         self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
         self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
@@ -109,6 +70,7 @@ class Rows:
         # How far rows in quarantine have been looked at, to see whether they still belong there.
         self.set_aside_until: tuple[datetime | None, str] = (None, "")
         self._guarded_until = float("-inf")
+        self.claims = RowClaims(self)
 
     # -- the table ----------------------------------------------------------------------------------------------------
 
@@ -133,6 +95,11 @@ class Rows:
     def composer(self) -> Composer:
         return self.made.composer
 
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a claim writes to the user's row."""
+        return self.composer.marks_rows
+
     async def changed_since(self, made: RowStatements, *, settling: bool = False) -> bool:
         """Whether the table is not what it was when these were made; then those for the table as it is now are used from here on.
 
@@ -140,6 +107,31 @@ class Rows:
         has to be waited for.
         """
         return await self._fit.anew(made, self.settling if settling else self.claiming, self.statements)
+
+    # -- what statements are told --------------------------------------------------------------------------------------
+
+    def about(self, holder: UUID) -> dict[str, Any]:
+        return {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "holder": holder,
+            "owner": self.owner,
+            "most_errors": MAX_ERRORS,
+        }
+
+    def about_window(self, window: int | None = None) -> dict[str, Any]:
+        return {
+            "now": self.clock.now(),
+            "reconciler": self.reconciler.name,
+            "window": window or self.window(self.reconciler.batch),
+            "paused": list(self.paused),
+        }
+
+    def behind(self, place: Position | None) -> dict[str, Any]:
+        return {} if place is None else {"after_order": place.order, **numbered("after_", place.keys)}
+
+    def window(self, most: int) -> int:
+        return max(MIN_WINDOW, 4 * most)
 
     # -- rows that raise ----------------------------------------------------------------------------------------------
 
@@ -162,207 +154,6 @@ class Rows:
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
         """Pass over these rows, which are not claimed, for a while, or until a person releases them: those recorded so."""
         return await record(self, refusals)
-
-    # -- claiming -----------------------------------------------------------------------------------------------------
-
-    async def claim_fresh(
-        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None, *, mark: bool = True
-    ) -> Batch:
-        """Rows that nothing is known about -> held; only such as were due by then already, if given.
-
-        A row that the database refuses to mark makes the whole claim fail: then claim without (`mark=False`), and `mark` them.
-        """
-        made = self.made
-        place: Place = "start" if after is None else after.place
-        params = {
-            **self._about_claim(holder),
-            "cut_off": cut_off,
-            **self.behind(after),
-        }
-        query = made.once("claim_fresh", place, mark=mark, guarded=self.guarded)
-        return await self._claim(query, params, most, partial(self._read_fresh, made))
-
-    async def claim_again(
-        self,
-        holder: UUID,
-        most: int,
-        cut_off: datetime | None,
-        after: DuePosition | None = None,
-        *,
-        suspects: bool = False,
-        mark: bool = True,
-    ) -> Batch:
-        """Rows whose time has come again -> held; or those that may have brought their process down (`suspects`).
-
-        `mark` as for `claim_fresh`.
-        """
-        after = after or DuePosition()
-        params = {
-            **self._about_claim(holder),
-            "cut_off": cut_off,
-            "suspects": suspects,
-            "after_due": after.due_at or "-infinity",
-            "after_key": after.key,
-            "place": str(self.reconciler.selection.table),
-        }
-        made = self.made
-        query = made.once("claim_again", mark=mark)
-        return await self._claim(query, params, most, partial(self._read_again, made, alone=suspects))
-
-    async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
-        """Whether any of the first rows is one that nothing is known about; and how many there are, None when too many to tell.
-
-        With a position: also of the first rows behind it, but only few of either.
-        """
-        window = MIN_WINDOW if behind is None else PROBE_WINDOW
-        params = {
-            **self.about_window(window),
-            "cut_off": cut_off,
-            **self.behind(behind),
-        }
-        query = self.made.once("probe", "start" if behind is None else behind.place, guarded=self.guarded)
-        ((fresh, count),) = await self.claiming.fetch_steered(self.steer, query, params)
-        return fresh, None if count >= window else count
-
-    def about_window(self, window: int | None = None) -> dict[str, Any]:
-        return {
-            "now": self.clock.now(),
-            "reconciler": self.reconciler.name,
-            "window": window or self._window(self.reconciler.batch),
-            "paused": list(self.paused),
-        }
-
-    def behind(self, place: Position | None) -> dict[str, Any]:
-        return {} if place is None else {"after_order": place.order, **numbered("after_", place.keys)}
-
-    @property
-    def marks_rows(self) -> bool:
-        """Whether a claim writes to the user's row."""
-        return self.composer.marks_rows
-
-    async def mark(self, holder: UUID, rows: Sequence[ClaimedRow]) -> dict[str, Done]:
-        """Write to claimed rows what a claim with `mark` writes. A key that does not come back was lost.
-
-        One row that the database refuses makes all of them fail.
-        """
-        params = {**self.about(holder), **keyed(rows), "lease_for": self.reconciler.lease_for.total_seconds()}
-        made = self.made
-        answers = await self.claiming.fetch_steered(self.steer, made.once("mark"), params)
-        marked = {key: (done, seen, values) for key, done, seen, *values in answers}
-        for row in rows:
-            done, seen, values = marked.get(row.key, (None, None, []))
-            if done == "changed":
-                row.seen, row.values = seen, dict(zip(made.columns, values, strict=True))
-        return {key: done for key, (done, _, _) in marked.items()}
-
-    def claim_statement(self) -> tuple[bytes, dict[str, Any]]:
-        """What a sweep begins with, for looking at its plan."""
-        params = {
-            **self._about_claim(UUID(int=0)),
-            "cut_off": None,
-            "most": self.reconciler.batch,
-            "window": self._window(self.reconciler.batch),
-        }
-        return self.made.once("claim_fresh", "start"), params
-
-    def _about_claim(self, holder: UUID) -> dict[str, Any]:
-        reconciler = self.reconciler
-        return {
-            "now": self.clock.now(),
-            "reconciler": reconciler.name,
-            "holder": holder,
-            "owner": self._owner,
-            "lease_for": reconciler.lease_for.total_seconds(),
-            "max_attempts": reconciler.retry.max_attempts,
-            "paused": list(self.paused),
-        }
-
-    def _window(self, most: int) -> int:
-        return max(MIN_WINDOW, 4 * most)
-
-    async def _claim(self, query: bytes, params: dict[str, Any], most: int, read: Any) -> Batch:
-        reconciler = self.reconciler
-        params["window"] = self._window(most)
-        if reconciler.lane is None:
-            sent = self.clock.elapsed()
-            rows = await self.claiming.fetch_steered(self.steer, query, {**params, "most": most})
-            return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
-        async with self.claiming.transaction() as connection:
-            locked = await fetch(
-                connection, self.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
-            )
-            if not locked:  # another worker is claiming right now
-                return Batch(ask_again_after=timedelta(milliseconds=50))
-            now, next_start_at, last_key = locked[0]
-            granted = grant(reconciler.rate, next_start_at, now, most)
-            if not granted.slots:
-                return Batch(ask_again_after=granted.wait)
-            await connection.execute(self.steer)
-            sent = self.clock.elapsed()
-            text = message.filled(connection, Call(query, {**params, "most": len(granted.slots)}))
-            answers = await message.send(connection, text)
-            batch: Batch = read(answers.check().rows(0), params["holder"], sent)
-            if batch.rows:
-                next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
-                advanced = {"lane": reconciler.lane, "next_start_at": next_start, "last_key": last_key}
-                await fetch(connection, self.statements["lanes/advance"], advanced)
-        batch.waits = [granted.start_after(n) for n in range(len(batch.rows))]
-        return batch
-
-    def _read_fresh(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float) -> Batch:
-        keys = len(self.found.spec.key)
-        exhausted, passed, without_value, order, *place = rows[0][: 4 + keys]
-        position = (
-            None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
-        )
-        claimed = [self._claimed(made, row[4 + keys :], holder, sent) for row in rows if row[4 + keys] is not None]
-        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted, passed=passed)
-
-    def _read_again(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
-        due_at, last_key = rows[0][:2]
-        position = None if last_key is None else DuePosition(due_at, last_key)
-        claimed = [self._claimed(made, row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
-        return Batch(claimed, [timedelta()] * len(claimed), due_position=position, exhausted=position is None)
-
-    def _claimed(
-        self, made: RowStatements, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False
-    ) -> ClaimedRow:
-        keys = len(self.found.spec.key)
-        key, term, occasion, attempt, spent, outlived, claimed_at, was_state, was_changed_at, seen, due_at = row[:11]
-        return ClaimedRow(
-            self.reconciler.name,
-            holder,
-            key,
-            row[11 : 11 + keys],
-            term,
-            attempt,
-            spent,
-            alone,
-            was_state,
-            was_changed_at,
-            seen,
-            due_at,
-            claimed_at,
-            dict(zip(made.columns, row[11 + keys :], strict=True)),
-            Trust(self.reconciler.lease_for, sent),
-            occasion,
-            outlived,
-        )
-
-    async def checkpoint(self, row: ClaimedRow, columns: Mapping[str, Any]) -> Done | None:
-        """Write these columns to a claimed row, which stays claimed. None: the claim was lost."""
-        names = tuple(sorted(columns))
-        params = {**keyed([row]), **self.asks.seen([row])}
-        for n, name in enumerate(names, 1):
-            params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
-        query = self.made.checkpoint(names)
-        answer = await self.settling.fetch_steered(self.steer, query, {**params, **self.about(row.holder)})
-        if not answer:
-            return None
-        done, seen = answer[0]
-        if done == "changed":
-            row.seen = seen
-        return cast(Done, done)
 
     # -- settling -----------------------------------------------------------------------------------------------------
 
@@ -426,14 +217,20 @@ class Rows:
         if following:
             await self.enqueue.together(following, connection)
 
-    def about(self, holder: UUID) -> dict[str, Any]:
-        return {
-            "now": self.clock.now(),
-            "reconciler": self.reconciler.name,
-            "holder": holder,
-            "owner": self._owner,
-            "most_errors": MAX_ERRORS,
-        }
+    async def checkpoint(self, row: ClaimedRow, columns: Mapping[str, Any]) -> Done | None:
+        """Write these columns to a claimed row, which stays claimed. None: the claim was lost."""
+        names = tuple(sorted(columns))
+        params = {**keyed([row]), **self.asks.seen([row])}
+        for n, name in enumerate(names, 1):
+            params[f"c{n}"] = [text_of(columns[name], self.found.columns[name])]
+        query = self.made.checkpoint(names)
+        answer = await self.settling.fetch_steered(self.steer, query, {**params, **self.about(row.holder)})
+        if not answer:
+            return None
+        done, seen = answer[0]
+        if done == "changed":
+            row.seen = seen
+        return cast(Done, done)
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 

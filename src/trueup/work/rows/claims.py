@@ -17,7 +17,8 @@ from trueup.events import Events
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import unanswered
-from trueup.store.rows.rows import Batch, Rows
+from trueup.store.rows.batch import Batch
+from trueup.store.rows.rows import Rows
 from trueup.work.rows.evaluation import Evaluation, took_too_long
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
 from trueup.work.rows.sweep import Walk
@@ -99,7 +100,7 @@ class Claims:
         if not rows:
             return set()
         try:
-            done = await self._rows.mark(rows[0].holder, rows)
+            done = await self._rows.claims.mark(rows[0].holder, rows)
         except Exception as error:
             if unanswered(error):
                 raise

@@ -22,9 +22,10 @@ from trueup.events import Events
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import unanswered
+from trueup.store.rows.batch import Position
 from trueup.store.rows.evaluating import Candidate, Evaluated, candidates, candidates_again
 from trueup.store.rows.purges import Purges
-from trueup.store.rows.rows import Position, Rows
+from trueup.store.rows.rows import Rows
 from trueup.work.rows.blaming import blame
 from trueup.work.rows.refusals import NotEvaluated
 from trueup.work.rows.sweep import Walk
@@ -60,10 +61,10 @@ class Evaluation:
         return True
 
     async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
-        """As `Rows.probe`. Where that is refused, there may be rows that nothing is known about: a claim then finds those that raise."""
+        """As `RowClaims.probe`. Where that is refused, there may be rows that nothing is known about: a claim then finds those that raise."""
         begun = elapsed()
         try:
-            return await self._rows.probe(cut_off, behind)
+            return await self._rows.claims.probe(cut_off, behind)
         except psycopg.Error as error:
             if unanswered(error) or took_too_long(error, begun):
                 raise

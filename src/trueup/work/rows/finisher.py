@@ -53,7 +53,8 @@ from trueup.reconcile.decide import (
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.fitted import RowStatements
-from trueup.store.rows.rows import Done, Rows
+from trueup.store.rows.asks import Done
+from trueup.store.rows.rows import Rows
 from trueup.work.rows.held import Held, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
 from trueup.work.rows.sweep import Count

@@ -19,7 +19,8 @@ from trueup.events import Events, RowConflict, ServiceFailed
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.decide import MIN_DELAY, Change, GiveBack, Lost, Move, Remove, Rest, Written, shown
 from trueup.reconcile.outcome import Outcome
-from trueup.store.rows.rows import Batch, Rows
+from trueup.store.rows.batch import Batch
+from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Changes
 from trueup.work.rows.breakers import Breakers
 from trueup.work.rows.finisher import Ending, RowFinisher

@@ -14,7 +14,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Ended
 from trueup.reconcile.outcome import Outcome
 from trueup.store.db.connect import is_no_fault, unanswered
-from trueup.store.rows.rows import Done
+from trueup.store.rows.asks import Done
 from trueup.work.rows.held import Held
 
 

@@ -27,7 +27,8 @@ from trueup.store.db.connect import RETRYABLE, is_away, unanswered
 from trueup.store.db.own_connection import BOUND, milliseconds
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.fitted import RowStatements
-from trueup.store.rows.rows import Done, Rows, check_readable
+from trueup.store.rows.asks import Done
+from trueup.store.rows.rows import Rows, check_readable
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.rows.handled import Handled, certain, gone
 from trueup.work.rows.held import Held

@@ -166,7 +166,7 @@ class RowServices:
     async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
         """Say so when every claim would read a large table from end to end, and refuse what no sweep could do."""
         if isinstance(member, Sweeper):
-            query, params = member.rows.claim_statement()
+            query, params = member.rows.claims.statement()
             selection = member.rows.reconciler.selection
         else:
             query, params = member.purges.statement()

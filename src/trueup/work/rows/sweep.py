@@ -10,7 +10,7 @@ from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.reconcile.counts import Counts
-from trueup.store.rows.rows import DuePosition, Position
+from trueup.store.rows.batch import DuePosition, Position
 
 Progress = Callable[[Counts], None]
 Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]

@@ -32,8 +32,9 @@ from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import is_away
 from trueup.store.db.pool import HandlerConnections
+from trueup.store.rows.batch import DuePosition
 from trueup.store.rows.reconcilers import Gate, Reconcilers
-from trueup.store.rows.rows import DuePosition, Rows
+from trueup.store.rows.rows import Rows
 from trueup.work.calling import Caller
 from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.breakers import Breakers

@@ -14,8 +14,9 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.events import Events, RowsClaimed
 from trueup.reconcile.decide import GiveBack
+from trueup.store.rows.batch import Batch, DuePosition, Position
 from trueup.store.rows.reconcilers import Gate
-from trueup.store.rows.rows import Batch, DuePosition, Position, Rows
+from trueup.store.rows.rows import Rows
 from trueup.work.rows.claims import Claim, Claimed, Claims
 from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import Ending, RowFinisher
@@ -80,7 +81,7 @@ class Walker:
     async def _next_again(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
         holder = self._holder()
         claimed = await self._claim(
-            sweep, walk, lambda mark: self._rows.claim_again(holder, most, walk.cut_off, walk.due_position, mark=mark)
+            sweep, walk, lambda mark: self._rows.claims.again(holder, most, walk.cut_off, walk.due_position, mark=mark)
         )
         batch = claimed.batch
         if batch.ask_again_after is None:
@@ -94,7 +95,7 @@ class Walker:
     async def _next_fresh(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
         holder = self._holder()
         claimed = await self._claim(
-            sweep, walk, lambda mark: self._rows.claim_fresh(holder, most, walk.position, walk.begun_at, mark=mark)
+            sweep, walk, lambda mark: self._rows.claims.fresh(holder, most, walk.position, walk.begun_at, mark=mark)
         )
         batch = claimed.batch
         if batch.ask_again_after is None:
@@ -113,7 +114,7 @@ class Walker:
         walk = Walk(now, now, fresh=False, due_position=after)
         holder = self._holder()
         claimed = await self._claim(
-            sweep, walk, lambda mark: self._rows.claim_again(holder, 1, now, after, suspects=True, mark=mark)
+            sweep, walk, lambda mark: self._rows.claims.again(holder, 1, now, after, suspects=True, mark=mark)
         )
         return claimed.batch
 

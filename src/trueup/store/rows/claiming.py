@@ -1,0 +1,204 @@
+"""Claims rows of a reconciler: fresh ones by walking the user's table, or those whose time has come again by the records.
+
+A claim re-checks state and staleness in the claiming statement, skips what another session has locked, and mints the term. With a rate,
+the fleet's lane is locked around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from trueup.jobs.limits import grant
+from trueup.leases.trust import Trust
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.store.db import message
+from trueup.store.db.message import Call
+from trueup.store.db.own_connection import Rows as Fetched
+from trueup.store.db.own_connection import fetch
+from trueup.store.fitted import RowStatements
+from trueup.store.rows.asks import Done, keyed
+from trueup.store.rows.batch import MIN_WINDOW, Batch, DuePosition, Position
+from trueup.store.rows.compose import Place
+
+if TYPE_CHECKING:
+    from trueup.store.rows.rows import Rows
+
+PROBE_WINDOW = 100  # as MIN_WINDOW, of a look at both ends of many rows that rest
+
+
+class RowClaims:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    async def fresh(
+        self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None, *, mark: bool = True
+    ) -> Batch:
+        """Rows that nothing is known about -> held; only such as were due by then already, if given.
+
+        A row that the database refuses to mark makes the whole claim fail: then claim without (`mark=False`), and `mark` them.
+        """
+        made = self._rows.made
+        place: Place = "start" if after is None else after.place
+        params = {
+            **self._about_claim(holder),
+            "cut_off": cut_off,
+            **self._rows.behind(after),
+        }
+        query = made.once("claim_fresh", place, mark=mark, guarded=self._rows.guarded)
+        return await self._claim(query, params, most, partial(self._read_fresh, made))
+
+    async def again(
+        self,
+        holder: UUID,
+        most: int,
+        cut_off: datetime | None,
+        after: DuePosition | None = None,
+        *,
+        suspects: bool = False,
+        mark: bool = True,
+    ) -> Batch:
+        """Rows whose time has come again -> held; or those that may have brought their process down (`suspects`).
+
+        `mark` as for `fresh`.
+        """
+        after = after or DuePosition()
+        params = {
+            **self._about_claim(holder),
+            "cut_off": cut_off,
+            "suspects": suspects,
+            "after_due": after.due_at or "-infinity",
+            "after_key": after.key,
+            "place": str(self._rows.reconciler.selection.table),
+        }
+        made = self._rows.made
+        query = made.once("claim_again", mark=mark)
+        return await self._claim(query, params, most, partial(self._read_again, made, alone=suspects))
+
+    async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
+        """Whether any of the first rows is one that nothing is known about; and how many there are, None when too many to tell.
+
+        With a position: also of the first rows behind it, but only few of either.
+        """
+        window = MIN_WINDOW if behind is None else PROBE_WINDOW
+        params = {
+            **self._rows.about_window(window),
+            "cut_off": cut_off,
+            **self._rows.behind(behind),
+        }
+        query = self._rows.made.once("probe", "start" if behind is None else behind.place, guarded=self._rows.guarded)
+        ((fresh, count),) = await self._rows.claiming.fetch_steered(self._rows.steer, query, params)
+        return fresh, None if count >= window else count
+
+    async def mark(self, holder: UUID, rows: Sequence[ClaimedRow]) -> dict[str, Done]:
+        """Write to claimed rows what a claim with `mark` writes. A key that does not come back was lost.
+
+        One row that the database refuses makes all of them fail.
+        """
+        params = {
+            **self._rows.about(holder),
+            **keyed(rows),
+            "lease_for": self._rows.reconciler.lease_for.total_seconds(),
+        }
+        made = self._rows.made
+        answers = await self._rows.claiming.fetch_steered(self._rows.steer, made.once("mark"), params)
+        marked = {key: (done, seen, values) for key, done, seen, *values in answers}
+        for row in rows:
+            done, seen, values = marked.get(row.key, (None, None, []))
+            if done == "changed":
+                row.seen, row.values = seen, dict(zip(made.columns, values, strict=True))
+        return {key: done for key, (done, _, _) in marked.items()}
+
+    def statement(self) -> tuple[bytes, dict[str, Any]]:
+        """What a sweep begins with, for looking at its plan."""
+        params = {
+            **self._about_claim(UUID(int=0)),
+            "cut_off": None,
+            "most": self._rows.reconciler.batch,
+            "window": self._rows.window(self._rows.reconciler.batch),
+        }
+        return self._rows.made.once("claim_fresh", "start"), params
+
+    def _about_claim(self, holder: UUID) -> dict[str, Any]:
+        reconciler = self._rows.reconciler
+        return {
+            "now": self._rows.clock.now(),
+            "reconciler": reconciler.name,
+            "holder": holder,
+            "owner": self._rows.owner,
+            "lease_for": reconciler.lease_for.total_seconds(),
+            "max_attempts": reconciler.retry.max_attempts,
+            "paused": list(self._rows.paused),
+        }
+
+    async def _claim(self, query: bytes, params: dict[str, Any], most: int, read: Any) -> Batch:
+        reconciler = self._rows.reconciler
+        params["window"] = self._rows.window(most)
+        if reconciler.lane is None:
+            sent = self._rows.clock.elapsed()
+            rows = await self._rows.claiming.fetch_steered(self._rows.steer, query, {**params, "most": most})
+            return read(rows, params["holder"], sent)  # type: ignore[no-any-return]
+        async with self._rows.claiming.transaction() as connection:
+            locked = await fetch(
+                connection, self._rows.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
+            )
+            if not locked:  # another worker is claiming right now
+                return Batch(ask_again_after=timedelta(milliseconds=50))
+            now, next_start_at, last_key = locked[0]
+            granted = grant(reconciler.rate, next_start_at, now, most)
+            if not granted.slots:
+                return Batch(ask_again_after=granted.wait)
+            await connection.execute(self._rows.steer)
+            sent = self._rows.clock.elapsed()
+            text = message.filled(connection, Call(query, {**params, "most": len(granted.slots)}))
+            answers = await message.send(connection, text)
+            batch: Batch = read(answers.check().rows(0), params["holder"], sent)
+            if batch.rows:
+                next_start = granted.next_start_at(len(batch.rows), reconciler.rate)
+                advanced = {"lane": reconciler.lane, "next_start_at": next_start, "last_key": last_key}
+                await fetch(connection, self._rows.statements["lanes/advance"], advanced)
+        batch.waits = [granted.start_after(n) for n in range(len(batch.rows))]
+        return batch
+
+    def _read_fresh(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float) -> Batch:
+        keys = len(self._rows.found.spec.key)
+        exhausted, passed, without_value, order, *place = rows[0][: 4 + keys]
+        position = (
+            None if without_value is None else Position("without" if without_value else "with", order, tuple(place))
+        )
+        claimed = [self._claimed(made, row[4 + keys :], holder, sent) for row in rows if row[4 + keys] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), position, exhausted=exhausted, passed=passed)
+
+    def _read_again(self, made: RowStatements, rows: Fetched, holder: UUID, sent: float, *, alone: bool) -> Batch:
+        due_at, last_key = rows[0][:2]
+        position = None if last_key is None else DuePosition(due_at, last_key)
+        claimed = [self._claimed(made, row[2:], holder, sent, alone=alone) for row in rows if row[2] is not None]
+        return Batch(claimed, [timedelta()] * len(claimed), due_position=position, exhausted=position is None)
+
+    def _claimed(
+        self, made: RowStatements, row: tuple[Any, ...], holder: UUID, sent: float, *, alone: bool = False
+    ) -> ClaimedRow:
+        keys = len(self._rows.found.spec.key)
+        key, term, occasion, attempt, spent, outlived, claimed_at, was_state, was_changed_at, seen, due_at = row[:11]
+        return ClaimedRow(
+            self._rows.reconciler.name,
+            holder,
+            key,
+            row[11 : 11 + keys],
+            term,
+            attempt,
+            spent,
+            alone,
+            was_state,
+            was_changed_at,
+            seen,
+            due_at,
+            claimed_at,
+            dict(zip(made.columns, row[11 + keys :], strict=True)),
+            Trust(self._rows.reconciler.lease_for, sent),
+            occasion,
+            outlived,
+        )
