@@ -24,7 +24,8 @@ from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.spec import Spec
 from trueup.store.actions import Noting
 from trueup.store.db.connect import SILENT_FOR, is_away
-from trueup.store.db.own_connection import BOUND, Rows, milliseconds
+from trueup.store.db.lent import BOUND
+from trueup.store.db.own_connection import Rows, milliseconds
 from trueup.store.planning import Planning, StaleSchedule, State, StoredSchedule
 from trueup.texts import known_names
 

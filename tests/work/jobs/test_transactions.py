@@ -311,3 +311,38 @@ async def test_an_error_of_the_handlers_own_database_spends_an_attempt(app: App)
     async with app.worker():
         with pytest.raises(JobFailed):
             await (await effect.enqueue()).result("15s")
+
+
+ENDINGS = ["commit", "rollback", "commit and chain", "rollback; begin", "prepare transaction 'by hand'"]
+
+
+@both
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_handler_that_ends_the_transaction_itself_is_told_and_not_done(
+    still: App, worker: ManualWorker, table: str, sync: bool, ending: str
+) -> None:
+    @still.job(name="after")
+    async def after() -> None: ...
+
+    async def pay(ctx: Context = injected) -> None:
+        async with ctx.transaction() as tx:
+            for statement in ending.split("; "):
+                await tx.execute(statement)
+            await tx.execute(WRITE, [ctx.job.id])
+
+    def pay_sync(ctx: Context = injected) -> None:
+        with ctx.transaction() as tx:
+            for statement in ending.split("; "):
+                tx.execute(statement)
+            tx.execute(WRITE, [ctx.job.id])
+
+    job = await still.job(name="pay", retry=Retry(max_attempts=1))(pay_sync if sync else pay).enqueue()
+    await worker.run_pending()
+    assert state_of(table, job.id) == "dead"
+    with pytest.raises(
+        JobFailed, match=r"pay \d+: the handler has ended the transaction" if "prep" not in ending else "."
+    ):
+        await job.result()
+    following = await after.enqueue()
+    await worker.run_pending()
+    assert state_of(table, following.id) == "done", "the connection is of use to the next one"

@@ -453,6 +453,21 @@ async def test_what_a_handler_raises_or_does_too_long_after_its_commit_changes_n
     assert said == ["ValueError", "trueup.errors.ConfigError", "trueup.jobs.outcome.JobTimeout"]
 
 
+@pytest.mark.parametrize("ending", ["commit", "rollback", "commit and chain"])
+async def test_a_handler_that_ends_its_transaction_itself_is_told_and_its_row_stays(field: Field, ending: str) -> None:
+    async def handler(row: Any, *, ctx: Context) -> None:
+        async with ctx.transaction(To("done")) as tx:
+            await tx.execute(ending.encode())
+
+    await field.put()
+    field.fix(handler, retry=Retry(max_attempts=1))
+    before = await field.states()
+    await field.sweep()
+    (event,) = field.events.of(RowQuarantined)
+    assert "the handler has ended the transaction" in event.error
+    assert await field.states() == before
+
+
 @pytest.mark.parametrize("setting", ["transaction_timeout", "idle_in_transaction_session_timeout"])
 async def test_a_transaction_that_takes_too_long_costs_an_attempt(field: Field, setting: str) -> None:
     async def handler(row: Any, *, ctx: Context) -> None:

@@ -37,15 +37,12 @@ from trueup.store.db.connect import (
     open_connection,
     refused,
 )
-from trueup.store.db.load import source
 from trueup.store.db.message import BEGIN, Answers, Call, Conversation, Part
 from trueup.store.db.message import Rows as Rows
 from trueup.texts import describe
 
 Answered = Callable[[Answers], None]
 Record = dict[str, Any]  # a row, by the names of its columns
-
-BOUND = source("session/bound").encode()
 
 
 class OwnConnection:
@@ -233,7 +230,7 @@ class _Watch:
 
 
 def milliseconds(duration: timedelta) -> dict[str, int]:
-    """The parameter of BOUND."""
+    """The parameter of session/bound."""
     return {"milliseconds": round(duration.total_seconds() * 1000)}
 
 

@@ -36,7 +36,8 @@ from trueup.jobs.exhausted import TIMEOUT, Exhausted
 from trueup.jobs.failure import MAX_ERRORS, describe, type_name
 from trueup.jobs.job import ClaimedJob, Draft
 from trueup.store.db.connect import RETRYABLE, limit
-from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
+from trueup.store.db.lent import Lent
+from trueup.store.db.own_connection import Rows, fetch
 from trueup.store.db.pool import fetch_sync
 from trueup.store.db.repeating import repeated_whole
 from trueup.store.jobs import errors_json
@@ -95,13 +96,13 @@ class Exhauster:
         try:
             async with self._store.transactions.begin() as tx:
                 await tx.execute(LIMIT)
-                await fetch(tx, BOUND, milliseconds(TIMEOUT))
+                lent = Lent("exhausted=")
+                await lent.begin(tx, TIMEOUT)
                 _mine(run.job, await fetch(tx, *self._bury(run.job, bury)))
-                before = await fetch(tx, *self._transaction())
                 drafts = await definition.exhausted(self._given(tx, run.job, definition, bury))
+                await lent.check(tx)
                 for draft in _drafts(drafts):
                     await self._store.enqueue.one(draft, tx)
-                _same(before, await fetch(tx, *self._transaction()))
                 self._about_to_commit(run.job)
                 committing = True
         except RETRYABLE:
@@ -122,13 +123,13 @@ class Exhauster:
         try:
             with self._store.transactions.begin_sync() as tx:
                 tx.execute(LIMIT)
-                fetch_sync(tx, BOUND, milliseconds(TIMEOUT))
+                lent = Lent("exhausted=")
+                lent.begin_sync(tx, TIMEOUT)
                 _mine(run.job, fetch_sync(tx, *self._bury(run.job, bury)))
-                before = fetch_sync(tx, *self._transaction())
                 drafts = definition.exhausted(self._given(tx, run.job, definition, bury))
+                lent.check_sync(tx)
                 for draft in _drafts(drafts):
                     self._store.enqueue.one_sync(draft, tx)
-                _same(before, fetch_sync(tx, *self._transaction()))
                 self._about_to_commit(run.job)
                 if abandoned.is_set():
                     raise TrueupError("exhausted= came to its end too late; nothing was changed")
@@ -154,9 +155,6 @@ class Exhauster:
             "most_errors": MAX_ERRORS,
         }
 
-    def _transaction(self) -> tuple[bytes, dict[str, Any]]:
-        return self._store.statements["session/transaction"], {}
-
     def _about_to_commit(self, job: ClaimedJob) -> None:
         self._port.check(job)
         faults.hit("in_exhausted")
@@ -165,11 +163,6 @@ class Exhauster:
 def _mine(job: ClaimedJob, rows: Rows) -> None:
     if not rows:
         raise lost(job)
-
-
-def _same(before: Rows, after: Rows) -> None:
-    if before != after:
-        raise TrueupError("exhausted= has ended the transaction it was given; leave commit and rollback to trueup")
 
 
 def _drafts(given: Any) -> list[Draft]:

@@ -18,7 +18,8 @@ from trueup.jobs.failure import clean
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
 from trueup.store.db.connect import RETRYABLE, is_no_fault
-from trueup.store.db.own_connection import BOUND, Rows, fetch, milliseconds
+from trueup.store.db.lent import Lent
+from trueup.store.db.own_connection import Rows, fetch
 from trueup.store.db.pool import fetch_sync
 from trueup.store.store import Store
 from trueup.work.registration import Registration
@@ -73,6 +74,7 @@ class FinishingTransaction(JobTransaction):
             raise TrueupError("this job is done already; a job has one finishing transaction")
         self._port = port
         self._context = context
+        self._lent = Lent(f"{context.job.kind} {context.job.id}: the handler")
         self._later = result if callable(result) else None
         self._result = None if self._later is not None else self._encoded(result)
         self._stack: AsyncExitStack | ExitStack | None = None
@@ -83,7 +85,7 @@ class FinishingTransaction(JobTransaction):
         stack = AsyncExitStack()
         with self._noticing():
             connection = await stack.enter_async_context(self._port.store.transactions.begin())
-            await fetch(connection, *self._bound())
+            await self._lent.begin(connection, self._port.lease_for)
         self._stack, self._connection = stack, connection
         return connection
 
@@ -97,6 +99,7 @@ class FinishingTransaction(JobTransaction):
             if error is None:
                 try:
                     self._port.check(self._context.job)
+                    await self._lent.check(self._connection)
                     self._mine(await fetch(self._connection, *self._complete()))
                 except BaseException:
                     await self._stack.__aexit__(*sys.exc_info())
@@ -109,7 +112,7 @@ class FinishingTransaction(JobTransaction):
         stack = ExitStack()
         with self._noticing():
             connection = stack.enter_context(self._port.store.transactions.begin_sync())
-            fetch_sync(connection, *self._bound())
+            self._lent.begin_sync(connection, self._port.lease_for)
         self._stack, self._connection = stack, connection
         return connection
 
@@ -123,6 +126,7 @@ class FinishingTransaction(JobTransaction):
             if error is None:
                 try:
                     self._port.check(self._context.job)
+                    self._lent.check_sync(self._connection)
                     self._mine(fetch_sync(self._connection, *self._complete()))
                 except BaseException:
                     self._stack.__exit__(*sys.exc_info())
@@ -159,10 +163,6 @@ class FinishingTransaction(JobTransaction):
         if error is None:
             self._context.finished = True
             faults.hit("after_commit")
-
-    def _bound(self) -> tuple[bytes, dict[str, int]]:
-        """A process stopped inside the transaction must not keep its row locks for ever: the server ends it after a lease."""
-        return BOUND, milliseconds(self._port.lease_for)
 
     def _encoded(self, result: Any) -> str | None:
         return None if result is None else encode_result(result, self._port.result_limit)

@@ -24,7 +24,7 @@ from trueup.reconcile.context import RowContext
 from trueup.reconcile.decide import decide
 from trueup.reconcile.outcome import Now, Outcome, Stay
 from trueup.store.db.connect import RETRYABLE, is_away, unanswered
-from trueup.store.db.own_connection import BOUND, milliseconds
+from trueup.store.db.lent import Lent
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
@@ -146,7 +146,7 @@ class Handling:
             await self._call(held, handled, None)
             return
         async with self.connections.transaction() as connection:
-            await connection.execute(BOUND, milliseconds(self._reconciler.lease_for))
+            await Lent(repr(self._reconciler)).begin(connection, self._reconciler.lease_for)
             await self._call(held, handled, connection)
             raise psycopg.Rollback
 
@@ -264,6 +264,7 @@ class _RowTransaction(JobTransaction):
         self._handled = handled
         self._stack = AsyncExitStack()
         self._connection: AsyncConnection[Any] | None = None
+        self._lent = Lent(f"{context.row.reconciler} {context.row.key}: the handler")
 
     async def __aenter__(self) -> AsyncConnection[Any]:
         rows = self._handling.rows
@@ -278,7 +279,7 @@ class _RowTransaction(JobTransaction):
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(certain(self._held, self._handled))
             connection = await stack.enter_async_context(self._handling.connections.transaction())
-            await connection.execute(BOUND, milliseconds(rows.reconciler.lease_for))
+            await self._lent.begin(connection, rows.reconciler.lease_for)
             self._stack = stack.pop_all()
         self._connection = connection
         return connection
@@ -294,7 +295,9 @@ class _RowTransaction(JobTransaction):
             handled.ended = handled.settled = self._outcome
             await self._roll_back()
             return
+        assert self._connection is not None
         try:
+            await self._lent.check(self._connection)
             done = await self._settle()
         except BaseException:
             await self._stack.__aexit__(*sys.exc_info())
