@@ -31,13 +31,14 @@ from trueup.store.lanes import LaneClaim, Lanes
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
 from trueup.work.jobs.hints import Hints
+from trueup.work.jobs.pace import Pace
 from trueup.work.jobs.places import Places
 from trueup.work.jobs.refusals import JobRefusals
+from trueup.work.jobs.rests import Rests
 from trueup.work.jobs.runner import Runner
 from trueup.work.registration import Registration
 from trueup.work.service import Service, jittered
 
-AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
 HOLD_FOR = 1.0  # seconds of work; with more than that in hand, what exceeds the need goes back
 CHECK_HAND_EVERY = 0.25  # seconds, while jobs wait in hand
 RECOVER_AT_ONCE = 50  # jobs, with their arguments, in one answer
@@ -50,71 +51,6 @@ TELL_EVERY = 0.25  # seconds between notifications that a lane has room which th
 LOOK_AGAIN_AFTER = 0.05  # seconds between looks because of notifications for a lane at its limit
 SMALL_CLAIM = 500  # jobs in one claim while jobs of higher priority come
 SMALL_CLAIMS_FOR = 60.0  # seconds since the last such job
-PACE_MEMORY = 0.5  # weight of the latest measurement when it is the higher one
-PACE_FALLS_IN = 0.2  # seconds in which half of a pace that is no longer kept is forgotten
-
-
-def ahead(pace: float, most: int) -> int:
-    """How many jobs to have in hand beyond those that run, at this many jobs a second."""
-    wanted = int(pace * AHEAD_FOR)
-    return min(most, wanted) if wanted > 1 else 0
-
-
-class Pace:
-    """Jobs per second, as a moving average over the claims."""
-
-    def __init__(self) -> None:
-        self.per_second = 0.0
-        self._at = elapsed()
-        self._count = 0
-
-    def measure(self, count: int) -> None:
-        now = elapsed()
-        passed = now - self._at
-        if passed < 0.002:  # too short to mean anything
-            return
-        latest = (count - self._count) / passed
-        falls = 1 - 0.5 ** (passed / PACE_FALLS_IN)
-        weight = PACE_MEMORY if latest > self.per_second else falls
-        self.per_second += weight * (latest - self.per_second)
-        self._at, self._count = now, count
-
-
-class Rests:
-    """Lanes that are not to be asked for a while, each twice as long as the last time."""
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self._until: dict[str, float] = {}
-        self._pause: dict[str, float] = {}
-
-    def rest(self, lane: str, shortest: float) -> None:
-        """Twice as long as the last time, at least this long."""
-        pause = self._pause[lane] = min(max(2 * self._pause.get(lane, 0.0), shortest), max(self._longest, shortest))
-        self._until[lane] = elapsed() + jittered(pause)
-
-    def wait(self, lane: str, seconds: float) -> None:
-        """For exactly this long: something becomes possible then."""
-        self._until[lane] = elapsed() + seconds
-
-    def end(self, lane: str) -> None:
-        self._until.pop(lane, None)
-        self._pause.pop(lane, None)
-
-    def backing_off(self, lane: str) -> bool:
-        """Whether it has due jobs that could not be claimed the last time."""
-        return lane in self._pause
-
-    def over(self) -> list[str]:
-        """The lanes that have rested long enough."""
-        now = elapsed()
-        over = [lane for lane, until in self._until.items() if until <= now]
-        for lane in over:
-            del self._until[lane]
-        return over
-
-    def next_in(self) -> float:
-        return max(min(self._until.values(), default=math.inf) - elapsed(), 0.0)
 
 
 class Claimer(Service):
@@ -178,7 +114,7 @@ class Claimer(Service):
         if not registration.trusted:
             return self._poll_without_listen
         self._pace.measure(self._executor.ended)
-        self._ahead = ahead(self._pace.per_second, self._prefetch)
+        self._ahead = self._pace.ahead(self._prefetch)
         self._hints.low_water = self._ahead // 2
         self._give_back()
         if elapsed() >= self._recover_at:

@@ -1,0 +1,46 @@
+"""Lanes that a worker does not ask for a while: their jobs could not be claimed, or become due only then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from trueup.clock import elapsed
+from trueup.work.service import jittered
+
+
+class Rests:
+    def __init__(self, longest: float, elapsed: Callable[[], float] = elapsed) -> None:
+        self._longest = longest
+        self._elapsed = elapsed
+        self._until: dict[str, float] = {}
+        self._pause: dict[str, float] = {}
+
+    def rest(self, lane: str, shortest: float) -> None:
+        """Its jobs could not be claimed: twice as long as the last time, at least this long."""
+        pause = self._pause[lane] = min(max(2 * self._pause.get(lane, 0.0), shortest), max(self._longest, shortest))
+        self._until[lane] = self._elapsed() + jittered(pause)
+
+    def wait(self, lane: str, seconds: float) -> None:
+        """For exactly this long: something becomes possible then."""
+        self._until[lane] = self._elapsed() + seconds
+
+    def end(self, lane: str) -> None:
+        self._until.pop(lane, None)
+        self._pause.pop(lane, None)
+
+    def backing_off(self, lane: str) -> bool:
+        """Whether it has due jobs that could not be claimed the last time."""
+        return lane in self._pause
+
+    def over(self) -> list[str]:
+        """The lanes that have rested long enough; they rest no longer."""
+        now = self._elapsed()
+        over = [lane for lane, until in self._until.items() if until <= now]
+        for lane in over:
+            del self._until[lane]
+        return over
+
+    def next_in(self) -> float:
+        """Seconds until the next lane has; infinite when none rests."""
+        return max(min(self._until.values(), default=math.inf) - self._elapsed(), 0.0)
