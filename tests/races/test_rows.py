@@ -19,7 +19,7 @@ from tests.support.interleave import OneConnection, Side, interleave, overlap
 from tests.support.matrix import count
 from trueup.clock import elapsed
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest
+from trueup.reconcile.decide import Change, Release, Remove, Rest, RetryAfter
 from trueup.reconcile.outcome import Delete, Stay, To
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
@@ -224,7 +224,7 @@ async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in
         Change(To("open"), timedelta()),
         Rest(timedelta(), succeeded=True),
     ]
-    moves += [BackOff(timedelta(), failure(), spend=False), GiveBack(), Change(Stay(), timedelta())]
+    moves += [RetryAfter(timedelta(), failure(), spend=False), Release(), Change(Stay(), timedelta())]
 
     async def renew(rows: Rows, taken: list[ClaimedRow]) -> None:
         """As the keeper does: on a connection of its own, while the same rows are being settled."""
@@ -316,7 +316,7 @@ async def test_the_users_transactions_over_several_rows_cannot_deadlock_with_our
     [
         (Change(Stay(), timedelta()), REST),
         (Change(Stay(touched=1), timedelta()), Change(Stay(owner="me"), timedelta())),
-        (Remove(Delete()), BackOff(HOUR, failure(), spend=True)),
+        (Remove(Delete()), RetryAfter(HOUR, failure(), spend=True)),
     ],
     ids=["a change and a rest", "two sets of columns", "a removal and a failure"],
 )

@@ -14,7 +14,7 @@ from trueup import Again, Delete, GiveUp, LostClaim, Retry, Stay, To, Unchanged
 from trueup.jobs.failure import Failure
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import MIN_DELAY, BackOff, Change, Move, Remove, Rest, SetAside, decide
+from trueup.reconcile.decide import MIN_DELAY, Change, Move, Remove, Rest, RetryAfter, SetAside, decide
 from trueup.reconcile.handler import RowHandler
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.selection import Selection
@@ -90,7 +90,7 @@ def test_no_row_is_due_again_in_the_sweep_that_looked_at_it() -> None:
     assert decided(Again("0s"), by=by) == Rest(MIN_DELAY, succeeded=False)
     assert decided(Stay(), by=by) == Change(Stay(), MIN_DELAY)
     move = decided(ValueError(), by=by)
-    assert isinstance(move, BackOff)
+    assert isinstance(move, RetryAfter)
     assert move.delay == MIN_DELAY
 
 
@@ -107,7 +107,7 @@ def test_a_failure_backs_off_as_retry_says() -> None:
     delays = []
     for attempt in (1, 2, 3):
         move = decided(ValueError("boom"), row(attempt), by)
-        assert isinstance(move, BackOff)
+        assert isinstance(move, RetryAfter)
         assert move.spend
         assert move.failure.attempt == attempt
         delays.append(move.delay.total_seconds())
@@ -121,7 +121,7 @@ def test_the_last_failed_attempt_is_set_aside() -> None:
 
 def test_somebody_patient_does_not_call_the_last_attempt_the_last() -> None:
     move = decided(ValueError("boom"), row(4), by=reconciler(exhausted=To("dead")), patient=True)
-    assert isinstance(move, BackOff)
+    assert isinstance(move, RetryAfter)
     assert move.spend
 
 
@@ -138,7 +138,7 @@ def test_what_is_not_worth_retrying_is_final_at_once(patient: bool) -> None:
 
 def test_a_lost_claim_is_a_failure_because_only_the_fence_knows_whether_the_row_is_lost() -> None:
     move = decided(LostClaim("the lease of another thing"), row(1))
-    assert isinstance(move, BackOff)
+    assert isinstance(move, RetryAfter)
     assert move.spend
 
 

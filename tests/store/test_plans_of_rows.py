@@ -17,7 +17,7 @@ from tests.store.rows_desk import RowsDesk, desk_on, failure
 from tests.support.database import TestServer
 from trueup import App
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, Remove, Rest
+from trueup.reconcile.decide import Change, Remove, Rest, RetryAfter
 from trueup.reconcile.outcome import Delete, To
 from trueup.store.db.load import names, source
 from trueup.store.rows.asks import keyed
@@ -237,7 +237,7 @@ async def test_what_is_held_is_settled_row_by_row(desk: RowsDesk, spec: dict[str
         Remove(Delete()),
         Rest(HOUR, True),
     ]
-    for verdict in [*verdicts, BackOff(HOUR, failure())]:
+    for verdict in [*verdicts, RetryAfter(HOUR, failure())]:
         plan = await settle(desk, rows, taken, verdict)
         assert plan.indexes <= {"rows_pkey", "t_pkey"}
         assert plan.most_rows <= 200, verdict

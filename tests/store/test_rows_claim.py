@@ -25,7 +25,7 @@ from tests.store.rows_desk import (
 )
 from tests.support.interleave import OneConnection, Side, interleave, overlap
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Rest, SetAside
+from trueup.reconcile.decide import Change, Release, Rest, RetryAfter, SetAside
 from trueup.reconcile.outcome import Stay, To
 from trueup.store.db import message
 from trueup.store.rows.locked import Locked
@@ -218,7 +218,7 @@ async def test_a_held_row_is_not_claimed_again_nor_one_that_rests_or_was_set_asi
     rows = await desk.rows("open")
     holder = uuid4()
     first = await claimed(rows, holder)
-    verdicts = [Rest(HOUR, succeeded=True), BackOff(HOUR, failure()), SetAside("no", failure())]
+    verdicts = [Rest(HOUR, succeeded=True), RetryAfter(HOUR, failure()), SetAside("no", failure())]
     await rows.settle(holder, first[:3], verdicts)
     assert await claimed(rows) == []
     assert await again(rows) == []
@@ -533,7 +533,7 @@ async def test_giving_back_a_row_that_was_alone_keeps_it_known(desk: RowsDesk, c
     await crash(rows, clock)
     row = await crash(rows, clock)
     assert row.alone
-    assert await settled(rows, row, GiveBack()) == "changed"
+    assert await settled(rows, row, Release()) == "changed"
     assert (await desk.known())["1"]["attempt"] == 0
     clock.advance(microseconds=1)
     (row,) = await again(rows)
@@ -547,7 +547,7 @@ async def test_terms_only_grow_even_when_nothing_is_known_of_the_row_any_more(de
     for _ in range(5):
         row = await one(rows)
         terms.append(row.term)
-        await settled(rows, row, GiveBack())
+        await settled(rows, row, Release())
         assert await desk.known() == {}
     assert terms == sorted(set(terms))
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.store.machine import WHICH, Bench, bench_on, recent, try_out
 from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, settled
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, SetAside
+from trueup.reconcile.decide import Change, RetryAfter, SetAside
 from trueup.reconcile.outcome import To
 from trueup.store.rows.rows import Rows
 
@@ -164,7 +164,7 @@ class RowsMachine(RuleBasedStateMachine):
         self.bench.clock.advance(seconds=after)
         claim = recent(self.claims, which)
         key = int(claim.key)
-        verdict = SetAside("why", failure()) if last else BackOff(BACK_OFF, failure(), spend=True)
+        verdict = SetAside("why", failure()) if last else RetryAfter(BACK_OFF, failure(), spend=True)
         held = self.holds(claim)
         answer = self.bench.run(settled(self.reconciler, claim, verdict))
         assert (answer is not None) == held

@@ -19,7 +19,7 @@ from psycopg.types.range import Range
 from tests.store.desk import draft
 from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, one, settle_all, settled
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside
+from trueup.reconcile.decide import Change, Release, Remove, Rest, RetryAfter, SetAside
 from trueup.reconcile.outcome import Delete, Stay, To
 from trueup.store.db.pool import fetch_sync
 from trueup.store.db.texts import text_of
@@ -111,7 +111,7 @@ async def test_a_row_that_would_be_claimed_at_once_rests_and_its_attempts_begin_
 ) -> None:
     rows = await desk.rows("open")
     row = await one(rows)
-    await settled(rows, row, BackOff(HOUR, failure()))
+    await settled(rows, row, RetryAfter(HOUR, failure()))
     clock.advance(hours=1)
     (row,) = await again(rows)
     assert row.attempt == 2
@@ -125,7 +125,7 @@ async def test_outcomes_of_different_kinds_are_settled_together(desk: RowsDesk) 
     rows = await desk.rows("open")
     taken = await claimed(rows)
     verdicts = [DONE, Change(To("done", note="x"), None), Change(Stay(note="y"), HOUR), Remove(Delete()), REST]
-    verdicts += [SetAside("no", failure()), GiveBack()]
+    verdicts += [SetAside("no", failure()), Release()]
     assert set((await rows.settle(taken[0].holder, taken, verdicts)).values()) == {"changed"}
     after = {row["id"]: (row["state"], row["note"]) for row in await desk.run("select * from t")}
     assert after == {
@@ -246,7 +246,7 @@ async def test_resting_does_not_need_the_users_row(desk: RowsDesk) -> None:
 
 # -- lost -----------------------------------------------------------------------------------------------------------------
 
-EVERY_VERDICT = [DONE, Remove(Delete()), REST, BackOff(HOUR, failure()), SetAside("no", failure()), GiveBack()]
+EVERY_VERDICT = [DONE, Remove(Delete()), REST, RetryAfter(HOUR, failure()), SetAside("no", failure()), Release()]
 
 
 @pytest.mark.parametrize("verdict", EVERY_VERDICT, ids=lambda verdict: type(verdict).__name__)
@@ -288,7 +288,7 @@ class TestLost:
     ) -> None:
         rows, holder = await desk.rows("open", claimed_as=claimed_as), uuid4()
         old = await one(rows, holder)
-        assert await settled(rows, old, GiveBack()) == "changed"
+        assert await settled(rows, old, Release()) == "changed"
         await self.check(desk, rows, old, verdict)
         await one(rows, holder)
         await self.check(desk, rows, old, verdict)
@@ -412,7 +412,7 @@ async def test_a_value_that_does_not_fit_is_an_error_that_changes_nothing(
         await rows.settle(taken[0].holder, taken, verdicts)
     assert await desk.scalar("select count(*) from t where state = 'open'") == 2
     assert await settled(rows, taken[1], DONE) == "changed"  # the others one by one
-    assert await settled(rows, taken[0], BackOff(HOUR, failure())) == "changed"
+    assert await settled(rows, taken[0], RetryAfter(HOUR, failure())) == "changed"
 
 
 async def test_an_enum_is_stored_as_its_value_whoever_gives_it(desk: RowsDesk) -> None:
@@ -477,10 +477,10 @@ async def test_in_the_callers_transaction_all_is_done_or_nothing(desk: RowsDesk)
     [
         (Rest(HOUR, succeeded=True), "resting", 0, 0),
         (Rest(HOUR, succeeded=False), "resting", 1, 1),
-        (BackOff(HOUR, failure()), "resting", 2, 2),
-        (BackOff(HOUR, failure(), spend=False), "resting", 1, 2),
+        (RetryAfter(HOUR, failure()), "resting", 2, 2),
+        (RetryAfter(HOUR, failure(), spend=False), "resting", 1, 2),
         (SetAside("no", failure()), "quarantined", 2, 2),
-        (GiveBack(), "resting", 1, 1),
+        (Release(), "resting", 1, 1),
     ],
     ids=["unchanged", "again", "failed", "not its fault", "set aside", "given back"],
 )
@@ -494,7 +494,7 @@ async def test_attempts_at_the_second_try(
     errors: int,
 ) -> None:
     rows = await desk.rows("open", claimed_as=claimed_as)
-    await settled(rows, await one(rows), BackOff(HOUR, failure()))
+    await settled(rows, await one(rows), RetryAfter(HOUR, failure()))
     clock.advance(hours=1)
     (row,) = await again(rows)
     assert row.attempt == 2
@@ -506,7 +506,7 @@ async def test_attempts_at_the_second_try(
 
 async def test_a_row_given_back_at_its_first_try_is_as_if_never_claimed(desk: RowsDesk) -> None:
     rows = await desk.rows("open")
-    assert await settled(rows, await one(rows), GiveBack()) == "changed"
+    assert await settled(rows, await one(rows), Release()) == "changed"
     assert await desk.known() == {}
     assert (await one(rows)).attempt == 1
 
@@ -515,7 +515,7 @@ async def test_of_many_errors_the_first_and_the_last_are_kept(desk: RowsDesk, cl
     rows = await desk.rows("open")
     row = await one(rows)
     for n in range(40):
-        assert await settled(rows, row, BackOff(timedelta(), failure(f"error {n}"), spend=False)) == "changed"
+        assert await settled(rows, row, RetryAfter(timedelta(), failure(f"error {n}"), spend=False)) == "changed"
         (row,) = await again(rows)
     messages = [error["message"] for error in (await desk.known())["1"]["errors"]]
     assert len(messages) < 40
@@ -527,14 +527,14 @@ async def test_attempts_can_be_given_back_while_the_row_rests_and_not_under_anot
 ) -> None:
     rows = await desk.rows("open")
     row = await one(rows)
-    await settled(rows, row, BackOff(HOUR, failure()))
+    await settled(rows, row, RetryAfter(HOUR, failure()))
     await rows.refund([row])
     assert (await desk.known())["1"]["attempt"] == 0
     clock.advance(hours=1)
     (later,) = await again(rows)
     await rows.refund([row])
     assert (await desk.known())["1"]["attempt"] == 1
-    await settled(rows, later, BackOff(HOUR, failure()))
+    await settled(rows, later, RetryAfter(HOUR, failure()))
     await rows.refund([row])
     assert (await desk.known())["1"]["attempt"] == 1
 
@@ -542,7 +542,7 @@ async def test_attempts_can_be_given_back_while_the_row_rests_and_not_under_anot
 # -- claimed_as ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verdict", [REST, BackOff(HOUR, failure()), SetAside("no", failure()), GiveBack()])
+@pytest.mark.parametrize("verdict", [REST, RetryAfter(HOUR, failure()), SetAside("no", failure()), Release()])
 async def test_a_row_put_back_has_its_state_and_time_exactly_as_before_and_a_new_version(
     desk: RowsDesk, verdict: Any
 ) -> None:
@@ -586,7 +586,7 @@ async def test_a_marked_row_that_is_gone_is_settled_all_the_same(desk: RowsDesk)
     rows = await desk.rows("open", claimed_as="working")
     row = await one(rows)
     await desk.run("delete from t")
-    assert await settled(rows, row, GiveBack()) == "changed"
+    assert await settled(rows, row, Release()) == "changed"
     assert await desk.known() == {}
 
 

@@ -45,7 +45,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class BackOff:
+class RetryAfter:
     """held -> resting, after a failed attempt. Not spent: the fault was of something that all rows need.
 
     With an outcome, that is written to the row as well.
@@ -74,7 +74,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class Release:
     """held -> forgotten, as if it had never been claimed: this process stops, or could not begin.
 
     One whose handler had begun rests instead: the next attempt has the same idempotency key.
@@ -88,7 +88,7 @@ class Lost:
     """Nothing may be written: the lease is gone."""
 
 
-Move = Change | Remove | Written | Rest | BackOff | SetAside | GiveBack | Lost
+Move = Change | Remove | Written | Rest | RetryAfter | SetAside | Release | Lost
 Ended = Outcome | BaseException
 
 
@@ -181,7 +181,7 @@ def _after_error(
     else:
         delay = max(retry.wait(row.attempt, rng), MIN_DELAY)
         outcome = _meanwhile(error, delay, row, reconciler, made, running_for)
-        return BackOff(delay, Failure.of(error, row.attempt), outcome=outcome)  # with what failed= has noted on it
+        return RetryAfter(delay, Failure.of(error, row.attempt), outcome=outcome)  # with what failed= has noted on it
     return _final(reason, error, failure, row, reconciler, made)
 
 

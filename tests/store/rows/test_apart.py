@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.store.desk import draft
 from tests.store.rows_desk import RowsDesk, claimed, desk_on, failure
-from trueup.reconcile.decide import BackOff, Change, Remove
+from trueup.reconcile.decide import Change, Remove, RetryAfter
 from trueup.reconcile.outcome import Delete, To
 from trueup.store.store import Store
 
@@ -145,7 +145,7 @@ async def test_every_kind_of_verdict_is_judged_as_in_a_batch(desk: RowsDesk) -> 
         "2": Remove(Delete(then=then)),
         "3": WAYS["check"][0],
         "4": Change(To("done", then=then), None),
-        "5": BackOff(HOUR, failure()),
+        "5": RetryAfter(HOUR, failure()),
         "6": Change(To("done"), None),
         "7": Change(To("done"), None),
         "8": Change(To("done"), None),

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 
 from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, settle_all
 from tests.support.interleave import OneConnection
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove
+from trueup.reconcile.decide import Change, Release, Remove, RetryAfter
 from trueup.reconcile.outcome import Delete, Stay
 from trueup.store.db.message import Rows as Fetched
 from trueup.store.db.own_connection import fetch
@@ -107,8 +107,8 @@ async def test_records_are_found_by_their_whole_key(
         found["change"] = database.wide()
         await settle_all(rows, held[60:90], Remove(Delete()))
         found["remove"] = database.wide()
-        await settle_all(rows, held[90:200], BackOff(timedelta(seconds=1), failure(), spend=True))
-        await settle_all(rows, held[200:], GiveBack())
+        await settle_all(rows, held[90:200], RetryAfter(timedelta(seconds=1), failure(), spend=True))
+        await settle_all(rows, held[200:], Release())
         found["rest"] = database.wide()
         await rows.refund(held[90:200])
         found["refund"] = database.wide()

@@ -13,7 +13,7 @@ import pytest
 from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
 from trueup.testing.clock import NOON, ManualClock
-from trueup.work.jobs.hand import CRASHES_TO_ISOLATE, MAX_WAITING_BYTES, Hand, Run
+from trueup.work.jobs.hand import CRASHES_TO_ISOLATE, MAX_WAITING_BYTES, Hand, RunningJob
 
 HOLDER = uuid4()
 
@@ -25,8 +25,8 @@ def job(
     return ClaimedJob(HOLDER, number, "send", queue, lane or queue, "", "{}", 1, 3, crashes, term, NOON, NOON, NOON, at)
 
 
-def start(hand: Hand, claimed: ClaimedJob) -> Run:
-    run = Run(claimed, cast("asyncio.Task[None]", None), 0.0)
+def start(hand: Hand, claimed: ClaimedJob) -> RunningJob:
+    run = RunningJob(claimed, cast("asyncio.Task[None]", None), 0.0)
     hand.started(run)
     return run
 

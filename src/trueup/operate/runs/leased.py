@@ -50,7 +50,7 @@ class Bounds:
         if self.lease is not None and (self.gone.is_set() or not self.lease.held()):
             raise LostLease(self.lease.name, self.lease.term)
 
-    async def keep(self, task: asyncio.Task[T], ease: Callable[[], None], interrupt: Callable[[], None]) -> T | None:
+    async def keep(self, task: asyncio.Task[T], stop: Callable[[], None], interrupt: Callable[[], None]) -> T | None:
         """What the task returns, at the latest a little after the time is over; None when it had to be cancelled."""
         lost: list[asyncio.Task[Any]] = [asyncio.create_task(self.gone.wait())]
         if self.lease is not None:
@@ -61,7 +61,7 @@ class Bounds:
             if task.done():
                 return task.result()
             self.over = True
-            ease()
+            stop()
             if not any(each.done() for each in lost):
                 await asyncio.wait({task}, timeout=self.drain_for.total_seconds())
             if not task.done():

@@ -1,4 +1,4 @@
-"""How a run ends that is cancelled: eased to its end, and interrupted only if that takes too long."""
+"""How a run ends that is cancelled: it is stopped in order, and interrupted only if that takes too long."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 async def orderly(
-    task: asyncio.Task[T], ease: Callable[[], None], interrupt: Callable[[], None], drain_for: timedelta
+    task: asyncio.Task[T], stop: Callable[[], None], interrupt: Callable[[], None], drain_for: timedelta
 ) -> T:
-    """What the task returns. When this is cancelled: only after the task has been eased to its end."""
+    """What the task returns. When this is cancelled: only after the task has been stopped and has ended."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        ease()
+        stop()
         try:
             await asyncio.wait({task}, timeout=drain_for.total_seconds())
         finally:  # also when cancelled once more

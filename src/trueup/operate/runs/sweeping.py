@@ -56,9 +56,9 @@ async def sweep(
             row_services.renewer.start()
             started = elapsed()
             task = asyncio.create_task(member.sweep(progress=note))
-            eased = partial(_ease, member, options)
-            kept = asyncio.create_task(bounds.keep(task, eased, row_services.interrupt))
-            counts = await orderly(kept, eased, row_services.interrupt, settings.drain_for)
+            stop = partial(_stop_claiming, member, options)
+            kept = asyncio.create_task(bounds.keep(task, stop, row_services.interrupt))
+            counts = await orderly(kept, stop, row_services.interrupt, settings.drain_for)
             run.seconds = elapsed() - started
             await member.stop()
         run.outcomes = {} if counts is None else counts.as_dict()
@@ -72,11 +72,11 @@ async def sweep(
     return run
 
 
-def _ease(member: Sweeper | Purger, options: SweepOptions) -> None:
+def _stop_claiming(member: Sweeper | Purger, options: SweepOptions) -> None:
     """Claim nothing more; what has not been begun goes back."""
     options.ended = True
     if isinstance(member, Sweeper):
-        member.hand.give_back()
+        member.hand.release()
 
 
 async def _counting(

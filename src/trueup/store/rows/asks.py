@@ -11,13 +11,13 @@ import orjson
 from trueup.errors import ConfigError
 from trueup.jobs.job import Draft
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import BackOff, Change, GiveBack, Remove, Rest, SetAside, Written
+from trueup.reconcile.decide import Change, Release, Remove, Rest, RetryAfter, SetAside, Written
 from trueup.reconcile.outcome import Outcome, Stay, To
 from trueup.store.db.load import Statements
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import RowStatements
 
-Quiet = Written | Rest | BackOff | SetAside | GiveBack  # moves that leave the user's row as it is
+Quiet = Written | Rest | RetryAfter | SetAside | Release  # moves that leave the user's row as it is
 Ask = tuple[bytes, dict[str, Any]]
 # The result of writing an outcome. After `contested` (another transaction has changed the row, which is still chosen), `undone`
 # (a trigger kept the row as it was) and `busy` (another session has locked it) the row is still held.
@@ -35,20 +35,20 @@ class Asks:
         self, rows: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool
     ) -> tuple[list[Ask], Mapping[str, Sequence[Draft]]]:
         """One statement for each kind of move and set of columns; before several, one that locks the rows' records in order."""
-        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | BackOff]]] = {}
+        changes: dict[tuple[str, ...], list[tuple[ClaimedRow, Change | RetryAfter]]] = {}
         removals: list[ClaimedRow] = []
         quiet: list[tuple[ClaimedRow, Quiet]] = []
         drafts: dict[str, Sequence[Draft]] = {}
         # By key, so that two statements over the same rows lock them in the same order.
         for row, move in sorted(zip(rows, moves, strict=True), key=lambda pair: pair[0].key):
             match move:
-                case Change(outcome=outcome) | BackOff(outcome=To() | Stay() as outcome):
+                case Change(outcome=outcome) | RetryAfter(outcome=To() | Stay() as outcome):
                     changes.setdefault(tuple(sorted(outcome.columns)), []).append((row, move))
                     drafts |= {row.key: outcome.then} if outcome.then else {}
                 case Remove(outcome):
                     removals.append(row)
                     drafts |= {row.key: outcome.then} if outcome.then else {}
-                case Written() | Rest() | BackOff() | SetAside() | GiveBack():
+                case Written() | Rest() | RetryAfter() | SetAside() | Release():
                     quiet.append((row, move))
         asks = [(self._made.change(columns), self._changes(columns, group)) for columns, group in changes.items()]
         if removals:
@@ -60,11 +60,11 @@ class Asks:
         return asks, drafts
 
     def _changes(
-        self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change | BackOff]]
+        self, columns: tuple[str, ...], group: Sequence[tuple[ClaimedRow, Change | RetryAfter]]
     ) -> dict[str, Any]:
         rows = [row for row, _ in group]
         outcomes = [move.outcome for _, move in group if move.outcome is not None]
-        told = [_told(row, move) if isinstance(move, BackOff) else None for row, move in group]
+        told = [_told(row, move) if isinstance(move, RetryAfter) else None for row, move in group]
         params = {
             **keyed(rows),
             **self.seen(rows),
@@ -140,21 +140,21 @@ def _told(row: ClaimedRow, move: Quiet) -> _Told:
             return _Told(
                 "resting", delay.total_seconds(), attempt, proposed=_json_text(proposed), ongoing=not succeeded
             )
-        case BackOff(delay, failure, spend):
+        case RetryAfter(delay, failure, spend):
             attempt = row.attempt if spend else row.attempt - 1
             return _Told("resting", delay.total_seconds(), attempt, failure.to_json(row), failure.message)
         case SetAside(reason, failure):
             return _Told("quarantined", 0.0, row.attempt, failure.to_json(row), reason)
         case Written(rest_for=rest_for):
             return _Told("gone") if rest_for is None else _Told("resting", rest_for.total_seconds(), 0, ongoing=False)
-        case GiveBack(begun):
+        case Release(begun):
             if row.attempt <= 1 and not row.alone and not begun:
                 return _Told("gone")
             return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep it is handed back in
 
 
-def _rest_for(move: Change | BackOff) -> float | None:
-    delay = move.delay if isinstance(move, BackOff) else move.rest_for
+def _rest_for(move: Change | RetryAfter) -> float | None:
+    delay = move.delay if isinstance(move, RetryAfter) else move.rest_for
     return None if delay is None else delay.total_seconds()
 
 

@@ -45,7 +45,7 @@ class Gate:
         return self.paused or (self.rests_for is not None and self.rests_for > 0)
 
 
-class Pause(NamedTuple):
+class KeyPause(NamedTuple):
     key: str
     rests_for: float
     pauses: int
@@ -99,9 +99,9 @@ class Reconcilers(Repository):
             await self._fetch("reconcilers/rest", name=name, seconds=pause.total_seconds(), note=note, extend=extend)
         )
 
-    async def pauses(self, name: str) -> list[Pause]:
+    async def pauses(self, name: str) -> list[KeyPause]:
         """The keys whose breaker is open, or not yet found working."""
-        return [Pause(*row) for row in await self._fetch("reconcilers/pauses", name=name)]
+        return [KeyPause(*row) for row in await self._fetch("reconcilers/pauses", name=name)]
 
     async def rest_key(self, name: str, key: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
         """The breaker of one key opens. False when it was open, or too many are."""

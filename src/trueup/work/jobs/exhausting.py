@@ -42,7 +42,7 @@ from trueup.store.db.pool import fetch_sync
 from trueup.store.db.repeating import repeated_whole
 from trueup.store.jobs import errors_json
 from trueup.work.calling import Caller, is_own_ending, within
-from trueup.work.jobs.hand import Run
+from trueup.work.jobs.hand import RunningJob
 from trueup.work.jobs.transactions import Port, lost
 
 LIMIT = limit(TIMEOUT)
@@ -55,7 +55,7 @@ class Exhauster:
         self._caller = caller
         self._random = rng
 
-    async def bury(self, run: Run, definition: Job[Any, Any], bury: Bury) -> Move:
+    async def bury(self, run: RunningJob, definition: Job[Any, Any], bury: Bury) -> Move:
         """What is to be written now: nothing, when `exhausted=` and the burial are committed."""
         if run.cancelled is not None:
             return exhausted_elsewhere(run.job, bury)
@@ -83,14 +83,14 @@ class Exhauster:
         faults.hit("after_exhausted")
         return Buried(bury)
 
-    async def _call(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
+    async def _call(self, run: RunningJob, definition: Job[Any, Any], bury: Bury) -> None:
         run.uncertain = False
         if definition.exhausted_is_async:
             await within(TIMEOUT, self._in_loop(run, definition, bury))
         else:
             await self._in_thread(run, definition, bury)
 
-    async def _in_loop(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
+    async def _in_loop(self, run: RunningJob, definition: Job[Any, Any], bury: Bury) -> None:
         self._port.check(run.job)
         committing = False
         try:
@@ -109,7 +109,7 @@ class Exhauster:
             run.uncertain = committing
             raise
 
-    async def _in_thread(self, run: Run, definition: Job[Any, Any], bury: Bury) -> None:
+    async def _in_thread(self, run: RunningJob, definition: Job[Any, Any], bury: Bury) -> None:
         abandoned = threading.Event()
         call = partial(self._sync, run, definition, bury, abandoned)
         try:
@@ -117,7 +117,7 @@ class Exhauster:
         finally:
             abandoned.set()  # a thread that is left behind does not commit any more
 
-    def _sync(self, run: Run, definition: Job[Any, Any], bury: Bury, abandoned: threading.Event) -> None:
+    def _sync(self, run: RunningJob, definition: Job[Any, Any], bury: Bury, abandoned: threading.Event) -> None:
         self._port.check(run.job)
         committing = False
         try:

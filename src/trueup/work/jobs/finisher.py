@@ -39,7 +39,7 @@ from trueup.jobs.job import ClaimedJob
 from trueup.jobs.states import JobState
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.jobs import Jobs
-from trueup.work.jobs.hand import Run
+from trueup.work.jobs.hand import RunningJob
 from trueup.work.jobs.hints import Hints
 from trueup.work.registration import Registration
 from trueup.work.writing import Pending, Writer
@@ -87,7 +87,7 @@ class Finisher(Writer[Ending, set[int]]):
         """(id, term) of what is noted and not yet written."""
         return {(ended.job.id, ended.job.term) for ended in self._pending}
 
-    def put(self, run: Run, move: Move, *, uncertain: bool = False) -> None:
+    def put(self, run: RunningJob, move: Move, *, uncertain: bool = False) -> None:
         """Note how a run ended; it is written soon."""
         if isinstance(move, Nothing) and move.lost:
             self.lost(run.job)
@@ -99,7 +99,7 @@ class Finisher(Writer[Ending, set[int]]):
             self._add(ended)
 
     def put_unstarted(self, jobs: Iterable[ClaimedJob], move: Move | None = None) -> None:
-        """Jobs in hand that will not be started here: given back, unless another move is given."""
+        """Jobs in hand that will not be started here: released, unless another move is given."""
         for job in jobs:
             self._add(Ending(job, move or Release(job.lane, job.key)))
 

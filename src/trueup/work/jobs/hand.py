@@ -31,7 +31,7 @@ _rank = attrgetter("rank")
 
 
 @dataclass(slots=True)
-class Run:
+class RunningJob:
     """A job being run, and why it was cancelled, if it was."""
 
     job: ClaimedJob
@@ -58,7 +58,7 @@ class Hand:
     concurrency: int
     queues: Mapping[str, int | None]  # how many of each queue may run at once here; None: up to concurrency
     # By id and term: a handler that ignored the loss of its lease may still be here when the same job is claimed anew.
-    running: dict[tuple[int, int], Run] = field(default_factory=dict)
+    running: dict[tuple[int, int], RunningJob] = field(default_factory=dict)
     _waiting: dict[str, deque[ClaimedJob]] = field(default_factory=dict)
     _isolated: deque[ClaimedJob] = field(default_factory=deque)
     _running_of: dict[str, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Hand:
                 return self._went(self._waiting[name].popleft())
         return None
 
-    def started(self, run: Run) -> None:
+    def started(self, run: RunningJob) -> None:
         job = run.job
         self.running[job.id, job.term] = run
         self.idle.clear()
@@ -131,7 +131,7 @@ class Hand:
         if job.crashes >= CRASHES_TO_ISOLATE:
             self._isolated_runs.add(job.id)
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: RunningJob) -> None:
         job = run.job
         self.running.pop((job.id, job.term), None)
         if not self.running:

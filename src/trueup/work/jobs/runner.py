@@ -47,7 +47,7 @@ from trueup.leases.lost import Lost
 from trueup.work.calling import Caller, is_own_ending
 from trueup.work.jobs.exhausting import Exhauster
 from trueup.work.jobs.finisher import Finisher
-from trueup.work.jobs.hand import Hand, Run
+from trueup.work.jobs.hand import Hand, RunningJob
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.transactions import Port
 
@@ -109,7 +109,7 @@ class Runner:
         self._held = True
 
     async def run_once(self) -> Outcome | None:
-        """Run one job that is in hand, to its outcome. None when there is none. For tests and manual workers."""
+        """RunningJob one job that is in hand, to its outcome. None when there is none. For tests and manual workers."""
         job = self._hand.take()
         if job is None:
             return None
@@ -174,7 +174,7 @@ class Runner:
     async def _one(self, job: ClaimedJob) -> Outcome:
         task = asyncio.current_task()
         assert task is not None
-        run = Run(job, task, elapsed())
+        run = RunningJob(job, task, elapsed())
         self._hand.started(run)
         self.started += 1
         definition = self._registry[job.kind]
@@ -207,7 +207,7 @@ class Runner:
             raise asyncio.CancelledError  # this runner was cancelled; the next one starts afresh
         return outcome
 
-    async def _outcome(self, run: Run, definition: Job[Any, Any]) -> Outcome:
+    async def _outcome(self, run: RunningJob, definition: Job[Any, Any]) -> Outcome:
         job = run.job
         try:
             self._port.check(
@@ -255,7 +255,7 @@ class Runner:
                 return Finished()
         return outcome
 
-    async def _call(self, run: Run, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _call(self, run: RunningJob, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.executor is not None:
             return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end, run.job)
         function = partial(definition.function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""One holding of a lease, from the first try to take it until it was given back or lost. All of it happens in threads.
+"""One holding of a lease, from the first try to take it until it was released or lost. All of it happens in threads.
 
 Two threads look after a lease that is held. One renews it, a third of its time apart (`work/renewing.py` is the shape), and may be
 stuck in the network. The other only watches the deadline up to which the lease can be trusted (`Trust`), so that the holder knows
@@ -34,7 +34,7 @@ from trueup.work.renewing import Renewing
 RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds: a database that is away for a moment; "held elsewhere" is not retried
 ASK_EVERY = 0.25  # seconds between tries while waiting for a lease
 TOUCH_EVERY = 3600.0  # seconds after which the database records that a lease is still held, whichever backend keeps it
-JOIN_FOR = 5.0  # seconds for a renewal under way to end before the lease is given back
+JOIN_FOR = 5.0  # seconds for a renewal under way to end before the lease is released
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LeaseRequest:
 
 
 class Lease:
-    """A lease that is held, until it is lost or given back."""
+    """A lease that is held, until it is lost or released."""
 
     def __init__(
         self, request: LeaseRequest, holder: UUID, term: int, fence_name: str, terms: Terms, trust: Trust
@@ -67,7 +67,7 @@ class Lease:
         return f"<Lease {self.name!r} term={self.term}{'' if self.held() else ' not held'}>"
 
     def held(self) -> bool:
-        """As far as this process knows. Not after it was given back, and never in a forked child: the lease is its parent's.
+        """As far as this process knows. Not after it was released, and never in a forked child: the lease is its parent's.
 
         The deadline is looked at, too: a process that was stopped may get here before the thread that watches it.
         """
@@ -134,14 +134,14 @@ class Hold(Renewing):
             self._backend.close()
             raise
         if self._lease is None:  # the caller is gone
-            self._give_back(lease)
+            self._release(lease)
             raise NotAcquired(self._request.name, "its caller has stopped waiting")
         self._look_after()
         self._events.emit(LeaseAcquired(lease.name, lease.term, str(lease.holder)))
         return lease
 
     def abandon(self) -> None:
-        """The caller of `acquire` has stopped waiting. What was taken, or will be, is given back."""
+        """The caller of `acquire` has stopped waiting. What was taken, or will be, is released."""
         with self._lock:
             self._abandoned = True
             taken = self._lease is not None
@@ -170,7 +170,7 @@ class Hold(Renewing):
         if held:
             if self._thread is not None:
                 self._thread.join(JOIN_FOR)
-            self._give_back(lease)
+            self._release(lease)
         else:
             self._lose("it could not be renewed in time")
             self._backend.close()
@@ -222,7 +222,7 @@ class Hold(Renewing):
         except Exception:  # the backend cannot be asked just now: it comes back, or the trust runs out
             return every / 10
         if not renewed:
-            if not self._over.is_set():  # given back while this renewal was under way
+            if not self._over.is_set():  # released while this renewal was under way
                 self._lose("its backend says that it has passed or belongs to another holder")
             return None
         self._trust.renewed(sent)
@@ -261,7 +261,7 @@ class Hold(Renewing):
         if call is not None:
             call()
 
-    def _give_back(self, lease: Lease) -> None:
+    def _release(self, lease: Lease) -> None:
         try:
             self._backend.release(lease.name, lease.holder, lease.term)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Holding a lease: taken on entering, renewed in the background, given back on leaving.
+"""Holding a lease: taken on entering, renewed in the background, released on leaving.
 
 The holder learns at once when it is lost: `lease.lost` is set, and in async code the body is cancelled; leaving raises
 LostLease, unless the body has raised an error of its own or was cancelled from outside.

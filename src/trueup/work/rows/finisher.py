@@ -38,13 +38,13 @@ from trueup.events import (
 from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import (
-    BackOff,
     Change,
-    GiveBack,
     Lost,
     Move,
+    Release,
     Remove,
     Rest,
+    RetryAfter,
     SetAside,
     Written,
     decide,
@@ -289,7 +289,9 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         """The database refuses this row: what is to be written about it instead."""
         if one.decided is None:
             one.decided, one.move = one.move, self.failure(one.row, error)
-            if isinstance(one.decided, BackOff | SetAside):  # it says what failed before; only its outcome is left out
+            if isinstance(
+                one.decided, RetryAfter | SetAside
+            ):  # it says what failed before; only its outcome is left out
                 one.move = _without_outcome(one.decided)
             one.repeats = 0
         elif one.touch and self._rows.marks_rows:
@@ -315,7 +317,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 move, row = ending.move, ending.row
                 if isinstance(move, Change | Remove):
                     delay = self._rows.reconciler.retry.delay(1)
-                    move = BackOff(delay, Failure.of(unfit, row.attempt), spend=False)
+                    move = RetryAfter(delay, Failure.of(unfit, row.attempt), spend=False)
                 ending.move, ending.touch = _without_outcome(move), False
             changed = bool(changing)
         if not changed:
@@ -340,14 +342,14 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         if now - ending.busy_since >= timeout.total_seconds() and ending.touch:
             ending.touch = False
             said = f"another session has had the row locked for {format_duration(timeout)}; its outcome was not written"
-            failed = isinstance(ending.move, BackOff | SetAside)
+            failed = isinstance(ending.move, RetryAfter | SetAside)
             ending.move = _without_outcome(ending.move) if failed else self.failure(ending.row, RowBusy(said))
 
     def _not_kept(self, ending: Ending, how: Literal["contested", "undone"]) -> None:
         """An outcome that was not written although the row is still one for this reconciler: a failed attempt."""
         said, error = self.not_kept(ending.row, ending.move, how)
         self.events.emit(said)
-        if isinstance(ending.move, BackOff):
+        if isinstance(ending.move, RetryAfter):
             ending.move = _without_outcome(ending.move)
         else:
             ending.move = self.failure(ending.row, error)
@@ -386,7 +388,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                     emit(RowProposed(name, row.key, proposed))
                 elif wants(RowUnchanged):
                     emit(RowUnchanged(name, row.key, delay.total_seconds() * 1000))
-            case BackOff(delay, failure):
+            case RetryAfter(delay, failure):
                 count = "retry"
                 most = self._rows.reconciler.retry.max_attempts
                 ms = delay.total_seconds() * 1000
@@ -396,7 +398,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 count = "quarantined"
                 aside = RowQuarantined(name, row.key, row.attempt, reason, failure.type, failure.message)
                 emit(aside.because(failure.error, failure.frames))
-            case GiveBack():
+            case Release():
                 count = "unchanged"
                 if ending.counts_as is None:
                     emit(RowReleased(name, row.key))
@@ -441,7 +443,7 @@ def _outcome_shown(move: Any) -> str:
 
 
 def _without_outcome(move: Move) -> Move:
-    return replace(move, outcome=None) if isinstance(move, BackOff) else move
+    return replace(move, outcome=None) if isinstance(move, RetryAfter) else move
 
 
 def changed_event(ending: Ending) -> RowChanged:

@@ -17,7 +17,7 @@ from typing import Literal
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
 from trueup.jobs.failure import describe, type_name
-from trueup.reconcile.decide import MIN_DELAY, Change, GiveBack, Lost, Move, Remove, Rest, Written, shown
+from trueup.reconcile.decide import MIN_DELAY, Change, Lost, Move, Release, Remove, Rest, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows.batch import Batch
 from trueup.store.rows.rows import Rows
@@ -93,18 +93,18 @@ class RowHand:
                 self._waiting.append(held)
         self._look()
         if self.stopping:
-            self.give_back()
+            self.release()
         self._start()
         return put
 
-    def give_back(self) -> None:
-        """What has not been begun goes back."""
+    def release(self) -> None:
+        """What has not been begun goes back to others."""
         while self._waiting:
-            self._settle(self._waiting.popleft(), GiveBack())
+            self._settle(self._waiting.popleft(), Release())
 
     def interrupt(self) -> None:
-        """Cancel what still runs; it goes back."""
-        self.give_back()
+        """Cancel what still runs; it is released."""
+        self.release()
         for held in self.in_hand():
             held.cancel("shutdown")
 
@@ -119,8 +119,8 @@ class RowHand:
             held.cancel("lost")
             self._settle(held, Lost())
 
-    async def abandon(self) -> None:
-        """Let go of everything; nothing is handed back."""
+    async def kill(self) -> None:
+        """Drop everything; nothing is released."""
         self.stopping = True
         self._waiting.clear()
         if self._watch is not None:
@@ -140,7 +140,7 @@ class RowHand:
         while self._waiting and len(self._tasks) < self.concurrency and not self.stopping:
             held = self._waiting.popleft()
             if not self._enough_lease(held):
-                self._settle(held, GiveBack())
+                self._settle(held, Release())
                 continue
             if (delay := self._breakers.held_up(held)) is not None:
                 self._settle(held, Rest(max(delay, MIN_DELAY), succeeded=False))
@@ -193,7 +193,7 @@ class RowHand:
         self._tasks.discard(task)
         self._handling.let_go(held)
         if held.in_hand:  # whatever happened, it must not stay in hand
-            self._settle(held, GiveBack(begun=held.started is not None))
+            self._settle(held, Release(begun=held.started is not None))
         self._start()
         self._changes.note()
 
@@ -205,7 +205,7 @@ class RowHand:
         if held.written is not None:
             self._written(held, held.written, error)
         elif handled is None or (held.cancelled == "shutdown" and error is not None):
-            self._settle(held, GiveBack(begun=held.started is not None))
+            self._settle(held, Release(begun=held.started is not None))
         elif held.uncertain and self._rows.reconciler.claim == "row_lock":
             # Committed or not, it is unknown: the row is left to the worker that finds it when the lease has passed.
             self._settle(held, Lost())
@@ -217,7 +217,7 @@ class RowHand:
             if handled.refused == "conflict":
                 outcome = "not begun" if handled.settled is None else shown(handled.settled)
                 self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
-            self._settle(held, GiveBack(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
+            self._settle(held, Release(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
         if error is not None:
             error.__traceback__ = (
                 None  # the move has what is kept of it; its frames hold the error: a cycle per failure
@@ -227,7 +227,7 @@ class RowHand:
         """What becomes of the row. When that opens the breaker for all rows, what has not been begun goes back."""
         judged = self._judge.of(held, handled)
         if self._breakers.change(held, judged.breaker, judged.change):
-            self.give_back()
+            self.release()
         return judged.move
 
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
@@ -272,7 +272,7 @@ class RowHand:
         now = self._rows.clock.elapsed()
         self.lost([held for held in self._held.values() if held.row.trust.left(now) <= 0])
         if self.stuck:
-            self.give_back()
+            self.release()
         self._look()
 
 

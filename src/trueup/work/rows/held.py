@@ -1,6 +1,6 @@
 """A claimed row, and how far it has come: waiting → running → writing → gone.
 
-A row waits for a place, its handler runs, its outcome is written, and then it is gone. It may leave out steps: a row that is given back
+A row waits for a place, its handler runs, its outcome is written, and then it is gone. It may leave out steps: a row that is released
 was never running, and one whose lease is lost is gone at once. Beside that it is at times renewed, on the renewer's thread.
 """
 
@@ -87,7 +87,7 @@ class Held:
                 self.turn = None
 
     def must_end(self) -> bool:
-        """Whether it is waited for although it was cancelled: given back while it still runs, the row would be handled twice at once."""
+        """Whether it is waited for although it was cancelled: released while it still runs, the row would be handled twice at once."""
         return self.cancelled == "shutdown"
 
     def cancel(self, reason: Reason) -> None:

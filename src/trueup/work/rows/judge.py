@@ -15,7 +15,7 @@ from trueup.errors import ConfigError, LostClaim
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.jobs.outcome import GiveUp
 from trueup.reconcile.breaker import MAX_EVERYBODY, Breaker
-from trueup.reconcile.decide import BackOff, Change, Ended, Lost, Move, SetAside, decide
+from trueup.reconcile.decide import Change, Ended, Lost, Move, RetryAfter, SetAside, decide
 from trueup.reconcile.outcome import Again
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.breakers import Breakers, Opens
@@ -50,7 +50,7 @@ class Judge:
         if handled.unspent and isinstance(error, BaseException) and self._unspent[row.key] < MAX_REPEATS:
             self._unspent[row.key] += 1
             return Judged(
-                BackOff(self._reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False), breaker
+                RetryAfter(self._reconciler.retry.delay(1), Failure.of(error, row.attempt), spend=False), breaker
             )
         self._unspent.pop(row.key, None)
         if not isinstance(error, BaseException):
@@ -67,7 +67,7 @@ class Judge:
             why = Opens(f"had row after row refused, the last one with {kind}: {said}") if opens else None
             return Judged(self._decide(held, handled), breaker, why)
         if breaker.failed(row.key, kind):
-            move = BackOff(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
+            move = RetryAfter(breaker.pause(0), Failure.of(error, row.attempt), spend=False)
             return Judged(move, breaker, Opens(f"failed over and over with {kind}: {said}"))
         if breaker.streak < PATIENT_FROM:
             breaker.spent.clear()
@@ -86,11 +86,11 @@ class Judge:
             patient=patient,
             running_for=running_for,
         )
-        if isinstance(handled.ended, BaseException) and isinstance(move, Change | BackOff) and move.outcome:
+        if isinstance(handled.ended, BaseException) and isinstance(move, Change | RetryAfter) and move.outcome:
             try:  # so say exhausted= and failed=
                 check_outcome(self._rows, move.outcome)
             except ConfigError as wrong:
-                if isinstance(move, BackOff):
+                if isinstance(move, RetryAfter):
                     return replace(move, outcome=None)
                 reason = f"out of attempts, and exhausted= cannot be: {wrong}"
                 return SetAside(reason, Failure.of(handled.ended, row.attempt))

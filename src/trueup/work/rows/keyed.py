@@ -13,7 +13,7 @@ from datetime import timedelta
 from trueup.reconcile.breaker import MAX_KEYS, Breaker
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store.rows.reconcilers import Pause
+from trueup.store.rows.reconcilers import KeyPause
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.held import Held
 
@@ -55,7 +55,7 @@ class Keyed:
             del self._breakers[next(iter(self._breakers))]
         return breaker
 
-    def heed(self, pauses: Sequence[Pause]) -> None:
+    def heed(self, pauses: Sequence[KeyPause]) -> None:
         """What the fleet knows: keys that rest or are probed, and, being absent, those found working."""
         now, known = self._rows.clock.elapsed(), {pause.key for pause in pauses}
         for key, rests_for, _ in pauses:

@@ -207,7 +207,7 @@ class RowServices:
         await asyncio.gather(*(member.stop() for member in self.members.values()))
 
     def interrupt(self) -> None:
-        """Cancel handlers that still run; their rows go back."""
+        """Cancel handlers that still run; their rows are released."""
         for member in self.members.values():
             if isinstance(member, Sweeper):
                 member.interrupt()

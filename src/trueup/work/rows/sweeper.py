@@ -174,7 +174,7 @@ class Sweeper(Service):
             await self._batches(sweep, walk)
         finally:
             if self._enough():
-                self.hand.give_back()
+                self.hand.release()
             self._sweeps.claimed_all(sweep)
         if sweep.whole and not self._was_cut_short:
             if gate.is_due or gate.set_aside:
@@ -287,14 +287,14 @@ class Sweeper(Service):
         super().start()
 
     def interrupt(self) -> None:
-        """Cancel the handlers that still run; their rows go back."""
+        """Cancel the handlers that still run; their rows are released."""
         self.hand.interrupt()
 
     async def stop(self) -> None:
         """Claim nothing more; returns when what runs has ended and is written."""
         self.hand.stopping = True
         self._stop.set()
-        self.hand.give_back()
+        self.hand.release()
         self.changes.note()  # a sweep that waits for room goes on to its end
         await super().stop()
         self.finisher.hurry()
@@ -304,7 +304,7 @@ class Sweeper(Service):
 
     async def kill(self) -> None:
         self._beside.cancel()
-        await self.hand.abandon()
+        await self.hand.kill()
         self._sweeps.forget()
         await super().kill()
         await self.finisher.kill()

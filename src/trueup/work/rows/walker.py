@@ -13,7 +13,7 @@ from uuid import UUID
 from trueup import faults
 from trueup.clock import elapsed
 from trueup.events import Events, RowsClaimed
-from trueup.reconcile.decide import GiveBack
+from trueup.reconcile.decide import Release
 from trueup.store.rows.batch import Batch, DuePosition, Position
 from trueup.store.rows.reconcilers import Gate
 from trueup.store.rows.rows import Rows
@@ -138,6 +138,6 @@ class Walker:
             self._finisher.put(Ending(held, self._finisher.failure(row, error), touch=False))
         for row in claimed.taken:
             held = Held(row, sent, state="writing", sweep=sweep)
-            self._finisher.put(Ending(held, GiveBack(), counts_as="conflict", touch=False))
+            self._finisher.put(Ending(held, Release(), counts_as="conflict", touch=False))
         self._hand.put(claimed.batch, sent, sweep)
         return claimed

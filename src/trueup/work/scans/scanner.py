@@ -112,7 +112,7 @@ class Scanner(Service):
             self._pass = None
 
     async def stop(self) -> None:
-        """Stops drawing on the generator, and returns when what is inside the handler has ended, is kept, and the lease given back."""
+        """Stops drawing on the generator, and returns when what is inside the handler has ended, is kept, and the lease released."""
         self._stop.set()
         if self._pass is not None:
             self._pass.stop()
