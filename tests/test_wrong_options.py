@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
@@ -13,6 +14,7 @@ from trueup import Again, App, Limit, Rate, Retry, Snooze
 from trueup.app.declared import ScheduleOptions
 from trueup.config.settings import SETTINGS
 from trueup.errors import ConfigError
+from trueup.instead import INSTEAD
 from trueup.jobs.definition import Options
 from trueup.reconcile.purge import PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions
@@ -263,15 +265,17 @@ def test_a_value_of_the_wrong_type_is_refused_when_it_is_declared(declaration: s
 @pytest.mark.parametrize(
     ("declare", "said"),
     [
-        (lambda: job({"retries": 3}), "a job takes no retries; it takes executor, .*, retry, "),
+        (lambda: job({"retires": 3, "colour": 1}), "a job takes no colour, retires; it takes executor, .*, retry, "),
         (lambda: job({"priorty": 3}), r"a job takes no priorty; did you mean priority\?"),
-        (lambda: cron({"timezone": "UTC"}), "a schedule takes no timezone; it takes .*, tz"),
+        (lambda: cron({"zones": "UTC"}), "a schedule takes no zones; it takes .*, tz"),
         (lambda: every({"offset": "1m"}), "a schedule takes no offset; it takes anchor, "),
         (
             lambda: reconcile({"evry": "1m", "timout": "1s"}),
             "a reconciler takes no evry, timout; did you mean every, timeout",
         ),
-        (lambda: move({"batchsize": 3}), "a move takes no batchsize; it takes batch, "),
+        (lambda: move({"batches": 3}), r"a move takes no batches; did you mean batch\?"),
+        (lambda: using({"dely": 3}), r"using\(\) takes no dely; did you mean delay\?"),
+        (lambda: void(Retry(max_attempt=3)), r"a Retry takes no max_attempt; did you mean max_attempts\?"),
     ],
 )
 def test_an_unknown_option_is_refused_as_a_call_would_with_the_options_there_are(
@@ -279,6 +283,84 @@ def test_an_unknown_option_is_refused_as_a_call_would_with_the_options_there_are
 ) -> None:
     with pytest.raises(TypeError, match=said):
         declare()
+
+
+# The options of other libraries, as their users would write them here.
+ELSEWHERE: dict[str, dict[str, str]] = {
+    "job": {
+        "Celery": "max_retries default_retry_delay rate_limit time_limit soft_time_limit autoretry_for retry_backoff "
+        "retry_backoff_max retry_jitter throws bind",
+        "RQ": "job_timeout retries on_failure id",
+        "Dramatiq": "actor_name queue_name max_retries min_backoff max_backoff retry_when throws time_limit",
+        "Procrastinate": "lock queueing_lock pass_context",
+        "River": "max_attempts unique_opts scheduled_at",
+        "Huey": "retries retry_delay",
+        "arq": "max_tries cron",
+    },
+    "using": {
+        "Celery": "countdown eta task_id headers args kwargs retry",
+        "RQ": "job_id job_timeout at",
+        "Procrastinate": "schedule_in schedule_at lock queueing_lock task_kwargs",
+        "River": "scheduled_at unique_opts max_retries tags",
+        "arq": "defer_by defer_until",
+    },
+    "cron": {
+        "APScheduler": "hour minute day_of_week timezone misfire_grace_time coalesce max_instances id args kwargs",
+        "Celery": "crontab max_retries",
+        "Airflow": "catchup retries",
+    },
+    "every": {"APScheduler": "seconds minutes hours start_date max_instances coalesce", "Celery": "run_every"},
+    "reconcile": {"others": "interval batch_size chunk_size max_retries max_attempts workers"},
+    "move": {"others": "interval batch_size max_attempts"},
+    "delete": {"others": "interval batch_size limit"},
+    "scan": {"others": "interval workers"},
+    "table": {"others": "pk primary_key status updated_at schema filter"},
+    "lease": {"redis": "timeout blocking blocking_timeout", "ShedLock": "lock_at_most_for"},
+    "worker": {"Celery": "queue threads max_workers"},
+    "Retry": {
+        "tenacity": "stop wait multiplier",
+        "RQ": "interval",
+        "backoff": "max_tries",
+        "Procrastinate": "retry_exceptions",
+        "others": "tries delay max_delay exceptions",
+    },
+    "App": {"Celery": "broker backend timezone", "Procrastinate": "import_paths", "others": "url dsn"},
+}
+
+
+@pytest.mark.parametrize("declaration", ELSEWHERE)
+def test_an_option_of_another_library_is_refused_with_what_to_write_instead(declaration: str) -> None:
+    declare, _ = DECLARATIONS[declaration]
+    for library, names in ELSEWHERE[declaration].items():
+        for name in names.split():
+            with pytest.raises((TypeError, ConfigError)) as refused:
+                declare({name: 1})
+            assert re.search(rf"\b{name}\b.*; write .*[=@(]", str(refused.value)), (library, name, refused.value)
+
+
+def test_what_is_written_without_the_argument_it_replaces_says_so() -> None:
+    with pytest.raises(TypeError, match=r'minutes; write @app\.every\("5m"\)$'):
+        App().every(minutes=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r'hour, minute; write @app\.cron\("0 2 \* \* \*"\)$'):
+        App().cron(hour=2, minute=0)  # type: ignore[call-arg]
+
+
+def test_no_hint_is_for_an_option_that_there_is() -> None:
+    known: dict[str, set[str]] = {
+        "a job": {*JOB},
+        "using()": {*USING},
+        "a schedule": {*SCHEDULE, "expr", "tz", "dst", "interval", "anchor"},
+        "a reconciler": {*RECONCILE},
+        "a move": {*PURGE},
+        "a deletion": {*PURGE},
+        "a scan": {*SCAN},
+        "a table": {*TABLE},
+        "a lease": {*LEASE},
+        "a worker": {"queues", "concurrency"},
+        "a Retry": {*RETRY},
+        "an App": {*SETTINGS},
+    }
+    assert {who: known[who] & hints.keys() for who, hints in INSTEAD.items()} == {who: set() for who in known}
 
 
 def test_every_option_is_tried() -> None:

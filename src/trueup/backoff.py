@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from trueup.clock import deadline, elapsed
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, Final
-from trueup.options import wrong
+from trueup.options import advised_init, wrong
 
 R = TypeVar("R")
 _random = random.Random()  # noqa: S311 - jitter
@@ -34,6 +34,7 @@ _ATTEMPTS, _FACTOR = _DefaultNumber(4), _DefaultNumber(2)
 _FIRST, _CAP = _DefaultLength(seconds=1), _DefaultLength(seconds=30)
 
 
+@advised_init("a Retry")
 @dataclass(frozen=True)
 class Retry:
     """Up to `max_attempts` tries: wait `first` after the first failure, `factor` times longer after each, never above `cap`.

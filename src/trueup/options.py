@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar, cast
 
 from trueup.errors import ConfigError
+from trueup.instead import instead
 
 MAX_SHOWN = 80
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 
 def shown(value: object) -> str:
@@ -23,13 +29,57 @@ def wrong(option: str, value: object, expected: str) -> ConfigError:
 
 
 def check_known(who: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises TypeError, as a call does, that names the options `who` does not have and those that were probably meant."""
+    """Raises TypeError, as a call does, that names the options `who` does not have and what to write instead."""
     has = sorted(known)
     unknown = sorted(set(given) - set(has))
     if unknown:
-        close = {found for name in unknown for found in get_close_matches(name, has, 1, 0.8)}
-        hint = f"did you mean {', '.join(sorted(close))}?" if close else f"it takes {', '.join(has)}"
-        raise TypeError(f"{who} takes no {', '.join(unknown)}; {hint}")
+        raise TypeError(f"{who} takes no {', '.join(unknown)}; {_hint(who, unknown, has)}")
+
+
+def _hint(who: str, unknown: Iterable[str], has: list[str]) -> str:
+    others = dict.fromkeys(written for name in unknown if (written := instead(who, name)))
+    if others:
+        return f"write {' and '.join(others)}"
+    close = {found for name in unknown for found in get_close_matches(name, has, 1, 0.8)}
+    return f"did you mean {', '.join(sorted(close))}?" if close else f"it takes {', '.join(has)}"
+
+
+def advised(who: str) -> Callable[[F], F]:
+    """A function whose TypeError about an option that it does not have says what to write instead. Calls that fit cost nothing."""
+
+    def advise(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                _advise(who, function, kwargs)
+                raise
+
+        return cast(F, call)
+
+    return advise
+
+
+def _advise(who: str, function: Callable[..., Any], given: Iterable[str]) -> None:
+    parameters = signature(function).parameters.values()
+    named = [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        named = [
+            *named,
+            *(name for name in given if instead(who, name) is None),
+        ]  # whether it has those is checked inside
+    check_known(who, given, named)
+
+
+def advised_init(who: str) -> Callable[[C], C]:
+    """The same for the constructor of a class."""
+
+    def advise(cls: C) -> C:
+        cls.__init__ = advised(who)(cls.__init__)  # type: ignore[misc]
+        return cls
+
+    return advise
 
 
 @contextmanager

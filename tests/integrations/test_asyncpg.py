@@ -130,6 +130,28 @@ async def test_a_block_inside_a_block_takes_its_jobs_along_when_it_is_rolled_bac
     assert await desk.scalar("select array_agg((args ->> 'n')::int order by id) from trueup.jobs") == [1, 3]
 
 
+async def test_a_transaction_that_has_failed_is_refused_with_what_to_do(still: App, desk: Desk, conn: Any) -> None:
+    @still.job
+    async def send(n: int) -> None: ...
+
+    with pytest.raises(asyncpg.UndefinedTableError):
+        async with still.lease("ledger") as lease, conn.transaction():
+            with pytest.raises(asyncpg.UndefinedTableError):
+                await conn.execute("select * from nothing")
+            for call in (
+                lambda: send.using(tx=conn).enqueue(1),
+                lambda: send.using(tx=conn).enqueue_many([(1,)]),
+                lambda: send.using(tx=conn).enqueue_many((n,) for n in range(ONE_STATEMENT + 1)),
+                lambda: still.now(tx=conn),
+                lambda: lease.fence(conn),
+            ):
+                with pytest.raises(ConfigError, match="has failed already; roll it back first") as refused:
+                    await call()
+                assert isinstance(refused.value.__cause__, asyncpg.InFailedSQLTransactionError)
+            raise asyncpg.UndefinedTableError
+    assert await both(desk) == (0, 0)
+
+
 async def test_a_connection_without_a_transaction_is_refused(still: App, desk: Desk, conn: Any) -> None:
     @still.job
     async def send(n: int) -> None: ...

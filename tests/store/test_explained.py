@@ -116,7 +116,7 @@ async def answers(url: str) -> dict[str, Exception | None]:
         try:
             asked = call()
             if isawaitable(asked):
-                await asked
+                await asyncio.wait_for(asked, 30)
             found[place] = None
         except Exception as error:
             found[place] = error
@@ -126,8 +126,11 @@ async def answers(url: str) -> dict[str, Exception | None]:
 
 def caused_by(error: BaseException) -> BaseException:
     """What it all began with."""
+    seen = [error]
     while error.__cause__ is not None:
         error = error.__cause__
+        assert error not in seen, "an error is its own cause"
+        seen.append(error)
     return error
 
 
@@ -141,12 +144,16 @@ def leases_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"netloc": "ada:s3cr3t-word@127.0.0.1:1", "query": ""}, "start the server"),
         ({"path": "/no_such_database"}, "createdb"),
+        ({"netloc": "no_such_role"}, "createuser"),
     ],
 )
 async def test_a_database_that_cannot_be_reached_is_one_error_whatever_is_called(
     database_url: str, parts: dict[str, str], advice: str
 ) -> None:
-    url = urlunsplit(urlsplit(database_url)._replace(**parts))
+    given = urlsplit(database_url)
+    if parts.get("netloc") == "no_such_role":
+        parts = {"netloc": f"no_such_role@{given.netloc.rpartition('@')[2]}"}
+    url = urlunsplit(given._replace(**parts))
     found = await answers(url)
     assert len(found) > 80
     for place, error in found.items():
@@ -155,6 +162,42 @@ async def test_a_database_that_cannot_be_reached_is_one_error_whatever_is_called
         assert advice in str(error), (place, error)
         assert isinstance(caused_by(error), psycopg.OperationalError), place
         assert "s3cr3t" not in f"{error} {caused_by(error)}"
+
+
+READ = (
+    "get",
+    "list",
+    "count",
+    "queues",
+    "show",
+    "status",
+    "summary",
+    "audit",
+    "preview",
+    "ticks",
+    "quarantined",
+    "attention",
+)
+
+
+async def test_a_server_that_takes_no_writes_is_one_error_for_whatever_writes(database_url: str) -> None:
+    """As a standby, or a provider whose disk is almost full."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create table sums (id int primary key, state text, changed_at timestamptz)")
+        name = connection.info.dbname
+        connection.execute(f'alter database "{name}" set default_transaction_read_only = on'.encode())
+    written = 0
+    for place, error in (await answers(database_url)).items():
+        if isinstance(error, DatabaseUnavailable):
+            written += 1
+            assert "takes no writes" in str(error), (place, error)
+            assert mask(database_url) in str(error) or place.startswith("app.lease"), (place, error)
+            assert "primary" in str(error), (place, error)
+            assert isinstance(caused_by(error), psycopg.errors.ReadOnlySqlTransaction), place
+            assert not place.partition(".")[2].startswith(READ), (place, error)
+        else:
+            assert not isinstance(error, psycopg.Error), (place, error)
+    assert written > 30
 
 
 NEED_NO_SCHEMA = {"app.open", "app.transaction", "app.now", "app.now_sync", "app.examine"}

@@ -20,7 +20,7 @@ from trueup.config.settings import SETTINGS
 from trueup.durations import Duration, duration_of
 from trueup.errors import DatabaseUnavailable
 from trueup.jobs.middleware import Middleware, Middlewares
-from trueup.options import naming
+from trueup.options import advised, naming
 
 if TYPE_CHECKING:
     from trueup.dsn import Secret
@@ -63,6 +63,7 @@ class App(Declaring):
         """
         self._examined_with_us.append(examine)
 
+    @advised("a worker")
     def worker(
         self, *, queues: str | Iterable[str] | Mapping[str, int | None] | None = None, concurrency: int | None = None
     ) -> Worker:

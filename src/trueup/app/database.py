@@ -20,7 +20,7 @@ from trueup.events import Events
 from trueup.jobs.middleware import Middlewares
 from trueup.leases.backend import Backend
 from trueup.observe.logs import attach_logs
-from trueup.options import wrong
+from trueup.options import advised, wrong
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -166,6 +166,7 @@ class OnDatabase:
         with self._explained():
             self.store.rates.wait_sync(name, rate, wait)
 
+    @advised("a lease")
     def lease(
         self,
         name: str,

@@ -20,7 +20,7 @@ from trueup.jobs.handle import Handle
 from trueup.jobs.job import OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.middleware import Middleware
-from trueup.options import check_known
+from trueup.options import advised, check_known
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.purge import Purge
@@ -119,6 +119,7 @@ class Declaring(Enqueueing):
         self._declared_by.note("jobs", job.kind)
         return job
 
+    @advised("a schedule")
     def cron(
         self, expr: str, *, tz: str = "UTC", dst: Dst = "debian", **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, R]], DeclaredJob[P, Any, P, R]]:
@@ -128,6 +129,7 @@ class Declaring(Enqueueing):
         """
         return self._scheduled(Cron(expr, tz, dst), options)
 
+    @advised("a schedule")
     def every(
         self, interval: Duration, *, anchor: datetime | None = None, **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, R]], DeclaredJob[P, Any, P, R]]:
@@ -152,6 +154,7 @@ class Declaring(Enqueueing):
 
         return declare
 
+    @advised("a table")
     def table(
         self,
         table: Any,
@@ -176,6 +179,7 @@ class Declaring(Enqueueing):
         self._reconcilers.add(declared)
         self._declared_by.note("reconcilers", declared.name)
 
+    @advised("a scan")
     def scan(
         self,
         name: str,

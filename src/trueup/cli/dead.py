@@ -13,6 +13,7 @@ from trueup.cli.options import JobId, JobIds, KindOption, YesOption, option, swi
 from trueup.cli.session import Session
 from trueup.cli.showing import find, show_job
 from trueup.errors import NotFound
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -39,7 +40,7 @@ def show(session: Session, job_id: JobId) -> None:
     """Show a dead job: its arguments and every error with its traceback."""
     job = find(session, job_id)
     if job.state != "dead":
-        raise NotFound(f"job {job_id} is {job.state}, not dead; see: trueup jobs show {job_id}")
+        raise NotFound(f"job {job_id} is {job.state}, not dead; see: {typed('trueup jobs show')} {job_id}")
     show_job(session, job)
 
 

@@ -13,6 +13,7 @@ from trueup.cli import output
 from trueup.cli.errors import WRONG
 from trueup.cli.options import JsonOption
 from trueup.errors import DatabaseUnavailable
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from trueup.embedded.embedded import EmbeddedPostgres, EmbeddedStatus
@@ -31,7 +32,7 @@ def start(json: JsonOption = False) -> None:
         return
     output.say(f"PostgreSQL {status.version} runs in {status.directory}")
     output.say(f"url   {url}")
-    output.say("stop  trueup postgres stop")
+    output.say(f"stop  {typed('trueup postgres stop')}")
 
 
 @group.command("stop")
@@ -70,7 +71,7 @@ def url(json: JsonOption = False) -> None:
     """Print the URL of the embedded PostgreSQL, and nothing else."""
     found = _server().status().url
     if found is None:
-        raise DatabaseUnavailable("the embedded PostgreSQL is not running; start it: trueup postgres start")
+        raise DatabaseUnavailable(f"the embedded PostgreSQL is not running; start it: {typed('trueup postgres start')}")
     if json:
         output.write_json({"url": found})
     else:
@@ -84,7 +85,7 @@ def status(json: JsonOption = False) -> None:
     if json:
         output.write_json(_document(found))
     elif found.running:
-        kept = "until `trueup postgres stop`" if found.kept else "until its last user leaves"
+        kept = f"until `{typed('trueup postgres stop')}`" if found.kept else "until its last user leaves"
         output.say(f"PostgreSQL {found.version} runs in {found.directory}, pid {found.pid}, {kept}")
         if found.users:
             output.say(f"used by processes {', '.join(map(str, sorted(found.users)))}")

@@ -19,6 +19,7 @@ from trueup.cli.quarantine import Name
 from trueup.cli.session import Session
 from trueup.cli.sweeping import run
 from trueup.observe.printable import printable, printable_json
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -42,7 +43,7 @@ def list_all(session: Session) -> None:
     quarantined = sum(each["quarantined"] for each in found)
     if quarantined:
         rows = "row is" if quarantined == 1 else "rows are"
-        output.note(f"{quarantined:,} {rows} in quarantine; see: trueup reconcilers quarantine list")
+        output.note(f"{quarantined:,} {rows} in quarantine; see: {typed('trueup reconcilers quarantine list')}")
 
 
 def _row(record: dict[str, Any]) -> tuple[object, ...]:
@@ -76,7 +77,7 @@ def state_text(record: dict[str, Any]) -> str:
     known = sum(record[name] for name in ("held", "resting", "quarantined", "discarded"))
     if record["declared_by_worker"] is False and known:
         rows = "row" if known == 1 else "rows"
-        said = f"declared by no living worker, {known:,} {rows} known (trueup reconcilers forget)"
+        said = f"declared by no living worker, {known:,} {rows} known ({typed('trueup reconcilers forget')})"
         state = said if state == "active" else f"{state}, {said}"
     elif record["declared_here"] is False:
         state = "not declared" if state == "active" else f"{state}, not declared"
@@ -135,7 +136,10 @@ def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
         ("next due" if a_scan else "next row", _moment(record["next_due_at"])),
         ("known rows", ", ".join(counts)),
         ("last 24 h", None if a_scan else outcomes_text(record["outcomes"]) or "nothing"),
-        ("set aside", f"see: trueup reconcilers quarantine list {record['name']}" if record["quarantined"] else None),
+        (
+            "set aside",
+            f"see: {typed('trueup reconcilers quarantine list')} {record['name']}" if record["quarantined"] else None,
+        ),
     ]
     return [(label, printable(text)) for label, text in facts if text]
 

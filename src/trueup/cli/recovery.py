@@ -15,6 +15,7 @@ from trueup.cli.errors import WRONG
 from trueup.cli.options import duration_option, with_session
 from trueup.cli.output import Table, headings
 from trueup.cli.session import Session
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from trueup.operate.recovery import ReconcilerRecovery, Recovery, ScheduleRecovery
@@ -153,7 +154,7 @@ def _remarks(schedule: ScheduleRecovery) -> Iterator[str]:
     if schedule.undecided:
         yield f"{schedule.name}: {schedule.undecided:,} undecided; does a worker run?"
     if schedule.unaccounted:
-        yield f"{schedule.name}: {schedule.unaccounted:,} unaccounted for; trueup audit lists them"
+        yield f"{schedule.name}: {schedule.unaccounted:,} unaccounted for; {typed('trueup audit')} lists them"
     if schedule.unreadable is not None:
         yield f"{schedule.name}: not judged: {schedule.unreadable}"
 

@@ -94,21 +94,23 @@ def _attention(seen: dict[str, Any]) -> Table:
     """What to do next. What a dead fleet declares is not known: to retire or to forget something is no advice then."""
     table, alive = Table("To look at", headings("what*")), _alive(seen)
     if seen["workers"] and not alive:
-        table.rows.append(("no worker is alive: trueup status --check",))
+        table.rows.append((f"no worker is alive: {typed('trueup status --check')}",))
     for each in seen["paused"]:
         name = each["name"] if each["what"] == "queue" else f"--kind {each['name']}"
         why = f" ({each['reason']})" if each["reason"] else ""
         since = f"paused since {ago(each['paused_at'])}{why}"
-        table.rows.append((f"{each['what']} {each['name']} is {since}: trueup queues resume {name}",))
+        table.rows.append((f"{each['what']} {each['name']} is {since}: {typed('trueup queues resume')} {name}",))
     for each in seen["unserved"] if alive else ():
         waits = f"{each['kind']} waits in queue {each['queue']} for {span(each['oldest_s'])}"
         table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))
     for name in seen["schedules"]["missing"]:
         table.rows.append((f"schedule {name}: running workers declare it, and it is not stored or is retired",))
     for name in seen["schedules"]["refused"]:
-        table.rows.append((f"schedule {name}: its tick is refused, and tried again: trueup schedules show {name}",))
+        table.rows.append(
+            (f"schedule {name}: its tick is refused, and tried again: {typed('trueup schedules show')} {name}",)
+        )
     for name in seen["schedules"]["undeclared"] if alive else ():
-        hint = f"trueup schedules retire {name}, if it was removed from the code"
+        hint = f"{typed('trueup schedules retire')} {name}, if it was removed from the code"
         table.rows.append((f"schedule {name} fires, and no running worker declares it: {hint}",))
     return table
 
@@ -158,7 +160,7 @@ def _ended(records: list[dict[str, Any]], dead: int) -> Table:
     counts: dict[str, dict[str, int]] = {}
     for record in records:
         counts.setdefault(record["kind"], {})[record["state"]] = record["count"]
-    to_look_at = f"; {dead:,} dead to look at: trueup dead list" if dead else ""
+    to_look_at = f"; {dead:,} dead to look at: {typed('trueup dead list')}" if dead else ""
     table = Table(f"Ended in the last hour{to_look_at}", columns, empty="nothing")
     for kind, by_state in counts.items():
         table.rows.append((kind, *(f"{by_state.get(state, 0):,}" for state in states)))
@@ -168,7 +170,8 @@ def _ended(records: list[dict[str, Any]], dead: int) -> Table:
 def _schedules(states: dict[str, Any]) -> Table:
     names = SCHEDULE_STATES
     ahead = states["ahead"]
-    wait = "" if not ahead else f"; ahead of the clock, so nothing fires: {', '.join(ahead)} (trueup schedules rewind)"
+    rewind = typed("trueup schedules rewind")
+    wait = "" if not ahead else f"; ahead of the clock, so nothing fires: {', '.join(ahead)} ({rewind})"
     table = Table(f"Schedules{wait}", headings(*(f"{name}>" for name in names), "next tick"))
     table.rows.append((*(f"{states[name]:,}" for name in names), _next_tick(states["next_in_s"])))
     return table
@@ -184,16 +187,17 @@ def _reconcilers(sweeping: dict[str, Any], alive: bool) -> Table:
     names = ("active", "paused", "resting")
     quarantined = sweeping["quarantined"]
     rows = "row" if quarantined == 1 else "rows"
-    to_look_at = f"; {quarantined:,} {rows} in quarantine: trueup reconcilers quarantine list" if quarantined else ""
+    listing = typed("trueup reconcilers quarantine list")
+    to_look_at = f"; {quarantined:,} {rows} in quarantine: {listing}" if quarantined else ""
     columns = headings(*(f"{name}>" for name in names), "last sweep")
     table = Table(f"Reconcilers{to_look_at}", columns)
     swept = sweeping["swept_ago_s"]
     last = "never" if swept is None else f"{span(swept)} ago"
     failing = sweeping["failing"]
     if failing:
-        last += f"; failing: {', '.join(failing)} (trueup reconcilers show)"
+        last += f"; failing: {', '.join(failing)} ({typed('trueup reconcilers show')})"
     for name, known in sweeping["undeclared"].items() if alive else ():
-        last += f"; {name}: declared by no living worker, {known:,} rows known (trueup reconcilers forget {name})"
+        last += f"; {name}: declared by no living worker, {known:,} rows known ({typed('trueup reconcilers forget')} {name})"
     table.rows.append((*(f"{sweeping[name]:,}" for name in names), last))
     return table
 

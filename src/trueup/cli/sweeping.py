@@ -23,6 +23,7 @@ from trueup.cli.output import Column, Table, headings
 from trueup.cli.quarantine import LONG, Name, many_rows
 from trueup.cli.session import Session
 from trueup.clock import elapsed
+from trueup.program import typed
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -218,7 +219,7 @@ SCANNED = {
     "stopped": "stopped there; the next process may begin with the last item again",
     "failed": "its generator failed",
     "lost": "the lease was lost; its new holder continues",
-    "elsewhere": "another process is scanning; see: trueup reconcilers show {name}",
+    "elsewhere": "another process is scanning; see: {command} {name}",
 }
 
 
@@ -239,13 +240,14 @@ def _tell(run: Run) -> None:
         proposed = "proposed " if run.proposed else ""
         output.say(f"{run.name}: {many_rows(rows)} in {took}: {proposed}{became}")
     if run.outcomes["quarantined"]:
-        output.note(f"see: trueup reconcilers quarantine list {run.name}")
+        output.note(f"see: {typed('trueup reconcilers quarantine list')} {run.name}")
 
 
 def _tell_scan(run: Run) -> None:
     items, failed = run.outcomes["items"], run.outcomes["failed"]
     said = [f"{items:,} {'item' if items == 1 else 'items'}", *([f"{failed:,} failed"] if failed else [])]
-    ending = SCANNED[run.ending].format(name=run.name) if run.ending in SCANNED else f"took {span(run.seconds)}"
+    shown = {"command": typed("trueup reconcilers show"), "name": run.name}
+    ending = SCANNED[run.ending].format(**shown) if run.ending in SCANNED else f"took {span(run.seconds)}"
     output.say(f"{run.name}: {', '.join(said)}; {ending}{f': {run.why}' if run.why else ''}")
 
 

@@ -17,6 +17,7 @@ from trueup.config.settings import DEFAULT, PREFIX, SETTINGS, Settings
 from trueup.dsn import mask
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
+from trueup.instead import instead
 
 NOT_SETTINGS = frozenset(
     {
@@ -164,6 +165,8 @@ def _read_file(path: Path) -> dict[str, object]:
 
 
 def _unknown(found: _Given) -> str:
+    if written := instead("an App", found.name):
+        return f"{found.source} is not a setting; write {written}"
     nearest = difflib.get_close_matches(found.name.lower().removeprefix(PREFIX.lower()), SETTINGS, n=1)
     hint = "".join(f"; did you mean {name} ({SETTINGS[name].variable})?" for name in nearest)
     return f"{found.source} is not a setting{hint}"

@@ -24,6 +24,7 @@ from trueup.errors import ConfigError
 from trueup.events import JobsEnqueued
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import Draft
+from trueup.program import typed
 from trueup.store.db.callers import is_django
 from trueup.store.store import Store
 from trueup.work.worker import Worker
@@ -69,7 +70,7 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     if wrong:
         raise ConfigError(
             f"settings.TRUEUP has no {', '.join(map(repr, wrong))}; it takes {', '.join(OWN)} and trueup's settings in upper "
-            "case (`trueup config` lists them)"
+            f"case (`{typed('trueup config')}` lists them)"
         )
     return {name.lower(): value for name, value in given.items() if name not in OWN}
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer
 from typing_extensions import TypedDict
 
 from trueup.errors import ConfigError, InvalidArguments
+from trueup.instead import instead
 from trueup.jobs.context import Context
 from trueup.jobs.payload import CONFIG, SERIALIZED, checked, explain
 from trueup.jobs.tick import Tick
@@ -141,6 +142,8 @@ def _invalid(kind: str, error: ValidationError, options: Collection[str] = ()) -
         extra = "is not one of its arguments"
         if place in options:
             extra = f"is an option and not one of its arguments; write job.using({place}=…).enqueue(…)"
+        elif "=" in (written := instead("using()", place) or ""):
+            extra += f"; an option of one enqueue is given as job.using({written}).enqueue(…)"
         message = {"missing": "is missing", "extra_forbidden": extra}.get(item["type"], item["msg"])
         lines.append(f"{place}: {message}")
     return InvalidArguments(f"{kind}: " + "; ".join(lines))

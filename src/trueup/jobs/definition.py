@@ -20,7 +20,7 @@ from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
 from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
 from trueup.jobs.middleware import Middlewares, encode_meta
-from trueup.options import shown, wrong
+from trueup.options import advised, shown, wrong
 from trueup.texts import fault_in_text
 
 P = ParamSpec("P")
@@ -150,6 +150,7 @@ class Job(Generic[P, R]):
         """Call the function itself, here and now: no job is made."""
         return self.function(*args, **kwargs)
 
+    @advised("using()")
     def using(
         self,
         *,

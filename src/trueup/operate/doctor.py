@@ -17,6 +17,7 @@ from trueup.dsn import mask
 from trueup.errors import ConfigError
 from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
 from trueup.operate.checks import Finding, advice
+from trueup.program import typed
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.schedules.zones import tz_version, zone
@@ -205,7 +206,7 @@ def _privileges(server: facts.Server, tables: Sequence[facts.OurTable], schema: 
             "ownership",
             "warning",
             f"role {server.role} does not own schema {schema}, so it cannot make the days of the history",
-            "let workers connect as the role that ran `trueup migrate`, or as a member of it",
+            f"let workers connect as the role that ran `{typed('trueup migrate')}`, or as a member of it",
         )
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
 from trueup.operate.audit import audit
+from trueup.program import typed
 from trueup.reconcile.counts import Counts
 from trueup.reconcile.lateness import Lateness
 from trueup.schedules.audit import Findings
@@ -356,7 +357,7 @@ def _behind(report: Recovery) -> list[str]:
             (unreadable, f"{_many(unreadable, 'schedule')} not readable by this release"),
             (runs, f"{_many(runs, 'late run')} unfinished"),
             (jobs, f"{_many(jobs, 'job')} overdue, the oldest by {short(oldest)}"),
-            (len(failing), f"sweeps of {', '.join(failing)} fail: see trueup reconcilers show"),
+            (len(failing), f"sweeps of {', '.join(failing)} fail: see {typed('trueup reconcilers show')}"),
         )
         if number
     ]

@@ -63,7 +63,8 @@ def _of_checks(registered: Registered) -> Iterator[Rule]:
         UNWATCHED_FOR,
         "critical",
         "trueup: no worker serves the results of the checks",
-        "No worker runs, none can reach the database, or Prometheus does not reach them. Ask from outside: trueup status --check",
+        "No worker runs, none can reach the database, or Prometheus does not reach them. Ask from outside: "
+        f"{typed('trueup status --check')}",
     )
 
 
@@ -75,7 +76,7 @@ def _of_processes() -> Iterator[Rule]:
         now,
         "warning",
         "trueup: no worker was alive for {{ $value | humanizeDuration }}",
-        "See what was missed and what is caught up with: trueup recovery",
+        f"See what was missed and what is caught up with: {typed('trueup recovery')}",
     )
     yield Rule(
         "TrueupWorkerLeasesLost",
@@ -105,7 +106,7 @@ def _of_work(registered: Registered) -> Iterator[Rule]:
             now,
             "warning",
             "trueup: jobs of the kind {{ $labels.kind }} died",
-            "trueup dead list, then revive or discard them",
+            f"{typed('trueup dead list')}, then revive or discard them",
         )
         yield Rule(
             "TrueupJobsLate",
@@ -131,7 +132,7 @@ def _of_work(registered: Registered) -> Iterator[Rule]:
             now,
             "critical",
             "trueup: a sweep of {{ $labels.reconciler }} was refused, because it would have changed too many rows",
-            "trueup reconcilers show {{ $labels.reconciler }}",
+            typed("trueup reconcilers show {{ $labels.reconciler }}"),
         )
     if registered.scans:
         scans = _among("scan", registered.scans)

@@ -163,3 +163,16 @@ def test_a_connection_that_cannot_be_made_comes_with_what_to_check(said: str, ad
     text = str(unavailable(URL, psycopg.OperationalError(said)))
     assert text.startswith(f"cannot connect to postgresql://app:***@db/shop: {said}; ")
     assert advice in text
+
+
+def test_each_address_of_a_host_that_refuses_is_named_on_one_line() -> None:
+    """libpq says it in two lines for each, the second of which is a question."""
+    refused = [
+        f'connection to server at "{host}", port 5432 failed: Connection refused' for host in ("::1", "127.0.0.1")
+    ]
+    asked = "\n\tIs the server running on that host and accepting TCP/IP connections?"
+    text = str(unavailable(URL, psycopg.OperationalError("\n".join(line + asked for line in refused))))
+    assert (
+        text
+        == f"cannot connect to postgresql://app:***@db/shop: {'; '.join(refused)}; start the server, or check host and port in database_url"
+    )

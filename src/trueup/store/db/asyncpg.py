@@ -7,14 +7,17 @@ all for `jsonb`, so arguments are sent as text and PostgreSQL casts them to `jso
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from trueup.errors import ConfigError
 from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import Rows
 from trueup.store.db.placeholders import numbered
+
+FAILED = "tx=: the transaction on this connection has failed already; roll it back first"
+IN_FAILED_TRANSACTION = "25P02"
 
 
 def is_of(package: str, thing: object) -> bool:
@@ -34,6 +37,17 @@ def _is_closed(connection: Any) -> bool:
         return True
 
 
+@contextmanager
+def _unless_failed() -> Iterator[None]:
+    """Raises ConfigError for a transaction that has failed before: asyncpg says so only when a statement is sent."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == IN_FAILED_TRANSACTION:
+            raise ConfigError(FAILED) from error
+        raise
+
+
 class AsyncpgConnection:
     def __init__(self, connection: Any) -> None:
         """Raises ConfigError when no transaction is open: the job would be committed on its own."""
@@ -49,12 +63,15 @@ class AsyncpgConnection:
 
     async def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         text, names = numbered(query)
-        return [tuple(row) for row in await self._connection.fetch(text.decode(), *(params[name] for name in names))]
+        with _unless_failed():
+            rows = await self._connection.fetch(text.decode(), *(params[name] for name in names))
+        return [tuple(row) for row in rows]
 
     @asynccontextmanager
     async def savepoint(self, statements: Statements) -> AsyncIterator[None]:
         """All or nothing. Not asyncpg's own block, which refuses a transaction that began with a plain BEGIN."""
-        await self._connection.execute(statements["session/savepoint"].decode())
+        with _unless_failed():
+            await self._connection.execute(statements["session/savepoint"].decode())
         try:
             yield
         except BaseException:

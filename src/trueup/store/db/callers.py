@@ -14,7 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from trueup.building import imported
 from trueup.errors import ConfigError
-from trueup.store.db.asyncpg import AsyncpgConnection, is_asyncpg, is_of
+from trueup.store.db.asyncpg import FAILED, AsyncpgConnection, is_asyncpg, is_of
 
 CallersConnection = AsyncConnection[Any] | AsyncpgConnection
 
@@ -22,7 +22,6 @@ TWO_PHASE = (
     "tx=: two-phase transactions are not supported; PostgreSQL cannot prepare a transaction that has sent a notification. "
     "Use an ordinary transaction"
 )
-FAILED = "tx=: the transaction on this connection has failed already; roll it back first"
 
 
 async def connection_of(tx: Any) -> CallersConnection:

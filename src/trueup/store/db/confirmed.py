@@ -44,9 +44,9 @@ class _Noticed:
             raise Unconfirmed
 
 
-def _lost_or_refused(error: psycopg.InternalError) -> psycopg.Error:
-    """An error with a SQLSTATE is an answer of the server. Without one, what has arrived was none."""
-    return error if error.sqlstate else psycopg.OperationalError(f"the connection is lost: {error}")
+def _lost(error: psycopg.InternalError) -> psycopg.Error:
+    """Without a SQLSTATE, what has arrived was no answer of a server."""
+    return psycopg.OperationalError(f"the connection is lost: {error}")
 
 
 class ConfirmedConnection(Connection[Any]):
@@ -61,7 +61,9 @@ class ConfirmedConnection(Connection[Any]):
         try:
             result = super().wait(gen, *args, **kwargs)
         except psycopg.InternalError as error:
-            raise _lost_or_refused(error) from error
+            if error.sqlstate:  # an answer of the server
+                raise
+            raise _lost(error) from error
         self._noticed.check()
         return result
 
@@ -78,6 +80,8 @@ class AsyncConfirmedConnection(AsyncConnection[Any]):
         try:
             result = await super().wait(gen, *args, **kwargs)
         except psycopg.InternalError as error:
-            raise _lost_or_refused(error) from error
+            if error.sqlstate:  # an answer of the server
+                raise
+            raise _lost(error) from error
         self._noticed.check()
         return result

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
+from trueup.program import typed
 from trueup.texts import describe
 
 # By SQLSTATE, or by what it begins with; the longest one counts. What the server did, and what to do about it.
@@ -77,7 +80,8 @@ CANNOT_CONNECT = {
     "Connection refused": "start the server, or check host and port in database_url",
     "No such file or directory": "start the server, or check host and port in database_url",
 }
-CHECK_URL = "check that the server runs, and database_url (trueup config shows where it comes from)"
+ASKED_BACK = re.compile(r"\s*Is the server running [^?]*\?")  # libpq's advice; ours says more
+CHECK_URL = "check that the server runs, and database_url ({config} shows where it comes from)"
 
 NO_OPTIONS = "unsupported startup parameter"  # PgBouncer's words; some of its releases name the parameter
 WITHOUT_OPTIONS = "set TRUEUP_SEARCH_PATH=role, and the path for the role (alter role … set search_path = …): this pooler takes none from clients"
@@ -99,5 +103,14 @@ def reason(error: BaseException, where: str = "") -> str:
     if said.startswith(BROKEN):
         what, advice = ANSWERS["08"]
         return f"the connection to {where or 'the database'} broke: {said}; {advice}"
-    advice = next((advice for words, advice in CANNOT_CONNECT.items() if words in said), CHECK_URL)
+    check = CHECK_URL.format(config=typed("trueup config"))
+    advice = next((advice for words, advice in CANNOT_CONNECT.items() if words in said), check)
+    said = "; ".join(
+        line.strip() for line in ASKED_BACK.sub("", said).splitlines()
+    )  # a line for each address of the host
     return f"cannot connect to {where or 'the database'}: {said}; {advice}"
+
+
+def advised(error: BaseException) -> str:
+    """The same for an error that may also be of something else than PostgreSQL: that is given as it is."""
+    return reason(error) if isinstance(error, psycopg.Error) else describe(error)

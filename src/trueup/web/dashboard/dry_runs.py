@@ -14,6 +14,7 @@ from typing import Any
 
 from trueup.errors import ConfigError
 from trueup.operate.runs import DryRun
+from trueup.program import typed
 
 MAX_ROWS = 100  # of one dry run, on a page and in an answer of the API
 ROWS = 20  # unless given
@@ -66,7 +67,7 @@ class DryRuns:
                 raise
             raise ConfigError(
                 f"the dry run of {name!r} was stopped after {TIMEOUT:g} seconds; give it fewer rows, "
-                f"or run `trueup reconcilers run {name} --dry-run`, which waits"
+                f"or run `{typed(f'trueup reconcilers run {name} --dry-run')}`, which waits"
             ) from None
         finally:
             self._underway.discard(name)

@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from trueup.program import typed
 from trueup.web.dashboard import charts, formats
 from trueup.web.dashboard.attention import badge, titled
 from trueup.web.dashboard.visit import Visit
@@ -61,6 +62,7 @@ def _environment() -> Environment:
         "pretty": formats.pretty,
         "rule": formats.rule,
         "error_line": formats.error_line,
+        "typed": typed,
     }
     made.globals |= {"state": state, "charts": charts, "pages": PAGES, "titled": titled, "badge": badge}
     return made

@@ -27,6 +27,7 @@ from trueup.leases.backend import LeaseBackend
 from trueup.leases.lost import Lost
 from trueup.leases.trust import Trust
 from trueup.store.db.connect import RETRYABLE
+from trueup.store.db.reasons import advised
 from trueup.store.leases import MIN_SILENCE, Terms
 from trueup.texts import describe
 from trueup.work.renewing import Renewing
@@ -201,7 +202,7 @@ class Hold(Renewing):
                 return self._backend.acquire(self._request.name, self._holder, self._request.ttl)
             except (*RETRYABLE, DatabaseUnavailable) as error:
                 if delay is None or self._over.wait(delay):
-                    raise DatabaseUnavailable(f"lease {self._request.name!r}: {describe(error)}") from error
+                    raise DatabaseUnavailable(f"lease {self._request.name!r}: {advised(error)}") from error
         raise AssertionError("unreachable")
 
     # -- keeping it ---------------------------------------------------------------------------------------------------
