@@ -140,7 +140,7 @@ def main() -> None:
     workers: list[Worker] = []
 
     def trust_left() -> float:
-        registration = workers[0]._registration
+        registration = workers[0].registrations.present
         return registration.trust.left(elapsed()) if registration is not None else 0.0
 
     journal = Journal(Path(os.environ[VARIABLE]), trust_left)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -16,6 +15,7 @@ from trueup import Again, App, Context, Delete, Lease, LostLease, Row, Stay, Tic
 from trueup.errors import ConfigError
 from trueup.operate.runs.leased import Bounds, leased
 from trueup.testing.worker import ManualWorker
+from trueup.work.registration import Holder
 from trueup.work.rows.services import RowServices
 
 pytestmark = pytest.mark.asyncio
@@ -218,8 +218,7 @@ async def test_a_row_whose_handler_learns_of_the_loss_before_it_is_interrupted_s
     async with shop.app.lease("run", ttl="1m") as lease:
         shop.sql(TAKE_OVER)
         fenced = leased(shop.app._reconcilers.get("settle"), Bounds(None, timedelta(), lease))
-        holder = uuid4()
-        services = RowServices(shop.app.store, shop.app.settings, shop.app.events, [fenced], lambda: holder)
+        services = RowServices(shop.app.store, shop.app.settings, shop.app.events, [fenced], Holder())
         try:
             await services.gather()
             counts = await services.members["settle"].sweep()

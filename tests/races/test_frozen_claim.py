@@ -42,7 +42,7 @@ async def test_a_worker_frozen_inside_a_claim_is_rescued_and_its_lane_is_free_ag
                 await connection.execute("select 1")
         job_id = await other_app.registry["report"].enqueue()
         await other.register()
-        claim = await other.claimer._lanes.claim(other._current().holder, LANE, Controls(Limit(total=2)), 2)
+        claim = await other.claimer._lanes.claim(other.registrations.current.holder, LANE, Controls(Limit(total=2)), 2)
     assert [job.id for job, _ in claim.jobs] == [job_id]
     for each, worker in ((app, frozen), (other_app, other)):
         await worker.abandon()

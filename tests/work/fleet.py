@@ -53,7 +53,7 @@ class Pod:
     async def renew(self) -> None:
         assert self.worker is not None
         worker = self.worker.worker
-        if not await worker.store.workers.renew(worker._current().holder, worker.settings.lease_for):
+        if not await worker.store.workers.renew(worker.registrations.current.holder, worker.settings.lease_for):
             await worker.register()
 
     async def pass_by(self) -> None:
@@ -75,7 +75,7 @@ class Pod:
     async def stop(self) -> None:
         assert self.worker is not None
         worker, self.worker = self.worker.worker, None
-        await worker.store.workers.leave(worker._current().holder)
+        await worker.store.workers.leave(worker.registrations.current.holder)
         await worker.abandon()
 
 

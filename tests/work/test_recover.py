@@ -76,6 +76,6 @@ async def test_jobs_in_hand_are_not_fetched_again_with_their_arguments(
             await asyncio.to_thread(wait_until, lambda: len(worker.hand.running) == 10, "all to run")
             await worker.claimer.stop()
             monkeypatch.setattr(worker.claimer._jobs, "held", lambda *asked: fetched.append(asked))
-            await worker.claimer._recover(worker._current())
+            await worker.claimer._recover(worker.registrations.current)
             go_on.set()
     assert fetched == []

@@ -37,7 +37,7 @@ async def test_a_dead_worker_is_reported_once_and_forgotten_at_once_if_it_held_j
         for _ in range(passes_before):
             await survivor.rescue()
         await victim.begin()
-        holder = victim.worker._registration
+        holder = victim.worker.registrations.present
         assert holder is not None
         if held_a_job:
             await greet.enqueue()

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 from trueup.config import Settings, redis_urls
 from trueup.dsn import mask
@@ -25,6 +24,7 @@ from trueup.store import doctor as facts
 from trueup.store.health import Health
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
+from trueup.work.registration import Holder
 from trueup.work.rows.services import RowServices
 
 MAX_SKEW = 2.0  # seconds: log lines of two machines can be put in order
@@ -269,7 +269,7 @@ async def _users_tables(store: Store, settings: Settings, declared: Sequence[Rec
     found: list[Finding] = []
     events = Events()
     events.subscribe(lambda event: found.extend(_said(event)), IndexMissing, NaiveTimestamp)
-    services = RowServices(store, settings, events, declared, uuid4)
+    services = RowServices(store, settings, events, declared, Holder())
     try:
         for each in declared:
             try:

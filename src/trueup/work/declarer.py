@@ -12,12 +12,14 @@ away nothing is judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import psycopg
 
 from trueup.clock import elapsed
+from trueup.config import Settings
 from trueup.events import Events, JobsUnserved, ScheduleChanged, ScheduleRefused, ScheduleRetired, ScheduleUndeclared
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
@@ -51,6 +53,32 @@ class Reminders:
         return due
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a worker's code declares."""
+
+    settings: Settings
+    registry: Registry
+    queues: tuple[str, ...]
+    schedules: tuple[Entry, ...]
+    reconciled: tuple[str, ...]
+    lanes_of_rows: tuple[str, ...]
+
+    def by_now(self) -> Declaration:
+        """Jobs may have been added since the worker was made."""
+        served = [job for job in self.registry if job.controls.any and job.queue in self.queues]
+        return Declaration(
+            self.settings.service,
+            self.settings.release,
+            self.queues,
+            tuple(job.kind for job in self.registry),
+            tuple(job.lane for job in served),
+            self.schedules,
+            self.reconciled,
+            self.registry.exhausted(),
+        )
+
+
 class Declarer(Service):
     name = "declarer"
 
@@ -61,12 +89,8 @@ class Declarer(Service):
         jobs: Jobs,
         lanes: Lanes,
         views: Views,
-        registry: Registry,
         events: Events,
-        *,
-        entries: Sequence[Entry],
-        declaration: Callable[[], Declaration],
-        lanes_of_rows: Sequence[str],
+        declared: Declared,
     ) -> None:
         super().__init__(events)
         self._declarations = declarations
@@ -74,10 +98,9 @@ class Declarer(Service):
         self._jobs = jobs
         self._lanes = lanes
         self._views = views
-        self._registry = registry
-        self._entries = {entry.name: entry for entry in entries}
-        self._declaration = declaration
-        self._lanes_of_rows = lanes_of_rows
+        self._declared = declared
+        self._registry = declared.registry
+        self._entries = {entry.name: entry for entry in declared.schedules}
         self._digest = ""
         self._started_at: datetime | None = None  # by the database's clock
         self._versions: dict[str, int] = {}  # of the rows that say what this code declares
@@ -88,7 +111,7 @@ class Declarer(Service):
 
     async def begin(self) -> str:
         """Declare everything, before the worker registers. Returns the digest of it, for the worker's row."""
-        declaration = self._declaration()
+        declaration = self._declared.by_now()
         self._digest = declaration.digest
         self._versions.clear()
         self._started_at = await self._declarations.declare(declaration, self._started_at)
@@ -103,7 +126,7 @@ class Declarer(Service):
 
     def _wanted_lanes(self) -> Iterable[str]:
         yield from (job.lane for job in self._registry if job.controls.any)
-        yield from self._lanes_of_rows
+        yield from self._declared.lanes_of_rows
 
     async def _put_schedules(self, rows: Sequence[DeclaredRow]) -> None:
         """Store what is missing or retired, and what differs if it is ours to say."""

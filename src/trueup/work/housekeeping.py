@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import psycopg
 
 from trueup.config import Settings
 from trueup.events import Events, ServiceFailed
-from trueup.jobs.registry import Registry
 from trueup.store.db.connect import is_away
-from trueup.store.declarations import Declaration
 from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
-from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
-from trueup.work.declarer import Declarer
+from trueup.work.declarer import Declared, Declarer
 from trueup.work.jobs.services import JobServices
 from trueup.work.pruner import Pruner
-from trueup.work.registration import Registration
+from trueup.work.registration import Registrations
 from trueup.work.rescuer import Rescuer
 from trueup.work.service import Service
 from trueup.work.stopper import Stopper
@@ -34,14 +30,11 @@ class Housekeeping:
     def __init__(
         self,
         store: Store,
-        registry: Registry,
         settings: Settings,
         events: Events,
         work: JobServices,
-        registration: Callable[[], Registration],
-        declaration: Callable[[], Declaration],
-        schedules: Sequence[Entry],
-        lanes_of_rows: Sequence[str],
+        registrations: Registrations,
+        declared: Declared,
     ) -> None:
         connection = store.own_connection("housekeeping")
         planning = store.own_connection("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
@@ -50,7 +43,7 @@ class Housekeeping:
         self.workers = store.workers.on(connection)
         self.events = events
         self.rescuer = Rescuer(
-            jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=registry.exhausted
+            jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=declared.registry.exhausted
         )
         self.pruner = Pruner(History(connection, store.statements), events, _kept(settings), settings.prune_every)
         self.declarer = Declarer(
@@ -59,14 +52,11 @@ class Housekeeping:
             jobs,
             Lanes(connection, store.statements),
             store.views.on(connection),
-            registry,
             events,
-            entries=schedules,
-            declaration=declaration,
-            lanes_of_rows=lanes_of_rows,
+            declared,
         )
         self.ticker = Ticker(store.schedules.on(planning), events)
-        self.stopper = Stopper(jobs, work.hand, work.finisher, events, registration)
+        self.stopper = Stopper(jobs, work.hand, work.finisher, events, registrations)
 
     @property
     def services(self) -> list[Service]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from trueup.clock import Clock
+from trueup.errors import ConfigError
 from trueup.leases.trust import Trust
 from trueup.store.workers import Identity
 
@@ -31,6 +32,39 @@ class Registration:
     def trusted(self) -> bool:
         """Whether this process may still act under the lease."""
         return not self.over and self.trust.left(self.clock.elapsed()) > 0
+
+
+class Holder:
+    """Under which id something acts: one of its own, or, of a worker, that of its present registration."""
+
+    def __init__(self) -> None:
+        self._id = uuid4()
+
+    @property
+    def id(self) -> UUID:
+        return self._id
+
+
+class Registrations(Holder):
+    """Those of one worker: none before it has started and after it has stopped, otherwise the present one."""
+
+    def __init__(self) -> None:
+        self.present: Registration | None = None
+
+    @property
+    def id(self) -> UUID:
+        return self.current.holder
+
+    @property
+    def current(self) -> Registration:
+        if self.present is None:
+            raise ConfigError("this worker has not been started")
+        return self.present
+
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a lease that the worker may still act under."""
+        return self.present is not None and self.present.trusted
 
 
 def new_identity(release: str | None, queues: tuple[str, ...], concurrency: int, declaration: str) -> Identity:

@@ -14,12 +14,13 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 from trueup import faults
 from trueup.clock import elapsed
 from trueup.config import Settings
 from trueup.events import Events, LoopBlocked, RenewalFailed
+from trueup.jobs.registry import Registry
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.store import Store
 from trueup.texts import describe
@@ -37,8 +38,8 @@ class Renewer(Renewing):
         store: Store,
         events: Events,
         settings: Settings,
+        registry: Registry,
         *,
-        handlers: Callable[[], dict[CodeType, str]],
         on_lost: Callable[[Registration, str], None],
     ) -> None:
         timeout = min(store.statement_timeout, settings.lease_for / 3)  # so that there is time to try again
@@ -47,7 +48,7 @@ class Renewer(Renewing):
         self._lease_for = settings.lease_for
         self._renew_every = settings.renew_every.total_seconds()
         self._blocked_after = settings.blocked_after.total_seconds()
-        self._handlers = handlers
+        self._registry = registry
         self._on_lost = on_lost
         self._registration: Registration | None = None
         self._due = elapsed() + self._renew_every
@@ -139,7 +140,7 @@ class Renewer(Renewing):
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None:
             return
-        names, handler = self._handlers(), ""
+        names, handler = {getattr(job.function, "__code__", None): job.kind for job in self._registry}, ""
         for walked, _ in traceback.walk_stack(frame):
             if walked.f_code in names:
                 handler = names[walked.f_code]

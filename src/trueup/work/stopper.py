@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from trueup.events import Events
 from trueup.jobs.decide import Drop
 from trueup.store.jobs import Jobs
 from trueup.work.jobs.finisher import Finisher
 from trueup.work.jobs.hand import Hand
-from trueup.work.registration import Registration
+from trueup.work.registration import Registrations
 from trueup.work.service import Service, jittered
 
 EVERY = 10.0  # seconds; behind a pooler this is how long a running job may go on after it was asked to stop
@@ -19,17 +17,17 @@ class Stopper(Service):
     name = "stopper"
 
     def __init__(
-        self, jobs: Jobs, hand: Hand, finisher: Finisher, events: Events, registration: Callable[[], Registration]
+        self, jobs: Jobs, hand: Hand, finisher: Finisher, events: Events, registrations: Registrations
     ) -> None:
         super().__init__(events)
         self._jobs = jobs
         self._hand = hand
         self._finisher = finisher
-        self._registration = registration
+        self._registrations = registrations
 
     async def run_once(self) -> float:
         if self._hand.running or self._hand.waiting:
-            for job_id, term in await self._jobs.stopping(self._registration().holder):
+            for job_id, term in await self._jobs.stopping(self._registrations.current.holder):
                 if run := self._hand.running.get((job_id, term)):
                     run.cancel("stop")
                 elif job := self._hand.withdraw(job_id, term):

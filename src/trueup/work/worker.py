@@ -13,14 +13,13 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import psycopg
 
 from trueup.clock import elapsed
 from trueup.config import Settings
-from trueup.errors import ConfigError
 from trueup.events import (
     DowntimeFound,
     Events,
@@ -30,23 +29,22 @@ from trueup.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
 from trueup.leases.trust import Trust
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import RETRYABLE, unavailable
-from trueup.store.declarations import Declaration
 from trueup.store.rows.scans import Scans
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
+from trueup.work.declarer import Declared
 from trueup.work.housekeeping import Housekeeping
 from trueup.work.jobs.services import LAST_WORD, JobServices
 from trueup.work.listener import Listener
 from trueup.work.probes import Probes
-from trueup.work.registration import Registration, new_identity
+from trueup.work.registration import Registration, Registrations, new_identity
 from trueup.work.renewer import Renewer
 from trueup.work.rows.services import RowServices
 from trueup.work.scans.scanner import Scanner
@@ -83,35 +81,38 @@ class Worker:
         beside: Sequence[Service] = (),
     ) -> None:
         self.store = store
-        self._declared = schedules
         self._beside = beside  # services that others have made, such as the one that watches over the fleet
-        self._reconciled = [each.name for each in (*reconcilers, *scans)]
         wanted = reconcilers if settings.reconcile else ()
-        lanes_of_rows = [each.lane for each in wanted if each.lane is not None]
         self.events = events
         self.settings = settings
         self.registry = registry
         self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
         self._concurrency = concurrency or settings.concurrency
-        self.jobs = JobServices(store, registry, settings, events, self._current, self._queues, self._concurrency)
+        self.registrations = Registrations()
+        self.jobs = JobServices(store, registry, settings, events, self.registrations, self._queues, self._concurrency)
         self.hand, self.hints, self.executor = self.jobs.hand, self.jobs.hints, self.jobs.executor
         self.claimer, self.finisher = self.jobs.claimer, self.jobs.finisher
-        self._registration: Registration | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._pulse: asyncio.TimerHandle | None = None
         self._registering: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.process_ends = False  # with this worker: what still runs then need not be waited for
-        self.row_services = RowServices(store, settings, events, wanted, lambda: self._current().holder)
-        self.housekeeping = keeping = Housekeeping(
-            store, registry, settings, events, self.jobs, self._current, self._declaration, schedules, lanes_of_rows
+        self.row_services = RowServices(store, settings, events, wanted, self.registrations)
+        declared = Declared(
+            settings,
+            registry,
+            tuple(self._queues),
+            tuple(schedules),
+            tuple(each.name for each in (*reconcilers, *scans)),
+            tuple(each.lane for each in wanted if each.lane is not None),
         )
+        self.housekeeping = keeping = Housekeeping(store, settings, events, self.jobs, self.registrations, declared)
         self.rescuer, self.pruner, self.stopper = keeping.rescuer, keeping.pruner, keeping.stopper
         self.ticker, self.declarer = keeping.ticker, keeping.declarer
-        wakes = Wakes(self.jobs, keeping, self.row_services, self._serves)
+        wakes = Wakes(self.jobs, keeping, self.row_services, registry, self._queues)
         self.listener = Listener(store.notify_connection(), events, wakes)
-        self.renewer = Renewer(store, events, settings, handlers=self._handlers, on_lost=self._lost_elsewhere)
+        self.renewer = Renewer(store, events, settings, registry, on_lost=self._lost_elsewhere)
         self.health = Probes(settings, events, self.renewer, self._stop_requested)
         self._connections = [*self.jobs.connections, *keeping.connections]
         self.scanners = self._build_scanners(scans if settings.reconcile else ())
@@ -147,19 +148,14 @@ class Worker:
     @property
     def trusted(self) -> bool:
         """Whether it has a lease that it may still act under."""
-        return self._registration is not None and self._registration.trusted
+        return self.registrations.trusted
 
     def why_not_alive(self) -> str | None:
         return self.health.why_not_alive()
 
     @property
     def holder(self) -> str:
-        return str(self._current().holder)
-
-    def _current(self) -> Registration:
-        if self._registration is None:
-            raise ConfigError("this worker has not been started")
-        return self._registration
+        return str(self.registrations.id)
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -203,30 +199,17 @@ class Worker:
                     raise
                 await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
 
-    def _declaration(self) -> Declaration:
-        """What this worker's code declares by now: jobs may have been added since it was made."""
-        served = [job for job in self.registry if job.controls.any and job.queue in self._queues]
-        return Declaration(
-            self.settings.service,
-            self.settings.release,
-            tuple(self._queues),
-            tuple(job.kind for job in self.registry),
-            tuple(job.lane for job in served),
-            tuple(self._declared),
-            tuple(self._reconciled),
-            self.registry.exhausted(),
-        )
-
     async def register(self) -> None:
         """Declare everything, and register as a new holder; last, because the lease runs from there on."""
-        if self._registration is not None:  # the database may not be the one that it registered in before
+        if self.registrations.present is not None:  # the database may not be the one that it registered in before
             await self.row_services.declare_again()
         declared = await self.declarer.begin()
         sent = self.store.clock.elapsed()
         identity = new_identity(self.settings.release, tuple(self._queues), self._concurrency, declared)
         downtime = await self.housekeeping.workers.register(identity, self.settings.lease_for)
-        self._registration = Registration(identity, Trust(self.settings.lease_for, sent), self.store.clock)
-        self.renewer.keep(self._registration)
+        registration = Registration(identity, Trust(self.settings.lease_for, sent), self.store.clock)
+        self.registrations.present = registration
+        self.renewer.keep(registration)
         self.events.emit(
             WorkerStarted(
                 str(identity.holder),
@@ -271,7 +254,7 @@ class Worker:
         now = elapsed()
         self.health.beat(now)
         self.renewer.pulse(now, watched=bool(self.hand.running))
-        registration = self._registration
+        registration = self.registrations.present
         if registration is not None and not registration.over and not registration.trusted:
             self.renewer.connection.cut()
             self._lost(registration, "it could not be renewed in time")
@@ -284,7 +267,7 @@ class Worker:
 
     def _lost(self, registration: Registration, reason: str) -> None:
         """Everything under this registration stops, and the worker registers again."""
-        if registration.over or registration is not self._registration:
+        if registration.over or registration is not self.registrations.present:
             return
         registration.over = True
         self.events.emit(WorkerLeaseLost(str(registration.holder), reason, self.jobs.lose()))
@@ -305,22 +288,13 @@ class Worker:
                 self.hints.look()
                 return
 
-    def _serves(self, lane: str) -> bool:
-        own = lane.startswith(LANE_PREFIX) and self.registry.get(lane.removeprefix(LANE_PREFIX)) is not None
-        return own or lane in self._queues
-
-    def _handlers(self) -> dict[CodeType, str]:
-        return {
-            code: job.kind for job in self.registry if (code := getattr(job.function, "__code__", None)) is not None
-        }
-
     # -- stopping -----------------------------------------------------------------------------------------------------
 
     async def stop(self, drain_for: timedelta | None = None) -> Stopped:
         """Stop claiming, let running jobs end within `drain_for`, hand back the rest. May be called twice."""
         self._stop_requested.set()
         drain = self.settings.drain_for if drain_for is None else drain_for
-        registration = self._registration
+        registration = self.registrations.present
         if registration is None:
             await self._close()
             return Stopped(0, 0)
@@ -344,7 +318,7 @@ class Worker:
         await self._leave(registration)
         await self._close()
         self.events.emit(WorkerStopped(str(registration.holder), stopped.released, stopped.abandoned))
-        self._registration = None
+        self.registrations.present = None
         return stopped
 
     async def _drain(self, seconds: float, sweeping: set[asyncio.Task[None]]) -> None:

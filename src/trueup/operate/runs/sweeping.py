@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from uuid import uuid4
 
 from trueup.clock import elapsed
 from trueup.config import Settings
@@ -21,6 +20,7 @@ from trueup.reconcile.counts import Counts
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.store import Store
+from trueup.work.registration import Holder
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.purger import Purger
 from trueup.work.rows.services import RowServices
@@ -44,8 +44,7 @@ async def sweep(
             raise ConfigError(f"reconciler {declared.name!r} has no handler whose outcomes lease= could fence")
         declared = leased(options.of(declared), bounds)
     bounds.check()
-    holder = uuid4()
-    row_services = RowServices(store, settings, events, [declared], lambda: holder, options)
+    row_services = RowServices(store, settings, events, [declared], Holder(), options)
     run = Run(declared.name)
     failed: list[str] | None = [] if options.shadow else None
     try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,7 +36,7 @@ from trueup.work.jobs.places import Places
 from trueup.work.jobs.refusals import JobRefusals
 from trueup.work.jobs.rests import Rests
 from trueup.work.jobs.runner import Runner
-from trueup.work.registration import Registration
+from trueup.work.registration import Registration, Registrations
 from trueup.work.service import Service, jittered
 
 HOLD_FOR = 1.0  # seconds of work; with more than that in hand, what exceeds the need goes back
@@ -66,7 +66,7 @@ class Claimer(Service):
         executor: Runner,
         finisher: Finisher,
         events: Events,
-        registration: Callable[[], Registration],
+        registrations: Registrations,
         *,
         prefetch: int,
         poll_every: timedelta,
@@ -81,7 +81,7 @@ class Claimer(Service):
         self._wake = hints.changed
         self._executor = executor
         self._finisher = finisher
-        self._registration = registration
+        self._registrations = registrations
         self._prefetch = prefetch
         self._poll_every = poll_every.total_seconds()
         self._poll_without_listen = poll_without_listen.total_seconds()
@@ -110,7 +110,7 @@ class Claimer(Service):
         self._hints.look()
 
     async def run_once(self) -> float:
-        registration = self._registration()
+        registration = self._registrations.current
         if not registration.trusted:
             return self._poll_without_listen
         self._pace.measure(self._executor.ended)

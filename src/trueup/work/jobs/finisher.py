@@ -11,7 +11,7 @@ example), the outcome stays pending and is retried with growing pauses, while ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -41,7 +41,7 @@ from trueup.store.db.connect import is_away, may_pass
 from trueup.store.jobs import Jobs
 from trueup.work.jobs.hand import RunningJob
 from trueup.work.jobs.hints import Hints
-from trueup.work.registration import Registration
+from trueup.work.registration import Registrations
 from trueup.work.writing import Pending, Writer
 
 FIRST_PAUSE, MAX_PAUSE = 0.25, 30.0  # seconds until an outcome that was refused is tried again
@@ -65,14 +65,14 @@ class Finisher(Writer[Ending, set[int]]):
         self,
         jobs: Jobs,
         events: Events,
-        registration: Callable[[], Registration],
+        registrations: Registrations,
         hints: Hints,
         *,
         gather_for: timedelta,
     ) -> None:
         super().__init__(events, gather_for)
         self._jobs = jobs
-        self._registration = registration
+        self._registrations = registrations
         self._hints = hints
         self._refused_in_a_row = 0
         self._refusals: dict[int, tuple[str, str]] = {}  # to be noted: move and error
@@ -139,7 +139,7 @@ class Finisher(Writer[Ending, set[int]]):
 
     def _ready(self, group: list[Ending]) -> list[Ending]:
         """The others are lost: they were claimed under another registration, or this one is no longer trusted."""
-        registration = self._registration()
+        registration = self._registrations.current
         holder = registration.holder if registration.trusted else None
         lost = [ended for ended in group if ended.job.holder != holder]
         for ended in lost:
@@ -151,7 +151,7 @@ class Finisher(Writer[Ending, set[int]]):
 
     async def _statement(self, group: list[Ending]) -> set[int]:
         """The ids of those that are written."""
-        holder = self._registration().holder
+        holder = self._registrations.current.holder
         written = await self._move(holder, group)
         unsure = [ended for ended in group if ended.uncertain and ended.job.id not in written]
         if unsure:

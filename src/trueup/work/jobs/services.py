@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from trueup.work.jobs.hand import Hand
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.runner import Runner
 from trueup.work.jobs.transactions import Port
-from trueup.work.registration import Registration
+from trueup.work.registration import Registration, Registrations
 
 # A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
 FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
@@ -33,7 +33,7 @@ class JobServices:
         registry: Registry,
         settings: Settings,
         events: Events,
-        registration: Callable[[], Registration],
+        registrations: Registrations,
         queues: Mapping[str, int | None],
         concurrency: int,
     ) -> None:
@@ -44,7 +44,7 @@ class JobServices:
         self.hand = Hand(concurrency, queues, elapsed=store.clock.elapsed)
         self.hints = Hints(settings.poll_every)
         self.finisher = Finisher(
-            store.jobs.on(finishing), events, registration, self.hints, gather_for=settings.gather_for
+            store.jobs.on(finishing), events, registrations, self.hints, gather_for=settings.gather_for
         )
         self.executor = Runner(
             self.hand,
@@ -52,7 +52,7 @@ class JobServices:
             registry,
             self.finisher,
             events,
-            Port(store, registration, settings.lease_for, settings.result_limit),
+            Port(store, registrations, settings.lease_for, settings.result_limit),
             store.middlewares,
             result_limit=settings.result_limit,
         )
@@ -65,7 +65,7 @@ class JobServices:
             self.executor,
             self.finisher,
             events,
-            registration,
+            registrations,
             prefetch=settings.prefetch,
             poll_every=settings.poll_every,
             poll_without_listen=settings.poll_without_listen,

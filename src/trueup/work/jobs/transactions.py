@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -22,7 +22,7 @@ from trueup.store.db.lent import Lent
 from trueup.store.db.own_connection import Rows, fetch
 from trueup.store.db.pool import fetch_sync
 from trueup.store.store import Store
-from trueup.work.registration import Registration
+from trueup.work.registration import Registrations
 
 MAX_NOTE = 500
 
@@ -30,13 +30,11 @@ MAX_NOTE = 500
 class Port:
     """Lends the store to contexts, under the worker's present lease."""
 
-    def __init__(
-        self, store: Store, registration: Callable[[], Registration], lease_for: timedelta, result_limit: int
-    ) -> None:
+    def __init__(self, store: Store, registrations: Registrations, lease_for: timedelta, result_limit: int) -> None:
         self.store = store
         self.lease_for = lease_for
         self.result_limit = result_limit
-        self._registration = registration
+        self._registrations = registrations
 
     async def progress(self, job: ClaimedJob, percent: float, note: str | None) -> None:
         self.check(job)
@@ -61,7 +59,7 @@ class Port:
 
     def check(self, job: ClaimedJob) -> None:
         """Raise LostClaim unless the lease this job was claimed under is still trusted."""
-        registration = self._registration()
+        registration = self._registrations.current
         if registration.holder != job.holder or not registration.trusted:
             raise lost(job)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 import psycopg
 from psycopg import errors
@@ -25,6 +24,7 @@ from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import RETRYABLE, unanswered
 from trueup.store.rows.purges import Clearance, Purges
 from trueup.store.rows.reconcilers import Gate, Reconcilers
+from trueup.work.registration import Holder
 from trueup.work.rows.evaluation import forget, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import (
@@ -64,7 +64,7 @@ class Purger(Service):
         log: Reconcilers,
         clock: Clock,
         events: Events,
-        holder: Callable[[], UUID],
+        holder: Holder,
         options: SweepOptions | None = None,
     ) -> None:
         """`options`: of a sweep by hand."""
@@ -243,5 +243,5 @@ class Purger(Service):
 
     async def _tell(self, begun_at: datetime, counts: Counts, seconds: float) -> None:
         if counts.claimed:
-            await self._log.log(self.purge.name, self._holder(), begun_at, counts)
+            await self._log.log(self.purge.name, self._holder.id, begun_at, counts)
             self.events.emit(completed(self.purge.name, counts, seconds))

@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from uuid import UUID
 
 from trueup.config import Settings
 from trueup.errors import ConfigError
@@ -27,6 +26,7 @@ from trueup.store.rows.rows import Rows
 from trueup.store.rows.tables import Found
 from trueup.store.store import Store
 from trueup.work.calling import Caller
+from trueup.work.registration import Holder
 from trueup.work.rows.handling import check_outcome
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.purger import Purger
@@ -45,7 +45,7 @@ class RowServices:
         settings: Settings,
         events: Events,
         declared: Sequence[Reconciler | Purge],
-        holder: Callable[[], UUID],
+        holder: Holder,
         options: SweepOptions | None = None,
     ) -> None:
         """`options`: of a sweep by hand."""

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from psycopg import errors
 
@@ -36,6 +35,7 @@ from trueup.store.rows.batch import DuePosition
 from trueup.store.rows.reconcilers import Gate, Reconcilers
 from trueup.store.rows.rows import Rows
 from trueup.work.calling import Caller
+from trueup.work.registration import Holder
 from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.breakers import Breakers
 from trueup.work.rows.evaluation import forget
@@ -61,7 +61,7 @@ class Sweeper(Service):
         connections: HandlerConnections,
         caller: Caller,
         events: Events,
-        holder: Callable[[], UUID],
+        holder: Holder,
         *,
         gather_for: timedelta,
         options: SweepOptions | None = None,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from uuid import UUID
-
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
 from trueup.reconcile.decide import Move
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.rows.reconcilers import Reconcilers
+from trueup.work.registration import Holder
 from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.held import Held
 from trueup.work.rows.options import SweepOptions
@@ -25,7 +23,7 @@ class Sweeps:
         name: str,
         log: Reconcilers,
         events: Events,
-        holder: Callable[[], UUID],
+        holder: Holder,
         options: SweepOptions,
         timetable: Timetable,
         changes: Changes,
@@ -80,7 +78,7 @@ class Sweeps:
         assert sweep.began_at is not None
         try:
             if self._options.counts:
-                await self._log.log(self._name, self._holder(), sweep.began_at, sweep.counts)
+                await self._log.log(self._name, self._holder.id, sweep.began_at, sweep.counts)
         except (*RETRYABLE, DatabaseUnavailable):
             return  # the outcomes are written; that nothing is on record about their sweep is said by DatabaseLost
         self._events.emit(completed(self._name, sweep.counts, elapsed() - sweep.started))

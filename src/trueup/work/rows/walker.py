@@ -6,9 +6,7 @@ remembers whose turn it is, and where the last walk past all rows ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from uuid import UUID
 
 from trueup import faults
 from trueup.clock import elapsed
@@ -17,6 +15,7 @@ from trueup.reconcile.decide import Release
 from trueup.store.rows.batch import Batch, DuePosition, Position
 from trueup.store.rows.reconcilers import Gate
 from trueup.store.rows.rows import Rows
+from trueup.work.registration import Holder
 from trueup.work.rows.claims import Claim, Claimed, Claims
 from trueup.work.rows.evaluation import forget
 from trueup.work.rows.finisher import Ending, RowFinisher
@@ -36,7 +35,7 @@ class Walker:
         hand: RowHand,
         finisher: RowFinisher,
         events: Events,
-        holder: Callable[[], UUID],
+        holder: Holder,
         options: SweepOptions,
     ) -> None:
         self._rows = rows
@@ -79,7 +78,7 @@ class Walker:
         return await self._next_fresh(sweep, walk, most)
 
     async def _next_again(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
-        holder = self._holder()
+        holder = self._holder.id
         claimed = await self._claim(
             sweep, walk, lambda mark: self._rows.claims.again(holder, most, walk.cut_off, walk.due_position, mark=mark)
         )
@@ -93,7 +92,7 @@ class Walker:
         return batch
 
     async def _next_fresh(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
-        holder = self._holder()
+        holder = self._holder.id
         claimed = await self._claim(
             sweep, walk, lambda mark: self._rows.claims.fresh(holder, most, walk.position, walk.begun_at, mark=mark)
         )
@@ -112,7 +111,7 @@ class Walker:
     async def next_suspect(self, sweep: Sweep, now: datetime, after: DuePosition) -> Batch:
         """One row that may have brought a process down."""
         walk = Walk(now, now, fresh=False, due_position=after)
-        holder = self._holder()
+        holder = self._holder.id
         claimed = await self._claim(
             sweep, walk, lambda mark: self._rows.claims.again(holder, 1, now, after, suspects=True, mark=mark)
         )
@@ -132,7 +131,7 @@ class Walker:
                 sweep.counts.lateness.add((row.claimed_at - row.due_at).total_seconds())
         if self._events.wants(RowsClaimed):
             ms = round((elapsed() - begun) * 1000, 3)
-            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder()), claimed.count, ms))
+            self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
         for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
             held = Held(row, sent, state="writing", sweep=sweep)
             self._finisher.put(Ending(held, self._finisher.failure(row, error), touch=False))
