@@ -1,7 +1,8 @@
 """Hiding secrets in texts: every error, traceback, log line, event field and stored answer goes through `mask`.
 
 A secret is known by the name in front of it (`named.py`: `password=…`, `"api_key": "…"`, `Authorization: …`), by its own shape
-(`shapes.py`: a JSON Web Token, a private key, a key of AWS or Stripe) or by its place (`places.py`: a URL, `user:…@host`).
+(`shapes.py`: a JSON Web Token, a private key, a key of AWS or Stripe), by its place (`places.py`: a URL, `user:…@host`, a line of
+`.pgpass`) or by the command that it is given to (`commands.py`: `AUTH …`, `sshpass -p …`).
 
 Where a text can be read in two ways, more is hidden, and a host or a closing quote may be lost with the password. Apply it
 before a text is encoded as JSON. Texts may be hostile, so nothing here backtracks over more than a few characters.
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
+from trueup.masking.commands import mask_commands
 from trueup.masking.mark import MASK
 from trueup.masking.named import is_secret_name, mask_named
 from trueup.masking.places import mask_places, mask_url
@@ -36,7 +38,7 @@ def mask(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    return mask_places(mask_shapes(mask_named(text)))
+    return mask_places(mask_shapes(mask_commands(mask_named(text))))
 
 
 # A word with an encoded separator in it, such as a DSN in a query string. What comes before it is read as it is.

@@ -16,13 +16,17 @@ _FLAGS = re.IGNORECASE | re.ASCII
 # What a name may end with. Each starts with a plain letter, and what must stand before it is looked at afterwards: that is
 # several times as fast as one expression for all of it.
 _ENDING = (
-    r"(?:pass(?:wor[dt]s?+|wd|phrase|code|file)?+|kennwort|pwd?+|psk|otp|secrets?+|token|credentials?+|identified\s++by"
-    r"|sess(?:ion)?id|connect\.sid|authorization|cookie|signature|sig|key(?:_?base|-data)?+)(?:_?hash|[0-9])?+"
+    r"(?:pass(?:wor[dt]s?+|wd|phrase|code|file)?+|kennwort|pwd?+|psk|otp|secrets?+|token|credentials?+|identified\s++(?:with\s++\S{1,60}+\s++)?+by"
+    r"|sess(?:ion)?id|_session|connect\.sid|code(?:_?verifier)?+|assertion|saml(?:request|response)|cv[cv]|authorization|cookie|signature|sig|key(?:_?base|-data)?+)(?:_?hash|[0-9])?+"
 )
 _BEFORE = {
     "pass": re.compile(r"(?:\A|[^a-z]|(?:db|my|pg|user))pass\Z"),
     "pwd": re.compile(r"(?:\A|[^a-z]|(?:db|my|pg|user))pwd\Z"),
     "pw": re.compile(r"(?:\A|[^a-z]|(?:db|my|pg|user|bind))pw\Z"),
+    "code": re.compile(r"(?:(?:device|recovery|backup|verification)_?|[?&]|auth(?:orization)?_?)code\Z"),
+    "assertion": re.compile(r"(?:[?&]|client_)assertion\Z"),
+    "cvc": re.compile(r"(?:\A|[^a-z])cvc\Z"),
+    "cvv": re.compile(r"(?:\A|[^a-z])cvv\Z"),
     "psk": re.compile(r"(?:\A|[^a-z])psk\Z"),
     "otp": re.compile(r"(?:\A|[^a-z])t?otp\Z"),
     "key": re.compile(
@@ -46,7 +50,17 @@ _NAMED_SOURCE = rf"""(?P<name>{_ENDING})(?P<quote>\\*+["'])?+(?:
 _NAMED = re.compile(_NAMED_SOURCE, re.ASCII | re.VERBOSE)  # for a text in lower case
 _NAMED_IN_ANY_CASE = re.compile(_NAMED_SOURCE, _FLAGS | re.VERBOSE)
 _AT_THE_END = re.compile(rf"(?P<name>{_ENDING})\Z", re.ASCII)
-_PASSWORD = re.compile(r"pass(?:word|wd|phrase)|identified\s++by", _FLAGS)
+# Such a name is one of other things too: its value is a secret only if it looks like a token.
+_IF_TOKEN = re.compile(r"code|_session|assertion|saml(?:request|response)", _FLAGS)
+_TOKEN = re.compile(r"[\"']?[\s:=]*+[\"']?(?=[\w.~+/%-]*?[0-9])(?=[\w.~+/%-]*?[A-Za-z])[\w.~+/%-]{16}", re.ASCII)
+_LONG_TOKEN = re.compile(r"(?=[A-Za-z+_=-]*+[0-9])[A-Za-z0-9+_=-]{24,}+(?![^\s.,;])", re.ASCII)
+_PASSWORD = re.compile(r"pass(?:word|wd|phrase)|identified\s.*by", _FLAGS | re.DOTALL)
+_OF_ORACLE = re.compile(r"IDENTIFIED\s++BY\s++(?![\"'])")
+_SQL = re.compile(
+    r"(\bset\s++password\s++for\s++[^\s=]{1,200}+\s*+=\s*+'|\bcrypt\(\s*+[en]?'|\bpgp_sym_(?:en|de)crypt(?:_bytea)?\([^(),]{1,200}+,\s*+[en]?')"
+    r"(?:[^'\n]|'')*+",
+    _FLAGS,
+)
 _HEADER = re.compile(r"authorization|cookie", _FLAGS)
 _SCHEME = re.compile(r"(?P<one>bearer|basic|token|apikey|negotiate)[ \t]++|(?:digest|hawk|aws4-[\w-]++)[ \t]++", _FLAGS)
 _OPENING = re.compile(r"[a-z]{0,2}(?P<slashes>\\*+)(?P<quote>[\"'])", _FLAGS)
@@ -82,16 +96,14 @@ _PROSE_INSIDE = re.compile(rf"[ \t](?:{'|'.join(_PROSE_WORDS.split())})(?![\w@:=
 
 _NETRC = re.compile(r"\b(login[ \t]++\S++\s++(?:account[ \t]++\S++\s++)?password[ \t]++)\S++", _FLAGS)
 _SERVER_OPTION = re.compile(r"(\b(?:requirepass|masterauth|bindpw)[ \t]++)\S++", _FLAGS)
-_PROGRAMS = re.compile(
-    r"(\b(?:(?:mysql|mariadb)[\w-]*+(?:[ ][^\s|;&]++){0,9}?[ ]-p|(?:sshpass|docker[ ]login(?:[ ][^\s|;&]++){0,9}?)[ ]-p[ ]?"
-    r"|redis-cli(?:[ ][^\s|;&]++){0,9}?[ ]-a[ ]|sqlplus[ ]\w++/|jdbc:oracle:\w++:\w++/))(?![ ])(?:[\"'][^\"'\n]++[\"']|[^\s@]++)",
+_ORACLE = re.compile(r"(\b(?:sqlplus[ ]|jdbc:oracle:\w++:)\w++/|(?<![\w/.])\w{1,30}+/(?=[^\s@/]++@//))[^\s@]++", _FLAGS)
+_CURL_USER = re.compile(
+    r"((?<![\w-])(?:-u|--user|--proxy-user)(?:[ =]|(?=[\"'])|(?<=-u))[\"']?(?!\d++:\d++(?!\S))[^\s:\"']++:)[^\s\"']++",
     _FLAGS,
 )
-_CURL_USER = re.compile(
-    r"((?<![\w-])(?:-u|--user|--proxy-user)(?:[ =]|(?=[\"'])|(?<=-u))[\"']?[^\s:\"']++:)[^\s\"']++", _FLAGS
-)
 _REQUESTS_AUTH = re.compile(
-    r"(\bauth\s{0,4}=\s{0,4}[\[(]\s{0,4}[\"'][^\"'\n]*+[\"']\s{0,4},\s{0,4}[\"'])[^\"'\n]*+", _FLAGS
+    r"((?:(?<![a-z])auth\s{0,4}=\s{0,4}[\[(]|\bhttp(?:basic|digest|proxy)auth\()\s{0,4}[\"'][^\"'\n]*+[\"']\s{0,4},\s{0,4}[\"'])[^\"'\n]*+",
+    _FLAGS,
 )
 
 # One of them is in every text that `_NAMED` finds something in.
@@ -113,6 +125,12 @@ _HINTS = (
     "signature",
     "sig=",
     "identified",
+    "_session",
+    "code",
+    "assertion",
+    "samlre",
+    "cvv",
+    "cvc",
 )
 
 
@@ -120,7 +138,7 @@ def is_secret_name(name: str) -> bool:
     """Whether a field of this name holds a secret."""
     name = name[-_MAX_IDENTIFIER:].lower()
     found = _AT_THE_END.search(name)
-    return found is not None and _is_secret(name, found)
+    return found is not None and found["name"] != "_session" and _is_secret(name, found)
 
 
 def _is_secret(text: str, found: re.Match[str]) -> bool:
@@ -141,13 +159,12 @@ def mask_named(text: str) -> str:
         text = _NETRC.sub(rf"\g<1>{MASK}", text)
     if "-u" in lowered:
         text = _CURL_USER.sub(rf"\g<1>{MASK}", text)
-    if any(
-        program in lowered
-        for program in ("mysql", "mariadb", "sshpass", "docker login", "redis-cli", "oracle", "sqlplus")
-    ):
-        text = _PROGRAMS.sub(rf"\g<1>{MASK}", text)
+    if "oracle" in lowered or "sqlplus" in lowered or "@//" in lowered:
+        text = _ORACLE.sub(rf"\g<1>{MASK}", text)
     if any(option in lowered for option in ("requirepass", "masterauth", "bindpw")):
         text = _SERVER_OPTION.sub(rf"\g<1>{MASK}", text)
+    if "set password" in lowered or "crypt(" in lowered or "crypt_bytea(" in lowered:
+        text = _SQL.sub(rf"\g<1>{MASK}", text)
     if "auth" in lowered:
         text = _REQUESTS_AUTH.sub(rf"\g<1>{MASK}", text)
     return text
@@ -187,6 +204,8 @@ class _Masking:
             at = found.end("name")
             if not _is_secret(self._searched, found):
                 continue
+            if _IF_TOKEN.fullmatch(found["name"]) and _TOKEN.match(self._text, found.end("name")) is None:
+                continue
             start = self._identifier_start(found.start())
             if self._hide(_Name(self._text, found, start, found.end())):
                 at = self._done
@@ -211,6 +230,11 @@ class _Masking:
                 return self._is_first_of_pair(name) and self._hide_quoted(name.value)
             case "tag":
                 opens = _OPENS_TAG.search(self._text[max(0, name.start - 50) : name.start])
+                if (
+                    self._text.startswith(" ", name.value)
+                    and "</" not in self._text[name.value : self._end(_LINE, name.value)]
+                ):
+                    return False  # `AUTH <password> called without …`
                 return opens is not None and self._replace_up_to(name.value, _OF_A_TAG)
             case "call":
                 return self._hide_quoted(name.value)
@@ -278,6 +302,10 @@ class _Masking:
             if self._text.startswith("-", name.value) or _PROSE.match(self._text, name.value):
                 return False
             return self._hide_quoted(name.value) or self._hide_word(name, _PLAIN_WORD)
+        if _OF_ORACLE.match(self._text, name.found.start()) and not _PROSE.match(self._text, name.value):
+            return self._hide_dollar_quoted(name.value) or self._hide_word(name, _PLAIN_WORD)
+        if _LONG_TOKEN.match(self._text, name.value):  # `configure set secret_access_key …`
+            return self._hide_word(name, _PLAIN_WORD)
         if not _PASSWORD.fullmatch(name.found["name"]):
             return False
         return self._hide_quoted(name.value) or self._hide_dollar_quoted(name.value)

@@ -46,9 +46,20 @@ _NOT_USERS = frozenset(
 )
 
 
+# A line of `.pgpass`: host:port:database:user:password. A place in a file, a time, an address and a log's line have colons, too.
+_PGPASS = re.compile(
+    r"(?<![^\s\"'`])((?:\*|(?=[0-9.-]{0,60}+[A-Za-z_])[\w.-]{1,200}+|[0-9]{1,3}(?:\.[0-9]{1,3}){3}):(?:\*|[0-9]{4,5})"
+    r":(?:\*|(?![0-9]++:)(?!(?:debug|info|notice|warn|warning|error|critical|fatal):)[\w.-]{1,64}+):(?:\*|[\w.@-]{1,64}+):)"
+    r"((?:[^\s:\\\"'`]|\\[:\\])++)(?![:\w])",
+    re.ASCII | re.IGNORECASE,
+)
+
+
 def mask_places(text: str) -> str:
     if "://" in text:
         text = _WORD.sub(lambda word: _mask_urls(word[0]) if "://" in word[0] else word[0], text)
+    if text.count(":") >= 4:
+        text = _PGPASS.sub(rf"\g<1>{MASK}", text)
     if "@" in text:
         text = _UNQUOTED.sub(lambda word: _mask_login(word[0]) if "@" in word[0] else word[0], text)
     return text

@@ -9,7 +9,7 @@ from trueup.masking.mark import MASK
 
 _TOKENS = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"eyJ[\w-]{8,}+(?:\.[\w-]*+){2,4}"  # JSON Web Tokens
+    r"eyJ[\w-]{8,}+(?:(?:\.[\w-]*+){2,4}|\.[\w-]{8,}+)"  # JSON Web Tokens, also cut off
     r"|A(?:KIA|SIA|BIA|CCA|GPA|IDA|ROA)[A-Z0-9]{16}(?![A-Za-z0-9])"  # AWS
     r"|gh[opsur]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+|gl(?:pat|ptt|rt|dt|cbt|soat)-[\w-]{16,}+"
     r"|xox[a-z](?:\.xox[a-z])?-[\w-]{10,}+|xapp-[\w-]{10,}+"  # Slack
@@ -22,13 +22,16 @@ _TOKENS = re.compile(
     r"|(?:lin_api|dckr_pat|pscale_(?:pw|tkn|oauth)|sb_secret|figd|gsk|r8|glsa|sntry[su]|tskey|rubygems|phc|phx)_[\w.-]{20,}+"
     r"|sbp_[a-f0-9]{32,}+|(?:xai|pplx|nvapi|NRAK|tskey-auth)-[\w-]{20,}+|key-[a-f0-9]{32}(?![a-z0-9])"
     r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}+|v[1-4]\.local\.[\w-]{20,}+|gAAAAA[\w-]{50,}+=*+"
+    r"|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}+|ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{40,}+|ATBB[A-Za-z0-9]{28,}+|fm[12][ar]?_[\w+/=-]{20,}+"
+    r"|[MNO](?=[\w-]{0,26}[0-9])[\w-]{23,27}\.[\w-]{6}\.(?=[\w-]{0,26}[0-9])[\w-]{27,}+|\w{3}8Q~[\w.~-]{30,}+|1//0[\w-]{20,}+"  # Discord's bots, Azure, Google
+    r"|S[AOUNXC][A-Z2-7]{56}(?![A-Za-z0-9])"  # seeds of NATS
     # Hashes of passwords: what PostgreSQL, Unix and web frameworks store.
-    r"|SCRAM-SHA-(?:1|256|512)\$[\w+/=:$]{20,}+|\$(?:2[abxy]?|[1567y]|apr1|argon2[a-z]{0,2}|scrypt)\$[\w./$+=,-]{16,}+"
+    r"|pbkdf2_sha\w{1,4}\$[0-9]++\$[\w./$+=-]{16,}+|md5[0-9a-f]{32}(?![0-9a-z])|SCRAM-SHA-(?:1|256|512)\$[\w+/=:$]{20,}+|\$(?:2[abxy]?|[1567y]|apr1|argon2[a-z]{0,2}|scrypt)\$[\w./$+=,-]{16,}+"
     r")",
     re.ASCII,
 )
 _INCOMING_HOOK = re.compile(
-    r"((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/webhookb2)/)[\w/@-]++",
+    r"((?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/webhookb2|hooks\.zapier\.com/hooks/catch|maker\.ifttt\.com/trigger/[\w-]{1,80}+(?:/json)?/with/key)/)[\w/@-]++",
     re.ASCII,
 )
 _DOCKERS = re.compile(r'(\\*+"auth\\*+"\s*+:\s*+\\*+")([A-Za-z0-9+/=]{8,}+)', re.ASCII)
