@@ -96,7 +96,7 @@ def test_room_counts_what_runs_and_what_waits() -> None:
 def test_there_is_no_room_while_too_much_waits_to_be_written() -> None:
     hand = Hand(10, {"default": None})
     assert hand.room(-10, ["default"]) == {}
-    assert hand.lane_room("default", 10) == 0
+    assert hand.lane_room("default", -10) == 0
 
 
 @pytest.mark.parametrize("concurrency", range(1, 12))
@@ -203,6 +203,16 @@ def test_limited_jobs_are_not_hoarded_behind_long_running_ones() -> None:
     assert hand.lane_room("default", 0) == 1
     start(hand, job(2))
     assert hand.lane_room("default", 0) == 0
+
+
+def test_jobs_of_lanes_that_wait_behind_long_ones_go_back() -> None:
+    hand = Hand(2, {"default": None})
+    hand.put([job(1, lane="@send"), job(2, lane="@send"), job(3)])
+    assert hand.stranded() == [], "there are places for both"
+    start(hand, job(4))
+    assert [stranded.id for stranded in hand.stranded()] == [2]
+    assert taken(hand) == [1, 3]
+    assert hand.waiting == 0
 
 
 @pytest.mark.parametrize("first", [[1, 2, 3], [3, 1, 2]])

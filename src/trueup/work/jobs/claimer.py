@@ -6,7 +6,7 @@ cost anything.
 
 How far ahead it claims follows the pace: short jobs are fetched hundreds at a time, long ones only as there is room to run
 them, so that no worker hoards what another could start. When the pace drops, what was fetched for the old one goes back.
-Lanes are claimed only as far as jobs can start at once, because a job that waits in hand counts against its lane's limits.
+A kind with a limit is claimed only as far as its jobs can start at once, because a job that waits in hand counts against the limit.
 
 It sleeps until it is woken (a notification, room in the hand, a retry that has become due) or until the next look; looking
 alone is enough, the rest only makes it quick.
@@ -154,7 +154,8 @@ class Claimer(Service):
         """What this worker cannot start soon, others may: jobs fetched for a quicker pace, and those that missed their moment."""
         pace = self._pace.per_second
         surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > pace * HOLD_FOR else []
-        if given := [*surplus, *self._hand.late()]:
+        stranded = self._hand.stranded() if not self._ahead else []
+        if given := [*surplus, *stranded, *self._hand.late()]:
             self._finisher.put_unstarted(given)
 
     def _controlled(self) -> dict[str, Job[Any, Any]]:
@@ -194,7 +195,7 @@ class Claimer(Service):
                 self._full.discard(lane)
                 self._rests.end(lane)
                 self._waiting.setdefault(lane)
-            if lane in self._waiting and self._lane_room(controlled[lane].queue) <= 0:
+            if lane in self._waiting and self._lane_room(controlled[lane]) <= 0:
                 await self._tell(lane)
 
     async def _look(self, controlled: dict[str, Job[Any, Any]]) -> None:
@@ -224,8 +225,9 @@ class Claimer(Service):
         queues = [lane for lane in self._waiting if lane in self._hand.queues]
         return self._hand.room(self._ahead - self._finisher.pending, queues)
 
-    def _lane_room(self, queue: str) -> int:
-        return self._hand.lane_room(queue, self._finisher.pending)
+    def _lane_room(self, job: Job[Any, Any]) -> int:
+        ahead = self._ahead if job.controls.limit is None else 0  # a limit counts what waits here as started
+        return self._hand.lane_room(job.queue, ahead - self._finisher.pending)
 
     def _claimable(self) -> bool:
         """Whether there is room for jobs of a lane that is waiting."""
@@ -233,7 +235,7 @@ class Claimer(Service):
             return False
         controlled = self._controlled()
         return bool(self._room()) or any(
-            lane in controlled and self._places.free(controlled[lane].kind, self._lane_room(controlled[lane].queue)) > 0
+            lane in controlled and self._places.free(controlled[lane].kind, self._lane_room(controlled[lane])) > 0
             for lane in self._waiting
         )
 
@@ -279,7 +281,7 @@ class Claimer(Service):
         controlled = self._controlled()
         for lane in [lane for lane in self._waiting if lane in controlled]:
             job = controlled[lane]
-            free = self._places.free(job.kind, self._lane_room(job.queue))
+            free = self._places.free(job.kind, self._lane_room(job))
             if free > 0:
                 await self._claim_lane(registration, lane, job, free)
 

@@ -198,17 +198,26 @@ class Hand:
             of_queues += len(jobs) if cap is None else max(0, min(len(jobs), cap - self._running_of.get(name, 0)))
         return max(0, min(free, of_queues) - self._limited)
 
-    def lane_room(self, queue: str, unwritten: int) -> int:
-        """How many jobs with limits could start at once: they go before the plain ones that wait.
+    def stranded(self) -> list[ClaimedJob]:
+        """Jobs of lanes that wait here although no place is free; they are no longer in hand."""
+        given = []
+        free = self.concurrency - len(self.running)
+        for queue in self._waiting.values() if self._limited else ():
+            for job in [job for job in queue if job.lane != job.queue]:
+                free -= 1
+                if free < 0:
+                    queue.remove(job)
+                    given.append(self._went(job))
+        return given
 
-        None is fetched ahead. Its limits would count it as started while it waits here for a place that others have free.
-        """
+    def lane_room(self, queue: str, ahead: int) -> int:
+        """How many jobs of a lane could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
         cap = self.queues.get(queue)
         most = self.concurrency if cap is None else min(cap, self.concurrency)
         limited_of_queue = sum(job.queue == queue for job in self._limited_jobs()) if self._limited else 0
-        of_queue = most - self._running_of.get(queue, 0) - limited_of_queue
-        of_all = self.concurrency - len(self.running) - self._limited
-        return max(0, min(of_queue, of_all) - unwritten)
+        of_queue = most + min(ahead, most) - self._running_of.get(queue, 0) - limited_of_queue
+        of_all = self.concurrency + min(ahead, self.concurrency) - len(self.running) - self._limited
+        return max(0, min(of_queue, of_all))
 
     def room(self, ahead: int, wanted: Collection[str]) -> dict[str, int]:
         """How many to claim for each of these queues, so that `ahead` jobs more than can run are in hand.
