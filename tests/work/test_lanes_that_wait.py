@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.watching import Watched, until
 from trueup import App, Limit
 from trueup.events import JobCompleted, JobReleased, JobStarted
+from trueup.testing.worker import ManualWorker
 from trueup.work.worker import Worker
 
 pytestmark = pytest.mark.asyncio
@@ -130,6 +132,24 @@ async def test_a_kind_at_its_limit_is_not_asked_until_a_job_ends_and_goes_on_at_
             assert sum(each.lanes.total() for each in asked) == before
             go_on.set()
             await seen.seen(JobCompleted, count=3)
+
+
+@pytest.mark.parametrize("controls", [{"limit": 2}, {"rate": "1000/s"}])
+async def test_a_lane_that_another_worker_was_claiming_from_is_asked_again_though_a_look_is_due_just_then(
+    still: App, worker: ManualWorker, database_url: str, controls: dict[str, Any]
+) -> None:
+    """The look leaves lanes out that rest after a vain claim. One whose rest has just ended was left out, too, and for good."""
+
+    @still.job(**controls)
+    async def limited() -> None: ...
+
+    await still.store.lanes.register([limited.lane])
+    await limited.enqueue()
+    async with await psycopg.AsyncConnection.connect(database_url) as other:
+        await other.execute("select from trueup.lanes for update")
+        assert await worker.claim() == []
+    await until(lambda: worker.worker.claimer._rests.next_in() == 0)
+    assert len(await worker.claim()) == 1
 
 
 async def test_room_that_a_full_worker_cannot_use_goes_to_another(database_url: str) -> None:

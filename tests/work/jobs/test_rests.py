@@ -26,16 +26,19 @@ def test_rests_double_up_to_the_longest() -> None:
         assert wanted / JITTER < found < wanted * JITTER
 
 
-def test_a_lane_is_over_once_and_stays_known_as_one_that_could_not_be_claimed() -> None:
+def test_a_lane_is_over_once_and_backs_off_no_longer_then_though_its_next_rest_is_longer() -> None:
     seconds = Seconds()
     rests = Rests(1.0, seconds)
     rests.rest("lane", 0.1)
     assert rests.over() == []
+    assert rests.backing_off("lane")
     seconds.now += 0.1 * JITTER
     assert rests.over() == ["lane"]
     assert rests.over() == []
-    assert rests.backing_off("lane")
+    assert not rests.backing_off("lane")
     assert rests.next_in() == math.inf
+    rests.rest("lane", 0.1)
+    assert rests.next_in() > 0.1 * JITTER
 
 
 def test_a_lane_that_was_claimed_begins_anew() -> None:
@@ -51,6 +54,7 @@ def test_a_lane_that_was_claimed_begins_anew() -> None:
 def test_a_wait_is_exact_and_no_reason_to_back_off() -> None:
     seconds = Seconds()
     rests = Rests(1.0, seconds)
+    rests.rest("lane", 0.1)
     rests.wait("lane", 0.25)
     assert rests.next_in() == 0.25
     assert not rests.backing_off("lane")

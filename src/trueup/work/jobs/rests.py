@@ -23,6 +23,7 @@ class Rests:
 
     def wait(self, lane: str, seconds: float) -> None:
         """For exactly this long: something becomes possible then."""
+        self.end(lane)
         self._until[lane] = self._elapsed() + seconds
 
     def end(self, lane: str) -> None:
@@ -30,8 +31,8 @@ class Rests:
         self._pause.pop(lane, None)
 
     def backing_off(self, lane: str) -> bool:
-        """Whether it has due jobs that could not be claimed the last time."""
-        return lane in self._pause
+        """Whether it rests because its due jobs could not be claimed. Once its rest is over, it is to be asked like any other."""
+        return lane in self._pause and lane in self._until
 
     def over(self) -> list[str]:
         """The lanes that have rested long enough; they rest no longer."""
