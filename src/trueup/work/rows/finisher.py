@@ -1,19 +1,24 @@
 """Writes what became of rows, with one statement per kind of move; `work/writing.py` is the mechanism.
 
-Each row is judged alone by its fence and its compare-and-set. A row that the database refuses (a constraint, a value that does
-not fit, a trigger) makes the whole statement fail: then the server itself tries the rows of the batch in parts (`Rows.settle_apart`),
-and for the culprit the refusal counts as a failed attempt. So does
-an outcome that does not stick: a trigger keeps the row as it was, or another transaction has changed it and it is still chosen.
-A failure that cannot be written either is written without touching the user's row. A row that another transaction has locked is tried
-again, its lease renewed, for as long as a handler may run; the others do not wait for it. While the database is away, what is to be
-written is kept as long as the lease of its row is trusted, and dropped then: the next holder of the row does it.
+An outcome is pending → sent → written, or else one of these:
+
+- refused: by a constraint, a trigger, or because a value does not fit. The whole statement fails then, and the server itself tries the
+  rows of the batch in parts (`Rows.settle_apart`). For the culprit that is a failed attempt; a failure that cannot be written either
+  is written without touching the user's row.
+- undone or contested: a trigger kept the row as it was, or another transaction has changed it and it is still chosen. A failed attempt.
+- busy: another transaction has locked the row. It is tried again, its lease renewed, for as long as a handler may run; the others do
+  not wait for it.
+- in conflict: the row is not what the claim saw. Nothing is written.
+- lost: the lease is gone. Each row is judged alone by its fence, and the next holder of the row handles it.
+
+The database is the authority. While it is away, an outcome is kept as long as the lease of its row is trusted, and dropped then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any, Literal
@@ -22,44 +27,29 @@ from uuid import UUID
 from trueup.clock import elapsed
 from trueup.durations import format_duration
 from trueup.errors import ConfigError
-from trueup.events import (
-    Events,
-    RowChanged,
-    RowClaimLost,
-    RowConflict,
-    RowProposed,
-    RowQuarantined,
-    RowReleased,
-    RowRetried,
-    RowUnchanged,
-    RowUndone,
-    ServiceFailed,
-)
+from trueup.events import Events, ServiceFailed
 from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import (
     Change,
     Lost,
     Move,
-    Release,
     Remove,
-    Rest,
     RetryAfter,
     SetAside,
     Written,
     decide,
-    shown,
 )
-from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.db.connect import is_away, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows
+from trueup.work.rows.ending import Ending, size_of
 from trueup.work.rows.held import Held, claims_apart
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
-from trueup.work.rows.sweep import Count
+from trueup.work.rows.reports import Reports
 from trueup.work.rows.sweeps import Sweeps
-from trueup.work.writing import SLOW, Pending, Writer, to_repeat
+from trueup.work.writing import SLOW, Writer, to_repeat
 
 LONGER, FEW = 8, 10  # while at least FEW more come each time, it gathers on, for up to LONGER times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
@@ -68,26 +58,6 @@ MAX_BUSY_PAUSE = 1.0
 WARY_FOR = 1_000  # rows after a refused one that are written apart at once: together they would often be refused, too
 SUSPECT_PAUSE = 0.5  # seconds until rows that were refused are tried again, together with others like them
 FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
-
-
-@dataclass(slots=True, eq=False)
-class Ending(Pending):
-    held: Held
-    move: Move
-    duration: float = 0.0
-    counts_as: Count | None = None  # known already, whatever the statement says
-    decided: Move | None = None  # what was to be written before the database refused it
-    touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
-    busy: int = 0
-    busy_since: float | None = None  # its row has been locked by another transaction since then
-
-    @property
-    def row(self) -> ClaimedRow:
-        return self.held.row
-
-    def failed(self, error: BaseException) -> None:
-        Pending.failed(self, error)
-        self.held.end_turn("write")
 
 
 class RowFinisher(Writer[Ending, dict[str, Done]]):
@@ -107,7 +77,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         super().__init__(events, gather_for)
         self._rows = rows
         self._random = random
-        self._sweeps = sweeps
+        self.reports = Reports(rows, events, sweeps)
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
         # How many rows, by whether they are suspects, are written apart at once: more like those refused may follow.
@@ -135,9 +105,9 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
     def put(self, ending: Ending) -> None:
         """It is written soon."""
         if isinstance(ending.move, Lost):
-            self._lost(ending)
+            self.reports.lost(ending)
             return
-        ending.size = _size(ending.move)
+        ending.size = size_of(ending.move)
         self._add(ending)
         self._unwritten += not isinstance(ending.move, Written)
         if len(self._pending) >= self.max_at_once or not isinstance(ending.move, Written):
@@ -179,7 +149,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 groups.setdefault((row.holder, ending.touch, self._suspect(ending), claim), []).append(ending)
             else:
                 self._forget([ending])
-                self._lost(ending)
+                self.reports.lost(ending)
         try:
             for group in groups.values():
                 self._fits = None
@@ -227,15 +197,15 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 ending.held.end_turn("write")
             match done:
                 case "changed":
-                    self.written(ending)
+                    self.reports.written(ending)
                 case "conflict":
-                    self._conflict(ending)
+                    self.reports.conflict(ending)
                 case "busy":
                     self._busy(ending)
                 case "contested" | "undone":
                     self._not_kept(ending, done)
                 case None:
-                    self._lost(ending, "database")
+                    self.reports.lost(ending, "database")
 
     # -- what the database does not want ------------------------------------------------------------------------------
 
@@ -302,7 +272,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             one.not_before = elapsed() + FULL_PAUSE
         else:
             self._forget([one])
-            self._lost(one, "database")
+            self.reports.lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
     async def _has_changed(self, group: list[Ending]) -> bool:
@@ -347,7 +317,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
 
     def _not_kept(self, ending: Ending, how: Literal["contested", "undone"]) -> None:
         """An outcome that was not written although the row is still one for this reconciler: a failed attempt."""
-        said, error = self.not_kept(ending.row, ending.move, how)
+        said, error = self.reports.not_kept(ending.row, ending.move, how)
         self.events.emit(said)
         if isinstance(ending.move, RetryAfter):
             ending.move = _without_outcome(ending.move)
@@ -356,107 +326,11 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             ending.counts_as = "undone" if how == "undone" else "conflict"
         ending.decided = ending.decided or ending.move
 
-    def not_kept(
-        self, row: ClaimedRow, move: Any, how: Literal["contested", "undone"]
-    ) -> tuple[RowUndone | RowConflict, Exception]:
-        """The event, and the error that it is for the row."""
-        outcome, table = _outcome_shown(move), self._rows.found.spec
-        if how == "undone":
-            hint = f"a trigger of table {table} keeps the row as it is, so {outcome} was not written; see its BEFORE triggers"
-            return RowUndone(row.reconciler, row.key, outcome), OutcomeUndone(hint)
-        hint = (
-            f"{outcome} was not written: the row was changed while its handler ran, and is still one to be handled; "
-            f"if no other program changes it, an AFTER trigger of table {table} does, at every write"
-        )
-        return RowConflict(row.reconciler, row.key, outcome), OutcomeContested(hint)
-
-    # -- what happened ------------------------------------------------------------------------------------------------
-
-    def written(self, ending: Ending) -> None:
-        """Emit its event, and count it."""
-        row, move = ending.row, ending.move
-        name, emit, wants = row.reconciler, self.events.emit, self.events.wants
-        count: Count
-        match move:
-            case Change() | Remove() | Written():
-                count = "changed"
-                if wants(RowChanged):
-                    emit(changed_event(ending))
-            case Rest(delay, _, proposed):
-                count = "unchanged"
-                if proposed is not None:
-                    emit(RowProposed(name, row.key, proposed))
-                elif wants(RowUnchanged):
-                    emit(RowUnchanged(name, row.key, delay.total_seconds() * 1000))
-            case RetryAfter(delay, failure):
-                count = "retry"
-                most = self._rows.reconciler.retry.max_attempts
-                ms = delay.total_seconds() * 1000
-                event = RowRetried(name, row.key, row.attempt, most, ms, failure.type, failure.message)
-                emit(event.because(failure.error, failure.frames))
-            case SetAside(reason, failure):
-                count = "quarantined"
-                aside = RowQuarantined(name, row.key, row.attempt, reason, failure.type, failure.message)
-                emit(aside.because(failure.error, failure.frames))
-            case Release():
-                count = "unchanged"
-                if ending.counts_as is None:
-                    emit(RowReleased(name, row.key))
-            case Lost():
-                count = "lost"
-        self._sweeps.settled(ending.held, ending.move, count if count == "quarantined" else ending.counts_as or count)
-
-    def _conflict(self, ending: Ending) -> None:
-        row = ending.row
-        self.events.emit(RowConflict(row.reconciler, row.key, _outcome_shown(ending.move)))
-        self._sweeps.settled(ending.held, ending.move, "conflict")
-
-    def _lost(self, ending: Ending, refused_by: str = "local") -> None:
-        row = ending.row
-        if isinstance(ending.move, Written):  # only its record was left to settle, and another worker has
-            self.written(ending)
-            return
-        if ending.counts_as is None:
-            by = "unknown" if ending.uncertain else refused_by
-            self.events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
-        self._sweeps.settled(ending.held, ending.move, ending.counts_as or "lost")
-
 
 def _together(pause: float) -> float:
     """About this many seconds from now, at a moment that others choose as well: a statement for one row costs as much as for many."""
     return (elapsed() / pause + 1.5) // 1 * pause
 
 
-def _size(move: Move) -> int:
-    """Of its texts; what else it carries is small, or is not known before it is sent."""
-    outcome, failure = getattr(move, "outcome", None), getattr(move, "failure", None)
-    size = 0 if failure is None else len(failure.message) + len(failure.traceback)
-    if isinstance(outcome, To | Stay):
-        size += sum(len(value) for value in outcome.columns.values() if type(value) in (str, bytes))
-    return size
-
-
-def _outcome_shown(move: Any) -> str:
-    """The outcome of a move, or an outcome, as people read it."""
-    outcome = getattr(move, "outcome", move)
-    return shown(outcome) if isinstance(outcome, Outcome) else type(move).__name__
-
-
 def _without_outcome(move: Move) -> Move:
     return replace(move, outcome=None) if isinstance(move, RetryAfter) else move
-
-
-def changed_event(ending: Ending) -> RowChanged:
-    row = ending.row
-    outcome = ending.move.outcome if isinstance(ending.move, Change | Remove | Written) else None
-    state_to = outcome.state if isinstance(outcome, To) else None if isinstance(outcome, Delete) else row.state
-    return RowChanged(
-        row.reconciler,
-        row.key,
-        type(outcome).__name__,
-        row.state,
-        state_to,
-        row.attempt,
-        row.lateness.total_seconds() * 1000,
-        round(ending.duration * 1000, 3),
-    )

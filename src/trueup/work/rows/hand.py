@@ -23,7 +23,8 @@ from trueup.store.rows.batch import Batch
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.beside import Changes
 from trueup.work.rows.breakers import Breakers
-from trueup.work.rows.finisher import Ending, RowFinisher
+from trueup.work.rows.ending import Ending
+from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
@@ -232,7 +233,7 @@ class RowHand:
 
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
-        event, error = self._finisher.not_kept(held.row, outcome, how)
+        event, error = self._finisher.reports.not_kept(held.row, outcome, how)
         self._events.emit(event)
         move = self._finisher.failure(held.row, error)
         self._settle(held, move, counts_as="undone" if how == "undone" else "conflict")
@@ -246,7 +247,7 @@ class RowHand:
             self._settle(held, move, counts_as="unchanged" if isinstance(move, Rest) else None)
         else:
             self._leave(held)
-            self._finisher.written(Ending(held, move, _duration(held)))
+            self._finisher.reports.written(Ending(held, move, _duration(held)))
         if error is not None:
             service = f"handler of {held.row.reconciler}, after its outcome was written"
             self._events.emit(ServiceFailed(service, type_name(error), describe(error)).because(error))

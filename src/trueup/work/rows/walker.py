@@ -17,8 +17,9 @@ from trueup.store.rows.reconcilers import Gate
 from trueup.store.rows.rows import Rows
 from trueup.work.registration import Holder
 from trueup.work.rows.claims import Claim, Claimed, Claims
+from trueup.work.rows.ending import Ending
 from trueup.work.rows.evaluation import forget
-from trueup.work.rows.finisher import Ending, RowFinisher
+from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.hand import RowHand
 from trueup.work.rows.held import Held
 from trueup.work.rows.options import SweepOptions

@@ -1,0 +1,118 @@
+"""Says what became of rows: an event for each outcome that was written, refused or lost, and a count in the row's sweep."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from trueup.events import (
+    Events,
+    RowChanged,
+    RowClaimLost,
+    RowConflict,
+    RowProposed,
+    RowQuarantined,
+    RowReleased,
+    RowRetried,
+    RowUnchanged,
+    RowUndone,
+)
+from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.decide import Change, Lost, Release, Remove, Rest, RetryAfter, SetAside, Written, shown
+from trueup.reconcile.outcome import Delete, Outcome, To
+from trueup.store.rows.rows import Rows
+from trueup.work.rows.ending import Ending
+from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone
+from trueup.work.rows.sweep import Count
+from trueup.work.rows.sweeps import Sweeps
+
+
+class Reports:
+    def __init__(self, rows: Rows, events: Events, sweeps: Sweeps) -> None:
+        self._rows = rows
+        self._events = events
+        self._sweeps = sweeps
+
+    def written(self, ending: Ending) -> None:
+        """Emit its event, and count it."""
+        row, move = ending.row, ending.move
+        name, emit, wants = row.reconciler, self._events.emit, self._events.wants
+        count: Count
+        match move:
+            case Change() | Remove() | Written():
+                count = "changed"
+                if wants(RowChanged):
+                    emit(_changed(ending))
+            case Rest(delay, _, proposed):
+                count = "unchanged"
+                if proposed is not None:
+                    emit(RowProposed(name, row.key, proposed))
+                elif wants(RowUnchanged):
+                    emit(RowUnchanged(name, row.key, delay.total_seconds() * 1000))
+            case RetryAfter(delay, failure):
+                count = "retry"
+                most = self._rows.reconciler.retry.max_attempts
+                ms = delay.total_seconds() * 1000
+                event = RowRetried(name, row.key, row.attempt, most, ms, failure.type, failure.message)
+                emit(event.because(failure.error, failure.frames))
+            case SetAside(reason, failure):
+                count = "quarantined"
+                aside = RowQuarantined(name, row.key, row.attempt, reason, failure.type, failure.message)
+                emit(aside.because(failure.error, failure.frames))
+            case Release():
+                count = "unchanged"
+                if ending.counts_as is None:
+                    emit(RowReleased(name, row.key))
+            case Lost():
+                count = "lost"
+        self._sweeps.settled(ending.held, ending.move, count if count == "quarantined" else ending.counts_as or count)
+
+    def conflict(self, ending: Ending) -> None:
+        row = ending.row
+        self._events.emit(RowConflict(row.reconciler, row.key, shown_as(ending.move)))
+        self._sweeps.settled(ending.held, ending.move, "conflict")
+
+    def lost(self, ending: Ending, refused_by: str = "local") -> None:
+        row = ending.row
+        if isinstance(ending.move, Written):  # only its record was left to settle, and another worker has
+            self.written(ending)
+            return
+        if ending.counts_as is None:
+            by = "unknown" if ending.uncertain else refused_by
+            self._events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
+        self._sweeps.settled(ending.held, ending.move, ending.counts_as or "lost")
+
+    def not_kept(
+        self, row: ClaimedRow, move: Any, how: Literal["contested", "undone"]
+    ) -> tuple[RowUndone | RowConflict, Exception]:
+        """The event, and the error that it is for the row."""
+        outcome, table = shown_as(move), self._rows.found.spec
+        if how == "undone":
+            hint = f"a trigger of table {table} keeps the row as it is, so {outcome} was not written; see its BEFORE triggers"
+            return RowUndone(row.reconciler, row.key, outcome), OutcomeUndone(hint)
+        hint = (
+            f"{outcome} was not written: the row was changed while its handler ran, and is still one to be handled; "
+            f"if no other program changes it, an AFTER trigger of table {table} does, at every write"
+        )
+        return RowConflict(row.reconciler, row.key, outcome), OutcomeContested(hint)
+
+
+def shown_as(move: Any) -> str:
+    """The outcome of a move, or an outcome, as people read it."""
+    outcome = getattr(move, "outcome", move)
+    return shown(outcome) if isinstance(outcome, Outcome) else type(move).__name__
+
+
+def _changed(ending: Ending) -> RowChanged:
+    row = ending.row
+    outcome = ending.move.outcome if isinstance(ending.move, Change | Remove | Written) else None
+    state_to = outcome.state if isinstance(outcome, To) else None if isinstance(outcome, Delete) else row.state
+    return RowChanged(
+        row.reconciler,
+        row.key,
+        type(outcome).__name__,
+        row.state,
+        state_to,
+        row.attempt,
+        row.lateness.total_seconds() * 1000,
+        round(ending.duration * 1000, 3),
+    )
