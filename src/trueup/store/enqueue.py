@@ -14,11 +14,12 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 
 from trueup import faults
-from trueup.errors import ConfigError, DuplicateJob, InvalidArguments
+from trueup.errors import ConfigError, DuplicateJob
 from trueup.jobs.job import Draft
 from trueup.store.coalescing import Coalescing
 from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.callers import CallersConnection, connection_of, connection_of_sync, in_pipeline
+from trueup.store.db.encodings import encoding_of, fitted
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.repeating import repeated_whole, repeated_whole_sync
@@ -57,6 +58,7 @@ class Enqueue:
         """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
         if tx is not None:
             theirs = await connection_of(tx)
+            draft = fitted(draft, encoding_of(theirs))
             if draft.unique_for is None:
                 return await drive(self._one(draft), theirs)
             async with self._savepoint(theirs):  # a duplicate that the caller catches must not leave its window taken
@@ -82,6 +84,7 @@ class Enqueue:
     def one_sync(self, draft: Draft, tx: Any = None) -> Stored:
         if tx is not None:
             theirs = connection_of_sync(tx)
+            draft = fitted(draft, encoding_of(theirs))
             if draft.unique_for is None:
                 return drive_sync(self._one(draft), theirs)
             with self._savepoint_sync(theirs):
@@ -101,7 +104,7 @@ class Enqueue:
         if tx is not None:
             theirs = await connection_of(tx)
             async with self._savepoint(theirs):
-                return await self._many(template, iter(drafts), theirs)
+                return await self._many(*_all_fitted(template, drafts, theirs), theirs)
         replay = Replay(drafts)
         first = list(islice(replay, ONE_STATEMENT + 1))
         if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
@@ -118,7 +121,7 @@ class Enqueue:
         if tx is not None:
             theirs = connection_of_sync(tx)
             with self._savepoint_sync(theirs):
-                return self._many_sync(template, iter(drafts), theirs)
+                return self._many_sync(*_all_fitted(template, drafts, theirs), theirs)
         replay = Replay(drafts)
 
         def once() -> StoredMany:
@@ -166,7 +169,7 @@ class Enqueue:
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return await drive(self._batches(template, drafts), connection)
         ((now,),) = await fetch(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
-        lines = _CopyLines(template, now, self._aging, connection.info.encoding)
+        lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
         async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 await copy.write(block)
@@ -183,7 +186,7 @@ class Enqueue:
         if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._batches(template, drafts), connection)
         ((now,),) = fetch_sync(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
-        lines = _CopyLines(template, now, self._aging, connection.info.encoding)
+        lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
         with Cursor(connection).copy(self._statements["jobs/copy"]) as copy:
             for block in lines.blocks(drafts):
                 copy.write(block)
@@ -340,6 +343,17 @@ class Enqueue:
         return Ask(self._statements[statement], {"now": self._clock.now(), **params}, often)
 
 
+def _all_fitted(
+    template: Draft, drafts: Iterable[Draft], theirs: CallersConnection | Connection[Any]
+) -> tuple[Draft, Iterator[Draft]]:
+    encoding = encoding_of(theirs)
+    return (
+        (template, iter(drafts))
+        if encoding is None
+        else (fitted(template, encoding), (fitted(each, encoding) for each in drafts))
+    )
+
+
 def _in_order(drafts: list[Draft]) -> list[Draft]:
     """Two transactions that take the same unique keys in another order would wait for each other."""
     return sorted(
@@ -352,7 +366,6 @@ class _CopyLines:
 
     def __init__(self, template: Draft, microseconds: int, aging: timedelta, encoding: str) -> None:
         self.count = 0
-        self._kind = template.kind
         self._encoding = encoding
         now = EPOCH + timedelta(microseconds=microseconds)
         self.run_at = (template.run_at or now) + template.delay
@@ -380,20 +393,10 @@ class _CopyLines:
             size += len(line)
             self.count += 1
             if size >= BLOCK:
-                yield self._encoded(lines)
+                yield "".join(lines).encode(self._encoding)
                 lines, size = [], 0
         if lines:
-            yield self._encoded(lines)
-
-    def _encoded(self, lines: Sequence[str]) -> bytes:
-        try:
-            return "".join(lines).encode(self._encoding)
-        except UnicodeEncodeError as error:
-            unfit = error.object[error.start]
-            raise InvalidArguments(
-                f"{self._kind}: {unfit!r} does not exist in {self._encoding}, the encoding of the caller's connection; "
-                "connect with client_encoding=UTF8"
-            ) from None
+            yield "".join(lines).encode(self._encoding)
 
 
 def _escape(text: str) -> str:

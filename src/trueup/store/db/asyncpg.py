@@ -61,6 +61,11 @@ class AsyncpgConnection:
             )
         self._connection = connection
 
+    @property
+    def encoding(self) -> str:
+        """As PostgreSQL calls it."""
+        return str(self._connection.get_settings().client_encoding)
+
     async def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
         text, names = numbered(query)
         with _unless_failed():
