@@ -15,7 +15,7 @@ from trueup.app.declared import ScheduleOptions
 from trueup.config.settings import SETTINGS
 from trueup.errors import ConfigError
 from trueup.instead import INSTEAD
-from trueup.jobs.definition import Options
+from trueup.jobs.options import Options
 from trueup.reconcile.purge import PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions
 

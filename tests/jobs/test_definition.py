@@ -10,8 +10,9 @@ import pytest
 from trueup import App, Context, Limit, Retry
 from trueup.backoff import JOB_RETRY
 from trueup.errors import ConfigError, InvalidArguments
-from trueup.jobs.definition import Job, checked_name
+from trueup.jobs.definition import Job
 from trueup.jobs.job import Draft
+from trueup.jobs.names import checked_name
 
 MONDAY = datetime(2026, 6, 1, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from trueup.reconcile.table import TableSpec
 from trueup.store.db import loaders
 from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.repository import Database
-from trueup.store.rows import tables
+from trueup.store.rows import checks, tables
 from trueup.store.rows.batch import Batch
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.rows import Rows
@@ -134,7 +134,7 @@ class RowsDesk:
         selection = declared.selection
         line = self.line()
         found = await tables.find(line, self.store.statements, selection.table)
-        tables.check(
+        checks.check(
             found,
             "reconciler",
             states=selection.states,

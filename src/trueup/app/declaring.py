@@ -14,12 +14,13 @@ from trueup.durations import Duration, Rate
 from trueup.errors import ConfigError
 from trueup.include import DeclaredBy, import_included
 from trueup.jobs.context import Context
-from trueup.jobs.definition import DeclaredJob, ExecutorSource, Job, UniqueKey
+from trueup.jobs.definition import DeclaredJob, ExecutorSource, Job
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Handle
 from trueup.jobs.job import OnConflict
 from trueup.jobs.limits import Limit
 from trueup.jobs.middleware import Middleware
+from trueup.jobs.options import UniqueKey
 from trueup.options import advised, check_known
 from trueup.reconcile.declare import Reconcilers, Table
 from trueup.reconcile.declare import table as declare_table

@@ -28,8 +28,8 @@ from trueup.backoff import Retry
 from trueup.django import get_app
 from trueup.errors import ConfigError
 from trueup.jobs.context import Context
-from trueup.jobs.definition import checked_name
 from trueup.jobs.failure import Failure
+from trueup.jobs.names import checked_name
 
 SYNC_KIND = "django.task"
 ASYNC_KIND = "django.async_task"

@@ -130,7 +130,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _options() -> Collection[str]:
-    from trueup.jobs.definition import Options
+    from trueup.jobs.options import Options
 
     return {field.name for field in dataclasses.fields(Options)}
 

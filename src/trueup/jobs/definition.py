@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
@@ -18,9 +17,11 @@ from trueup.errors import ConfigError, InvalidArguments
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
-from trueup.jobs.limits import LANE_PREFIX, Controls, Limit
+from trueup.jobs.limits import Controls, Limit
 from trueup.jobs.middleware import Middlewares, encode_meta
-from trueup.options import advised, shown, wrong
+from trueup.jobs.names import checked_name
+from trueup.jobs.options import Options, UniqueKey, checked
+from trueup.options import advised, shown
 from trueup.texts import fault_in_text
 
 P = ParamSpec("P")
@@ -28,14 +29,6 @@ R = TypeVar("R")
 Called = ParamSpec("Called")  # what the function takes, with its Context
 Returns = TypeVar("Returns")  # what it returns: a coroutine, if it is asynchronous
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-/]{0,199}")
-MAX_PRIORITY = 1_000  # a head start of 1,000 x aging; more would let a delayed job clog the front of its lane
-
-# What every client can read in every time zone; the table refuses anything else.
-MIN_RUN_AT = datetime(1970, 1, 1, tzinfo=UTC)
-MAX_RUN_AT = datetime(8999, 12, 31, tzinfo=UTC)
-
-UniqueKey = str | Callable[..., str]
 ExecutorSource = Executor | Callable[[], Executor]  # an executor, or a function that makes one when a worker needs it
 
 
@@ -49,22 +42,6 @@ class Enqueuer(Protocol):
     def put_sync(self, draft: Draft, tx: Any) -> Handle[Any]: ...
     async def put_many(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued: ...
     def put_many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any) -> Enqueued: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of one enqueue; `job.using(…)` makes them."""
-
-    delay: timedelta = timedelta()
-    run_at: datetime | None = None
-    priority: int = 0
-    queue: str | None = None
-    unique: UniqueKey | None = None
-    unique_for: timedelta | None = None
-    on_conflict: OnConflict = "keep"
-    max_attempts: int | None = None
-    meta: str | None = None
-    tx: Any = None
 
 
 class Call(Generic[P]):
@@ -134,7 +111,7 @@ class Job(Generic[P, R]):
         self.exhausted: Any = exhausted
         self.exhausted_is_async = iscoroutinefunction(exhausted)
         self._enqueuer = enqueuer
-        self._defaults = _checked(
+        self._defaults = checked(
             self,
             Options(priority=priority, unique=unique, unique_for=self._unique_for(unique_for), on_conflict=on_conflict),
             declared=True,
@@ -187,7 +164,7 @@ class Job(Generic[P, R]):
             "tx": tx,
         }
         options = replace(self._defaults, **{name: value for name, value in given.items() if value is not None})
-        return Request(self, _checked(self, options))
+        return Request(self, checked(self, options))
 
     def _unique_for(self, duration: Duration | None) -> timedelta | None:
         return None if duration is None else _positive(f"job {self.kind!r}: unique_for", duration)
@@ -363,95 +340,6 @@ def fair_key(controls: Controls, values: Mapping[str, Any]) -> str:
 def stored_key(job: Job[Any, Any], claimed: ClaimedJob) -> str:
     """The fair key of a job that was enqueued before its kind had one."""
     return fair_key(job.controls, job.arguments.defaults | job.arguments.by_name(claimed.args))
-
-
-def checked_name(what: str, name: str) -> str:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ConfigError(
-            f"{what} {name!r}: letters, digits and _ . : - / are allowed, up to 200, not starting with {LANE_PREFIX!r} or a sign"
-        )
-    return name
-
-
-# What templates are written as: {name}, {name!r:>9}, {0}, {{ name }}, %(name)s, $name and ${name}. JSON has a quote after its brace.
-_PLACEHOLDER = re.compile(
-    r"\{{1,2}\s*(?P<braced>\w*)\s*(?P<rest>[.\[!:=][^{}]*)?\}{1,2}|%\((?P<percent>\w+)\)[a-z]|\$\{?(?P<dollar>[^\W\d]\w*)\}?"
-)
-
-
-def _check_not_a_template(who: str, unique: UniqueKey | None, names: Sequence[str], *, declared: bool) -> None:
-    """Text is the key itself, and nothing in it is filled in. Text that names an argument was meant as a key per argument.
-
-    A declaration has no use for braces at all. The key of one call may have some that come from its data.
-    """
-    if not isinstance(unique, str):
-        return
-    bare = unique.strip()
-    found = [
-        next(filter(None, each.group("braced", "percent", "dollar")), "") for each in _PLACEHOLDER.finditer(unique)
-    ]
-    if bare in names:
-        meant = f"str({bare})"
-    elif any(name in names for name in found) or (declared and found):
-        meant = f"f{_PLACEHOLDER.sub(lambda each: _filled(each, names), unique)!r}"
-    else:
-        return
-    unknown = [name for name in found if name and name not in names and not name.isdigit()]
-    which = f" ({', '.join(map(repr, unknown))}: no such argument)" if unknown else ""
-    raise ConfigError(
-        f"{who}: unique={unique!r} is one key for every call{which}; for a key made from the arguments give a function:"
-        f" unique=lambda {', '.join(names)}: {meant}"
-    )
-
-
-def _filled(placeholder: re.Match[str], names: Sequence[str]) -> str:
-    """As an f-string has it. What names no argument becomes the first one, for people to change."""
-    name = next(filter(None, placeholder.group("braced", "percent", "dollar")), "0")
-    if name.isdigit():
-        name = names[int(name)] if int(name) < len(names) else ""
-    known = name if name in names else next(iter(names), "…")
-    return f"{{{known}{placeholder['rest'] or ''}}}"
-
-
-def _checked(job: Job[Any, Any], options: Options, *, declared: bool = False) -> Options:
-    who = f"job {job.kind!r}"
-    if options.queue is not None:
-        checked_name("queue", options.queue)
-        if job.controls.any and options.queue != job.queue:
-            raise ConfigError(
-                f"{who}: a job with limit=, rate= or fair_by= has a lane of its own; its queue cannot be chosen per call"
-            )
-    if (
-        isinstance(options.priority, bool)
-        or not isinstance(options.priority, int)
-        or abs(options.priority) > MAX_PRIORITY
-    ):
-        raise ConfigError(
-            f"{who}: priority={options.priority!r}: a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY} is needed"
-        )
-    if options.unique is not None and not (
-        callable(options.unique) or (isinstance(options.unique, str) and options.unique)
-    ):
-        raise wrong(f"{who}: unique", options.unique, "a text, or a function of the arguments that returns one,")
-    _check_not_a_template(who, options.unique, job.arguments.names, declared=declared)
-    if options.run_at is not None:
-        if not isinstance(options.run_at, datetime):
-            raise wrong(f"{who}: run_at", options.run_at, "an aware datetime")
-        if options.run_at.tzinfo is None:
-            raise ConfigError(f"{who}: run_at={options.run_at.isoformat()} has no time zone; give an aware datetime")
-        if not MIN_RUN_AT <= options.run_at <= MAX_RUN_AT:
-            raise ConfigError(
-                f"{who}: run_at={options.run_at.isoformat()}: a time from 1970 to 8999 is needed; omit it to run immediately"
-            )
-        if options.delay:
-            raise ConfigError(f"{who}: give delay= or run_at=, not both")
-    if options.on_conflict not in ("keep", "replace", "raise"):
-        raise ConfigError(f"{who}: on_conflict={options.on_conflict!r}: 'keep', 'replace' or 'raise'")
-    if options.unique_for is not None and options.unique is None:
-        raise ConfigError(f"{who}: unique_for= needs unique=")
-    if options.max_attempts is not None:
-        Retry(max_attempts=options.max_attempts)
-    return options
 
 
 def _function_name(function: Any) -> str:

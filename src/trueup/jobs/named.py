@@ -9,8 +9,10 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from trueup.backoff import JOB_RETRY
 from trueup.errors import ConfigError, InvalidArguments
-from trueup.jobs.definition import Enqueuer, Job, Options, checked_name
+from trueup.jobs.definition import Enqueuer, Job
 from trueup.jobs.limits import Controls
+from trueup.jobs.names import checked_name
+from trueup.jobs.options import Options
 from trueup.jobs.payload import checked, explain
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, JobsCancelled, JobsDiscarded, JobsRevived
-from trueup.jobs.definition import checked_name
+from trueup.jobs.names import checked_name
 from trueup.jobs.payload import encode_result
 from trueup.jobs.records import JobCount, JobDetails, JobFilter, JobPage, JobSummary, Pause, QueueDepth
 from trueup.jobs.states import FINAL, LIVE, JobState

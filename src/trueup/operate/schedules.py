@@ -18,9 +18,9 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Events, ScheduleChanged
-from trueup.jobs.definition import checked_name
 from trueup.jobs.job import Draft
 from trueup.jobs.middleware import encode_meta
+from trueup.jobs.names import checked_name
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
 from trueup.operate.audit import Audit, audit

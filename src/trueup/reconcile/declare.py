@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from trueup.durations import Duration
 from trueup.errors import ConfigError
-from trueup.jobs.definition import checked_name
+from trueup.jobs.names import checked_name
 from trueup.options import naming, wrong
 from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.models import describe_model

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 from trueup.building import BUILDING
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, InvalidArguments
-from trueup.jobs.definition import checked_name
 from trueup.jobs.job import HandlerCall
+from trueup.jobs.names import checked_name
 from trueup.options import flag
 
 T = TypeVar("T")

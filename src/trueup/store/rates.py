@@ -14,7 +14,7 @@ from datetime import timedelta
 from trueup.clock import elapsed
 from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, RateExceeded
-from trueup.jobs.definition import checked_name
+from trueup.jobs.names import checked_name
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.steps import Ask, Steps, drive, drive_sync

@@ -18,7 +18,8 @@ from trueup.events import Events
 from trueup.reconcile.table import TableSpec
 from trueup.store.db.load import Statements
 from trueup.store.db.own_connection import OwnConnection
-from trueup.store.rows.tables import Found, check, find, named
+from trueup.store.rows.checks import check
+from trueup.store.rows.tables import Found, find, named
 
 pytestmark = pytest.mark.asyncio
 

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_type_hints
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError, DatabaseUnavailable, NotAcquired
 from trueup.events import Events, RunHandledElsewhere, RunPostponed
-from trueup.jobs.definition import checked_name
+from trueup.jobs.names import checked_name
 from trueup.jobs.outcome import RunSkipped, Snooze
 from trueup.jobs.tick import Tick
 from trueup.leases.backend import Backend

@@ -11,7 +11,7 @@ from trueup.config import Settings, redis_urls
 from trueup.durations import Duration, duration_of
 from trueup.errors import ConfigError
 from trueup.events import Events
-from trueup.jobs.definition import checked_name
+from trueup.jobs.names import checked_name
 from trueup.leases.backend import Backend, LeaseBackend
 from trueup.leases.length import MIN_LEASE
 from trueup.store.explained import Explained

@@ -18,7 +18,7 @@ from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db.own_connection import OwnConnection
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.lanes import Lanes
-from trueup.store.rows import tables
+from trueup.store.rows import checks, tables
 from trueup.store.rows.guard import index_ddl, try_every, unserved
 from trueup.store.rows.purges import Purges
 from trueup.store.rows.reconcilers import Reconcilers
@@ -172,7 +172,7 @@ class RowServices:
             query, params = member.purges.statement()
             selection = member.purge.selection
         name = member.reconciler.name if isinstance(member, Sweeper) else member.purge.name
-        for column, ddl in tables.naive_timestamps(found, selection.due_at):
+        for column, ddl in checks.naive_timestamps(found, selection.due_at):
             self._events.emit(NaiveTimestamp(name, str(found.spec), column, ddl))
         rows = await unserved(self._claiming, query, params, found, timeout=self._timeout, who=who)
         if rows is not None:
@@ -240,7 +240,7 @@ def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
         also = tuple(name for name, _ in selection.claimed_set)
         deletes, moves_to = False, (exhausted.state,) if isinstance(exhausted, To) else ()
         declared.handler.shape.check(who, found.columns)
-    tables.check(
+    checks.check(
         found,
         who,
         states=selection.states,
