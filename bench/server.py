@@ -24,10 +24,10 @@ DURABLE = {
 
 
 @contextmanager
-def server() -> Iterator[Cluster]:
+def server(settings: dict[str, str] = DURABLE) -> Iterator[Cluster]:
     """A fresh server; it is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="trueup-bench-") as directory:
-        cluster = Cluster(Path(directory), settings=DURABLE)
+        cluster = Cluster(Path(directory), settings=settings)
         cluster.start()
         try:
             yield cluster

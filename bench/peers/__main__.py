@@ -1,9 +1,10 @@
 """trueup beside other job queues on PostgreSQL, in one run on one server: drain, enqueue, pick-up, idle.
 
     python -m bench.peers [--jobs 100000] [--rounds 3] [--only NAME] [--idle-for 60] [--json]
+    python -m bench.peers --alone --asyncio --python python3.13
 
 Each peer is an exact release at its best settings, which are printed; it is fetched on the first run. Jobs that do nothing, one
-worker process. Only the ratios carry over to other machines, and only from a machine that does nothing else meanwhile.
+worker process. With `--asyncio` and `--python`, trueup without uvloop and on other releases of Python run beside them. Only the ratios carry over to other machines, and only from a machine that does nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Column, Table
 
-from bench.peers.contestants import OURS, PEERS, Contestant
+from bench.peers.contestants import OURS, PEERS, Contestant, on_asyncio, on_python
 from bench.peers.goals import rates, verdicts
 from bench.peers.install import CannotInstall
 from bench.peers.measure import Figures, measure
@@ -77,7 +78,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         rest.add_row(one["name"], *cost, *times, idle)
     console.print(speed)
     console.print(rest)
-    goals = Table("goal", *(us.name for us in OURS))
+    goals = Table("goal", *dict.fromkeys(one["who"] for one in result["goals"]))
     for goal in dict.fromkeys(one["goal"] for one in result["goals"]):
         reached = [one for one in result["goals"] if one["goal"] == goal]
         goals.add_row(goal, *(f"{one['reached']:.2f}{'' if one['met'] else '  missed'}" for one in reached))
@@ -112,8 +113,14 @@ def main() -> None:
     options = parser(__doc__, jobs=100_000, rounds=3)
     options.add_argument("--only", action="append", metavar="NAME", help="trueup beside this peer alone")
     options.add_argument("--idle-for", type=float, default=60, metavar="SECONDS")
+    options.add_argument("--alone", action="store_true", help="no peers")
+    options.add_argument("--asyncio", action="store_true", help="trueup without uvloop, too")
+    options.add_argument(
+        "--python", action="append", default=[], metavar="PATH", help="trueup on this interpreter, too"
+    )
     given = options.parse_args()
-    contestants = [*OURS, *chosen(options, given.only)]
+    ours = [*OURS, *([on_asyncio()] if given.asyncio else []), *map(on_python, given.python)]
+    contestants = [*ours, *([] if given.alone else chosen(options, given.only))]
     try:
         with server() as cluster:
             figures = measure(

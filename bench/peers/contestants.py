@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,31 @@ def _graphile() -> Sequence[str | Path]:
 
 
 OURS = (Contestant(TRUEUP, version("trueup"), _trueup, "trueup.jobs", said="defaults, uvloop"),)
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(TRUEUP)
+
+
+def on_asyncio() -> Contestant:
+    """trueup on the event loop that comes with Python."""
+    return replace(OURS[0], name=f"{TRUEUP}, asyncio", settings={"loop": "asyncio"}, said="defaults, without uvloop")
+
+
+def on_python(interpreter: str) -> Contestant:
+    """trueup on another Python, which it is installed for."""
+
+    def program() -> Sequence[str | Path]:
+        pins = ("--editable", str(HERE.parents[1]), LOOP)
+        return (
+            install.python(f"trueup-{Path(interpreter).name}", *pins, base=interpreter),
+            "-m",
+            "bench.peers.with_trueup",
+        )
+
+    return replace(OURS[0], name=f"{TRUEUP}, {Path(interpreter).name}", program=program)
+
+
 PEERS = (
     Contestant(
         PGQUEUER,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bench.peers.contestants import GRAPHILE, OURS, PGQUEUER
+from bench.peers.contestants import GRAPHILE, PGQUEUER, is_ours
 from bench.peers.measure import Figures
 
 DRAIN, BULK = "drain", "bulk enqueue"
@@ -39,10 +39,9 @@ def rates(figures: Figures) -> dict[str, list[float]]:
 
 def verdicts(figures: Mapping[str, Figures]) -> Iterator[Verdict]:
     """One per goal and way of running trueup, as far as the peers it names were measured."""
-    ours = [us.name for us in OURS]
+    ours = {name: one for name, one in figures.items() if is_ours(name)}
     peers = {name: one for name, one in figures.items() if name not in ours}
-    for who in ours:
-        mine = figures[who]
+    for who, mine in ours.items():
         for work, peer, least in AT_LEAST:
             if peer in peers:
                 ratio = statistics.median(rates(mine)[work]) / statistics.median(rates(peers[peer])[work])

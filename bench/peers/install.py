@@ -21,14 +21,14 @@ class CannotInstall(Exception):
     """A peer is not to be had, and why."""
 
 
-def python(name: str, *pins: str) -> Path:
+def python(name: str, *pins: str, base: str = sys.executable) -> Path:
     """The interpreter of an environment that has these packages. Raises CannotInstall."""
     directory = CACHE / name
     interpreter = directory / "bin" / "python"
     uv = Path(sys.executable).with_name("uv")
 
     def install() -> None:
-        _run(name, [uv, "venv", "--quiet", "--clear", "--python", sys.executable, directory])
+        _run(name, [uv, "venv", "--quiet", "--clear", "--python", base, directory])
         _run(name, [uv, "pip", "install", "--quiet", "--python", interpreter, *pins])
 
     _once(name, pins, install)

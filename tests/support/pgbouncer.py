@@ -48,7 +48,7 @@ auth_file = {directory}/users
 admin_users = {user}
 pool_mode = {pool_mode}
 default_pool_size = {default_pool_size}
-max_client_conn = 500
+max_client_conn = {max_client_conn}
 server_login_retry = 0.1
 """
 
@@ -70,11 +70,14 @@ class PgBouncer:
     as the same user and are trusted.
     """
 
-    def __init__(self, upstream: str, *, default_pool_size: int = 4, pool_mode: str = "transaction") -> None:
+    def __init__(
+        self, upstream: str, *, default_pool_size: int = 4, pool_mode: str = "transaction", max_client_conn: int = 500
+    ) -> None:
         self._upstream = conninfo_to_dict(upstream)
         self._user = str(self._upstream["user"])
         self._default_pool_size = default_pool_size
         self._pool_mode = pool_mode
+        self._max_client_conn = max_client_conn
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -159,6 +162,7 @@ class PgBouncer:
             user=self._user,
             default_pool_size=self._default_pool_size,
             pool_mode=self._pool_mode,
+            max_client_conn=self._max_client_conn,
         )
         users = f"{quoted(self._user, DOUBLE)} {quoted(password, DOUBLE)}\n"
         nonroot.way().own(directory)
