@@ -21,7 +21,7 @@ from trueup import errors
 from trueup.cli.main import app as cli
 from trueup.config import SETTINGS
 from trueup.events import Event
-from trueup.observe.logs import ENTRIES, Entry
+from trueup.observe.logs import ENTRIES, LogLine
 from trueup.store.db import load
 from trueup.store.db.migrate import DIRECTORY
 
@@ -48,7 +48,7 @@ def event_list() -> str:
     return "\n\n".join(_event(cls, entry) for cls, entry in ENTRIES.items())
 
 
-def _event(cls: type[Event], entry: Entry) -> str:
+def _event(cls: type[Event], entry: LogLine) -> str:
     fields = [f"`{field.name}: {field.type}`" for field in dataclasses.fields(cls)]
     return "\n\n".join(
         (

@@ -140,7 +140,7 @@ class RedisQuorum:
             if votes.yes >= self.majority:
                 return self._seal(name, holder, claim, ttl, began)
             if votes.held + votes.claimed < len(self._servers):  # one that did not answer may have said yes
-                self._give_back(name, claim, wait_for=votes.answered)
+                self._release(name, claim, wait_for=votes.answered)
             if votes.held >= self.majority:
                 return None
             self._raise_unless_answered(name, votes)
@@ -163,7 +163,7 @@ class RedisQuorum:
             raise Unknown(name, "acquiring it took longer than its ttl; the claim may have expired meanwhile")
         finally:
             for kept in {claim, mine} if mine else ():
-                self._give_back(name, kept)
+                self._release(name, kept)
 
     def renew(self, name: str, holder: UUID, term: int, ttl: timedelta) -> bool:
         mine = value(holder, term)
@@ -175,7 +175,7 @@ class RedisQuorum:
         raise Unanswered(self._unreachable(votes), away=votes.away)
 
     def release(self, name: str, holder: UUID, term: int) -> None:
-        votes = self._give_back(name, value(holder, term))
+        votes = self._release(name, value(holder, term))
         self._terms.forget_holder(self.fence_name(name), holder, term)
         if len(votes.faults) > len(self._servers) - self.majority:
             raise Unanswered(self._unreachable(votes), away=votes.away)
@@ -198,7 +198,7 @@ class RedisQuorum:
     def _swap(self, name: str, old: str, new: str, ttl: timedelta) -> Votes:
         return self._ask(lambda server: server.eval(EXTEND, 1, self._key(name), old, new, milliseconds(ttl)))
 
-    def _give_back(self, name: str, mine: str, wait_for: int | None = None) -> Votes:
+    def _release(self, name: str, mine: str, wait_for: int | None = None) -> Votes:
         """On all servers, also those that did not answer before; waits for `wait_for` of them, or for all."""
         enough = len(self._servers) if wait_for is None else wait_for
         return self._ask(lambda server: server.eval(RELEASE, 1, self._key(name), mine), wait_for=enough)

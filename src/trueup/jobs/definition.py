@@ -78,7 +78,7 @@ class Job(Generic[P, R]):
     ) -> None:
         with BUILDING:
             from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
-            from trueup.jobs.returned import Returned
+            from trueup.jobs.result_shape import ResultShape
         self.kind = checked_name("job name", _function_name(function) if name is None else name)
         self.queue = checked_name("queue", queue)
         self.function = function
@@ -86,7 +86,7 @@ class Job(Generic[P, R]):
         self.retry = retry_policy(f"job {self.kind!r}: retry", retry, JOB_RETRY)
         self.timeout = None if timeout is None else _positive(f"job {self.kind!r}: timeout", timeout)
         self.arguments = Arguments(self.kind, function, local_names)
-        self.returned = Returned(self.kind, self.arguments.returns)
+        self.returned = ResultShape(self.kind, self.arguments.returns)
         self.controls = Controls.parse(self.kind, limit, rate, fair_by, self.arguments.names)
         self.lane = self.controls.lane(self.kind, self.queue)
         self.executor = executor

@@ -116,7 +116,7 @@ class Claimer(Service):
         self._pace.measure(self._executor.ended)
         self._ahead = self._pace.ahead(self._prefetch)
         self._hints.low_water = self._ahead // 2
-        self._give_back()
+        self._release()
         if elapsed() >= self._recover_at:
             await self._recover(registration)
         self._recover_at, planned = 0.0, self._recover_at  # until all claims below have been answered
@@ -150,7 +150,7 @@ class Claimer(Service):
             )
         self._recover_at = elapsed() + RECOVER_EVERY
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         """What this worker cannot start soon, others may: jobs fetched for a quicker pace, and those that missed their moment."""
         pace = self._pace.per_second
         surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > pace * HOLD_FOR else []

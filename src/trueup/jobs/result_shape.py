@@ -1,4 +1,4 @@
-"""The result of a job, read back as its function is annotated."""
+"""What the result of a job is like by its annotation, and results read back as that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trueup.jobs.payload import CONFIG
 _ANY = (Any, None, NoneType)
 
 
-class Returned:
+class ResultShape:
     """The type of a job's result. It is made into a validator when the first result is read."""
 
     def __init__(self, kind: str, hint: Any) -> None:
