@@ -12,7 +12,7 @@ from tests.store.desk import Desk, draft
 from trueup import App
 from trueup.errors import ConfigError, DatabaseUnavailable, DuplicateJob, InvalidArguments
 from trueup.jobs.handle import Enqueued
-from trueup.store import replay
+from trueup.store import enqueue, replay
 from trueup.store.enqueue import ONE_STATEMENT, StoredMany
 from trueup.store.store import Store
 from trueup.testing.clock import NOON
@@ -220,3 +220,43 @@ async def test_a_hundred_thousand_jobs_take_no_more_memory_than_a_thousand(datab
     small, large = peak(1_000), peak(100_000)
     assert await count(desk) == 101_000
     assert large < small + 15, f"{small} MB for 1,000, {large} MB for 100,000 of a kilobyte each"
+
+
+@pytest.mark.parametrize("unique", [None, lambda n, text: f"n {n}"], ids=["plain", "unique"])
+@pytest.mark.parametrize("door", ["async", "sync", "tx"])
+@pytest.mark.parametrize("given", [list, iter])
+@pytest.mark.parametrize("bytes_of_each", [10, 900, 20_000])
+async def test_every_job_is_stored_once_whatever_its_size(
+    still: App, desk: Desk, monkeypatch: pytest.MonkeyPatch, given: Any, door: str, unique: Any, bytes_of_each: int
+) -> None:
+    """Bounds are made small: the jobs below are more than is kept, more than a statement, and more than is ordered."""
+    monkeypatch.setattr(replay, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(enqueue, "STATEMENT_BYTES", 50_000)
+    monkeypatch.setattr(enqueue, "IN_ORDER_BYTES", 200_000)
+
+    @still.job(unique=unique)
+    async def send(n: int, text: str) -> None: ...
+
+    size = ONE_STATEMENT + 100 if bytes_of_each < 10_000 else 20
+    calls = [(n, "x" * bytes_of_each) for n in range(size)]
+    if door == "sync":
+        stored = send.enqueue_many_sync(given(calls))
+    elif door == "async":
+        stored = await send.enqueue_many(given(calls))
+    else:
+        async with still.transaction() as tx:
+            stored = await send.using(tx=tx).enqueue_many(given(calls))
+    assert stored.created == size
+    assert await desk.scalar("select count(distinct args ->> 'n') from trueup.jobs") == size
+
+
+async def test_a_statement_is_bounded_in_bytes(still: App, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enqueue, "STATEMENT_BYTES", 50_000)
+    async with desk.store.pool.use() as connection:
+        await connection.execute(COUNTING)
+
+    @still.job(unique=lambda n, text: f"n {n}")
+    async def send(n: int, text: str) -> None: ...
+
+    await send.enqueue_many([(n, "x" * 20_000) for n in range(12)])
+    assert await desk.scalar("select count(*) from statements") == 4

@@ -27,6 +27,8 @@ from trueup.store.db.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sy
 from trueup.store.replay import Replay
 
 ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
+STATEMENT_BYTES = 4 * 1024 * 1024  # of arguments, but for the last job's
+IN_ORDER_BYTES = 16 * 1024 * 1024
 IN_ORDER = 10_000  # unique keys are taken in their order, at most this many of a batch at a time
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,14 +108,16 @@ class Enqueue:
             async with self._savepoint(theirs):
                 return await self._many(*_all_fitted(template, drafts, theirs), theirs)
         replay = Replay(drafts)
-        first = list(islice(replay, ONE_STATEMENT + 1))
-        if len(first) <= ONE_STATEMENT and template.on_conflict == "keep":
+        reading = iter(replay)
+        first, more = _first_of(reading)
+        if not more and template.on_conflict == "keep":
             async with self._pool.use() as connection:  # one statement needs no transaction around it
                 return await drive(self._batches(template, iter(first)), connection)
+        begun = [chain(first, more, reading)]  # what has been read may be too much to be read again
 
         async def once() -> StoredMany:
             async with self._pool.transaction() as connection:
-                return await self._many(template, iter(replay), connection)
+                return await self._many(template, begun.pop() if begun else iter(replay), connection)
 
         return await repeated_whole(once, possible=replay.possible)
 
@@ -164,9 +168,9 @@ class Enqueue:
             connection
         ):  # neither can stream our COPY statement
             return await drive(self._batches(template, drafts), connection)
-        first = list(islice(drafts, ONE_STATEMENT + 1))
-        drafts = chain(first, drafts)
-        if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
+        first, more = _first_of(drafts)
+        drafts = chain(first, more, drafts)
+        if not more or any(draft.unique_key is not None for draft in first):
             return await drive(self._batches(template, drafts), connection)
         ((now,),) = await fetch(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
@@ -181,9 +185,9 @@ class Enqueue:
     def _many_sync(self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any]) -> StoredMany:
         if in_pipeline(connection):
             return drive_sync(self._batches(template, drafts), connection)
-        first = list(islice(drafts, ONE_STATEMENT + 1))
-        drafts = chain(first, drafts)
-        if len(first) <= ONE_STATEMENT or any(draft.unique_key is not None for draft in first):
+        first, more = _first_of(drafts)
+        drafts = chain(first, more, drafts)
+        if not more or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._batches(template, drafts), connection)
         ((now,),) = fetch_sync(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
@@ -279,11 +283,11 @@ class Enqueue:
 
     def _batches(self, template: Draft, drafts: Iterator[Draft]) -> Steps[StoredMany]:
         created = asked = 0
-        while some := list(islice(drafts, ONE_STATEMENT)):
+        while some := _some(drafts, ONE_STATEMENT, STATEMENT_BYTES):
             if some[0].unique_key is not None:
-                some = _in_order([*some, *islice(drafts, IN_ORDER - len(some))])
-            for start in range(0, len(some), ONE_STATEMENT):
-                batch = some[start : start + ONE_STATEMENT]
+                some = _in_order([*some, *_some(drafts, IN_ORDER - len(some), IN_ORDER_BYTES)])
+            ordered = iter(some)
+            while batch := _some(ordered, ONE_STATEMENT, STATEMENT_BYTES):
                 rows = yield self._insert(batch)
                 created += len(rows)
                 asked += len(batch)
@@ -352,6 +356,23 @@ def _all_fitted(
         if encoding is None
         else (fitted(template, encoding), (fitted(each, encoding) for each in drafts))
     )
+
+
+def _some(drafts: Iterator[Draft], most: int, most_bytes: int) -> list[Draft]:
+    """The next ones, up to the one with which they are so many or so large."""
+    some: list[Draft] = []
+    size = 0
+    for draft in islice(drafts, most):
+        some.append(draft)
+        size += len(draft.args)
+        if size >= most_bytes:
+            break
+    return some
+
+
+def _first_of(drafts: Iterator[Draft]) -> tuple[list[Draft], list[Draft]]:
+    """Those for one statement, and the next one if there is one."""
+    return _some(drafts, ONE_STATEMENT, STATEMENT_BYTES), list(islice(drafts, 1))
 
 
 def _in_order(drafts: list[Draft]) -> list[Draft]:

@@ -22,12 +22,13 @@ class Replay:
         self._size = 0
 
     def possible(self) -> bool:
-        """Whether all that was read can be read again."""
+        """Whether all that was read can be read again. If not, it must not be."""
         return self._again or self._size <= MAX_BYTES
 
     def __iter__(self) -> Iterator[Draft]:
         """From the beginning, and then on from where the source was left."""
         if self._size > MAX_BYTES:
+            assert self._again
             yield from self._source
             return
         yield from tuple(self._kept)
