@@ -32,7 +32,8 @@ def dashboard(
     """Serve the dashboard: what needs attention, jobs, reconcilers, schedules, the fleet, recovery.
 
     Without a login it listens on loopback only. Set TRUEUP_DASHBOARD_TOKEN (and TRUEUP_DASHBOARD_VIEWER_TOKEN for read-only
-    users) to listen elsewhere, and HTTP_HOSTS to the host names under which it is reached. Needs the extra `web`.
+    users) to listen elsewhere, and HTTP_HOSTS to the host names under which it is reached. Several tokens of a role, an old and
+    a new one for instance, are separated by commas. Needs the extra `web`.
     """
     import asyncio
 
@@ -61,7 +62,7 @@ async def serve(apps: Mapping[str, App], host: str, port: int) -> int:
 
 
 def auth_from(environment: Mapping[str, str]) -> Auth | None:
-    """By the tokens of the environment; None when there is none.
+    """By the tokens of the environment, several of a role separated by commas; None when there is none.
 
     Raises ConfigError for one that is empty or could be guessed, and for one that would give viewers the role of operators. An
     empty one must not mean that no login is needed: a proxy on the same machine would let every visitor in.
@@ -70,12 +71,13 @@ def auth_from(environment: Mapping[str, str]) -> Auth | None:
 
     tokens: dict[str, str | tuple[str, str]] = {}
     for variable, role in TOKENS.items():
-        token = environment.get(variable)
-        if token == "":
-            raise ConfigError(f"{variable} is empty; remove it or give it a value")
-        if token in tokens:
-            raise ConfigError(f"{' and '.join(TOKENS)} are the same; viewers need a token of their own")
-        if token is not None:
+        if variable not in environment:
+            continue
+        for token in map(str.strip, environment[variable].split(",")):
+            if not token:
+                raise ConfigError(f"{variable} is empty, or one of its tokens is; remove it or give it a value")
+            if tokens.get(token, role) != role:
+                raise ConfigError(f"{' and '.join(TOKENS)} are the same; viewers need a token of their own")
             tokens[token] = role
             try:
                 Tokens({token: role})

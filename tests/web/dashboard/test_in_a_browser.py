@@ -457,10 +457,49 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page, address: str
     expect(page.get_by_role("status").filter(has_text="is discarded")).to_be_visible()
 
 
+@pytest.mark.parametrize("path", ["/jobs?state=dead&kind=charge_card", "/audit"])
+def test_on_a_phone_the_list_comes_before_the_filters_open(page: Page, address: str, path: str) -> None:
+    page.set_viewport_size({"width": 420, "height": 860})
+    page.goto(address + path)
+    expect(page.locator("table.cards tbody tr").first).to_be_in_viewport()
+    first = page.locator(".filters input:not([type=hidden])").first
+    expect(first).not_to_be_visible()
+    page.locator(".filtering > summary").click()
+    expect(first).to_be_visible()
+    page.goto(address + path)
+    expect(page.locator("#live")).to_have_attribute("data-is", "live")
+    page.keyboard.press("/")
+    expect(first).to_be_focused()
+
+
 def test_the_current_page_is_in_view_on_a_phone(page: Page, address: str) -> None:
     page.set_viewport_size({"width": 420, "height": 860})
     page.goto(f"{address}/audit")
     expect(page.locator("nav a[aria-current=page]")).to_be_in_viewport()
+
+
+def test_a_page_whose_session_has_ended_asks_for_the_token_and_comes_back(browser: Browser, url: str) -> None:
+    token = "token-of-an-operator"
+    with served(dashboard.asgi({"shop": shop(url)}, dashboard.Tokens({token: "operator"}), closes=True)) as address:
+        page = browser.new_page()
+        page.goto(f"{address}/shop/fleet")
+        for _ in range(2):
+            page.get_by_label("Token").fill(token)
+            page.keyboard.press("Enter")
+            expect(page.locator("#live")).to_have_attribute("data-is", "live")
+            expect(page).to_have_url(f"{address}/shop/fleet")
+            page.context.clear_cookies(name="trueup_session")
+            page.evaluate("""() => {
+                window.setTimeout = (call) => Promise.resolve().then(call);
+                const seen = (hidden) => {
+                    Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+                    document.dispatchEvent(new Event('visibilitychange'));
+                };
+                seen(true);
+                seen(false);
+            }""")
+            expect(page.get_by_label("Token")).to_be_visible()
+        page.close()
 
 
 def test_the_theme_is_chosen_once_and_kept(page: Page, address: str) -> None:

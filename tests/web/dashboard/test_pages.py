@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -157,28 +158,47 @@ select gen_random_uuid(), 'pod-' || n, n, 'r' || n % 2, '{default}', 4, now(), n
 insert into trueup.jobs (kind, queue, lane, run_at, rank, args, max_attempts)
 select 'kind_' || n, 'queue_' || n, 'queue_' || n, now() - make_interval(secs => case when n = 777 then 600 else 1 end), now(), '{}', 3
   from generate_series(1, 1000) as n;
+insert into trueup.leases (name, holder, label, term, lease_until, acquired_at, renewed_at)
+select 'lease_' || n, gen_random_uuid(), 'pod-' || n, n, now() + interval '1 hour', now(), now() from generate_series(1, 500) as n;
+insert into trueup.reconcilers (name, place, declared, declared_at)
+select 'reconciler_' || n, 'orders', '{"what": "reconcile", "every": "30s", "mode": "live", "rows": "rows of orders"}', now() from generate_series(1, 500) as n;
+insert into trueup.schedules (name, origin, state, spec, policy, kind, queue, lane, max_attempts, next_due_at, decided_until, created_at, changed_at)
+select 'schedule_' || to_char(n, 'fm000'), 'code', case when n = 400 then 'paused' else 'active' end, '{"kind": "every", "interval": "5m", "anchor": "2026-01-01T00:00:00+00:00"}',
+       '{}', 'kind_1', 'default', 'default', 3, now(), now(), now(), now() from generate_series(1, 500) as n;
+insert into trueup.schedule_refusals select name, version, 'too long', 1, now(), now() from trueup.schedules where name = 'schedule_400';
+update trueup.reconcilers set last_error = 'no such relation', last_failed_at = now(), failures = 3 where name = 'reconciler_400';
+insert into trueup.rows (reconciler, key, state, due_at, term, attempt, claimed_at, changed_at, reason, errors)
+select 'reconciler_1', n::text, 'quarantined', now(), n, 5, now(), now(), 'out of attempts', '[]' from generate_series(1, 500) as n;
 """
 
 
 async def test_a_large_fleet_with_many_kinds_has_pages_that_can_be_sent_every_two_seconds(
     app: App, database_url: str
 ) -> None:
-    """What is urgent is shown, and how much is not."""
+    """What is urgent is shown, and how much is not, which a person can ask for."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(MANY.encode())
     await app.open()
     await app.jobs.pause(queue="queue_5")
+    pages = (*PAGES, "/reconcilers/reconciler_1", "/schedules/schedule_001")
     async with client(dashboard.asgi(app)) as here:
-        texts = {page: (await here.get(f"/trueup{page}")).text for page in ("", "/queues", "/fleet")}
-    assert {page: len(text) < 500_000 for page, text in texts.items()} == dict.fromkeys(texts, True)
+        texts = {page: (await here.get(f"/trueup{page}")).text for page in pages}
+        (more,) = re.findall(r'href="(/trueup/schedules\?most=[^"]*)"', texts["/schedules"])
+        all_of_them = (await here.get(more)).text
+        listed = (await here.get("/api/v1/trueup/reconcilers")).json()["reconcilers"]
+    assert {page: len(text) for page, text in texts.items() if len(text) > 250_000} == {}
     assert "kind_777" in texts[""]
     assert "queue_777" in texts["/queues"]
     assert "queue_5<" in texts["/queues"]
     assert "pod-390:390" in texts["/fleet"]
+    assert "schedule_400<" in texts["/schedules"], "the one that is refused comes first"
+    assert "reconciler_400<" in texts["/reconcilers"], "and so does the one that fails"
     assert texts["/fleet"].count("kind_77<") == 1, "what all of them declare is listed once"
-    assert [f"and {hidden} more" in texts[page] for page, hidden in (("", 800), ("/queues", 800), ("/fleet", 200))] == [
-        True
-    ] * 3
+    hidden = (("", 900), ("/queues", 900), ("/fleet", 300), ("/schedules", 400), ("/reconcilers", 400))
+    assert {page: f"and {number} more" in texts[page] for page, number in hidden} == dict.fromkeys(dict(hidden), True)
+    assert "schedule_333<" in all_of_them
+    assert re.findall(r"and \d+ more", all_of_them) == []
+    assert len(listed) == 500
 
 
 async def test_the_timeline_of_a_row_has_the_failure_before_what_followed_from_it() -> None:

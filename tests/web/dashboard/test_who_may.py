@@ -93,7 +93,7 @@ async def test_a_stranger_gets_nowhere(site: Application, method: str, path: str
     for headers in ({}, {"authorization": "Bearer of-something-else"}, {"cookie": "trueup_session=YQ.9999999999.eA"}):
         async with client(site, headers=headers) as stranger:
             answer = await stranger.request(method, filled(path))
-            assert answer.status_code == 401 or answer.headers.get("location") == "/-/login"
+            assert answer.status_code == 401 or answer.headers.get("location", "").startswith("/-/login")
             assert "Otto" not in answer.text
 
 
@@ -147,6 +147,44 @@ async def test_without_a_login_only_this_machine_is_answered(app: App) -> None:
         assert (await here.get("/trueup")).status_code == 200
     async with client(pages, ("10.0.0.9", 4000), base_url="http://10.0.0.5") as elsewhere:
         assert (await elsewhere.get("/trueup")).status_code == 403
+
+
+@pytest.mark.asyncio
+async def test_a_token_is_replaced_without_logging_others_out_and_the_login_says_why_and_leads_back(app: App) -> None:
+    await app.open()
+    new = "token-that-has-replaced-it"
+
+    def site(*operators: str) -> Application:
+        return dashboard.asgi(
+            app, auth_from({"TRUEUP_DASHBOARD_TOKEN": ", ".join(operators), "TRUEUP_DASHBOARD_VIEWER_TOKEN": VIEWER})
+        )
+
+    async def asked(application: Application, cookie: str, path: str = "/trueup/jobs?state=dead") -> httpx.Response:
+        async with client(application, headers={"cookie": f"trueup_session={cookie}"}) as browser:
+            return await browser.get(path)
+
+    cookies = {}
+    for token in (OPERATOR, VIEWER):
+        async with client(site(OPERATOR)) as browser:
+            await log_in(browser, token)
+            cookies[token] = browser.cookies["trueup_session"]
+    for application, status in ((site(new, OPERATOR), 200), (site(new), 303)):
+        assert (await asked(application, cookies[VIEWER])).status_code == 200
+        answer = await asked(application, cookies[OPERATOR])
+        assert answer.status_code == status
+    login = answer.headers["location"]
+    assert login == "/-/login?to=%2Ftrueup%2Fjobs%3Fstate%3Ddead"
+    assert "is no longer accepted; log in with the one" in (await asked(site(new), cookies[OPERATOR], login)).text
+    assert "no longer" not in (await asked(site(new), "", login)).text
+    mark, _, signature = cookies[OPERATOR].split(".")
+    assert "logged out after 12 hours" in (await asked(site(new), f"{mark}.1700000000.{signature}", login)).text
+    async with client(site(new)) as browser:
+        csrf = _csrf(await browser.get(login))
+        for to, goes in (("/trueup/jobs?state=dead",) * 2, ("//evil.example", "/"), ("https://evil.example", "/")):
+            answer = await browser.post("/-/login", data={"token": new, "csrf": csrf, "to": to})
+            assert answer.headers["location"] == goes
+        answer = await browser.post("/-/login", data={"token": new, "csrf": "of-another-page"})
+        assert "This form has expired" in answer.text
 
 
 @pytest.mark.asyncio
@@ -325,6 +363,8 @@ def test_two_apps_need_two_names() -> None:
             {"TRUEUP_DASHBOARD_TOKEN": OPERATOR, "TRUEUP_DASHBOARD_VIEWER_TOKEN": ""},
             "TRUEUP_DASHBOARD_VIEWER_TOKEN is empty",
         ),
+        ({"TRUEUP_DASHBOARD_TOKEN": f"{OPERATOR},"}, "TRUEUP_DASHBOARD_TOKEN is empty, or one of its tokens is"),
+        ({"TRUEUP_DASHBOARD_TOKEN": f"{OPERATOR},{VIEWER}", "TRUEUP_DASHBOARD_VIEWER_TOKEN": VIEWER}, "are the same"),
         ({"TRUEUP_DASHBOARD_VIEWER_TOKEN": "short"}, "TRUEUP_DASHBOARD_VIEWER_TOKEN: a token needs 16 or more"),
         ({"TRUEUP_DASHBOARD_TOKEN": OPERATOR, "TRUEUP_DASHBOARD_VIEWER_TOKEN": OPERATOR}, "are the same"),
     ],

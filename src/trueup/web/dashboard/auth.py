@@ -100,7 +100,17 @@ class Tokens:
         """The value of a cookie that stands for this token until the working day is over."""
         until = str(int(time.time()) + SESSION_FOR)
         mark = hashlib.sha256(token.encode()).digest()[:12]
-        return f"{_packed(mark)}.{until}.{self._signed(mark, until)}"
+        return f"{_packed(mark)}.{until}.{_signed(token.encode(), until)}"
+
+    def why_logged_out(self, connection: HTTPConnection) -> str | None:
+        """What to tell a person whose browser has a session that no longer counts; None when it has none."""
+        _, _, rest = connection.cookies.get(COOKIE, "").partition(".")
+        until = rest.partition(".")[0]
+        if not until.isdigit() or len(until) > 12 or self.person(connection) is not None:
+            return None
+        if int(until) < time.time():
+            return f"You were logged out after {SESSION_FOR // 3600} hours."
+        return "The token that you logged in with is no longer accepted; log in with the one that has replaced it."
 
     def _by_session(self, cookie: str) -> Person | None:
         try:
@@ -108,14 +118,15 @@ class Tokens:
             mark = urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
         except ValueError:
             return None
-        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signed(mark, until).encode()):
+        # Signed with its own token: it outlives a change of the others.
+        token = next((each for each in self._people if hashlib.sha256(each).digest()[:12] == mark), None)
+        if token is None or not hmac.compare_digest(
+            signature.encode("utf-8", "replace"), _signed(token, until).encode()
+        ):
             return None
         if not until.isdigit() or int(until) < time.time():
             return None
-        return next((p for token, p in self._people.items() if hashlib.sha256(token).digest()[:12] == mark), None)
-
-    def _signed(self, mark: bytes, until: str) -> str:
-        return _packed(hmac.digest(self.key, b"session\0" + mark + until.encode("utf-8", "replace"), "sha256"))
+        return self._people[token]
 
 
 class ProxyHeader:
@@ -166,6 +177,11 @@ def _role(text: str) -> Role:
         return Role(text)
     except ValueError:
         raise ConfigError(f"auth: role {text!r} is not known; it is 'viewer' or 'operator'") from None
+
+
+def _signed(token: bytes, until: str) -> str:
+    key = hashlib.sha256(b"trueup dashboard session\0" + token).digest()
+    return _packed(hmac.digest(key, until.encode("utf-8", "replace"), "sha256"))
 
 
 def _packed(value: bytes) -> str:

@@ -138,6 +138,20 @@ def timeline(label: str, since: datetime, until: datetime, marks: Sequence[tuple
     ).format(WIDTH, label, WIDTH, drawn)
 
 
+def ticks(label: str, since: datetime, until: datetime, marks: Sequence[tuple[datetime, datetime]]) -> Markup:
+    """Moments and spans on a line that is one of many: a single shape, a tenth of what `timeline` sends."""
+    drawn = " ".join(
+        f"M{_place(begin, since, until) - 1:.1f} 3h{2.5 + _place(end, since, until) - _place(begin, since, until):.1f}v14H"
+        f"{_place(begin, since, until) - 1:.1f}z"
+        for begin, end in marks
+        if since <= begin <= until
+    )
+    return Markup(
+        '<svg class="ticks" viewBox="0 0 {} 20" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<line class="axis" x1="0" x2="{}" y1="10" y2="10"/><path d="{}"/></svg>'
+    ).format(WIDTH, label, WIDTH, drawn)
+
+
 def spans(label: str, since: datetime, until: datetime, rows: Sequence[tuple[datetime, datetime, str, str]]) -> Markup:
     """Spans of time on a line. `rows` are (begin, end, class, title)."""
     drawn = Markup("")

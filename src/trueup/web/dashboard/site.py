@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import orjson
 import psycopg
@@ -243,7 +243,9 @@ class Site:
 
     def _ask_who(self, request: Request) -> Response:
         if isinstance(self.auth, Tokens) and request.method == "GET":
-            return RedirectResponse(f"{_base(request)}/-/login", 303)
+            asked = _address(request)
+            to = f"?{urlencode({'to': asked})}" if asked.rstrip("/") != _base(request) else ""
+            return RedirectResponse(f"{_base(request)}/-/login{to}", 303)
         return self._message(
             request, None, 401, "Not logged in", "The proxy in front of this page did not say who you are."
         )
@@ -251,16 +253,22 @@ class Site:
     async def _login(self, request: Request) -> Response:
         if not isinstance(self.auth, Tokens):
             return RedirectResponse(f"{_base(request)}/", 303)
-        wrong = False
+        wrong = None
+        to = _back(request.query_params.get("to", ""), _base(request)) or ""
         if request.method == "POST":
             form = await _form(request)
             given = form.get("token", "").strip()
-            if forms.is_ours(request, self.auth, form.get(forms.FIELD, "")) and self.auth.by_token(given):
-                response: Response = RedirectResponse(f"{_base(request)}/", 303)
+            to = _back(form.get("to", ""), _base(request)) or ""
+            if not forms.is_ours(request, self.auth, form.get(forms.FIELD, "")):
+                wrong = "This form has expired; try again. Your browser must accept cookies."
+            elif self.auth.by_token(given) is None:
+                wrong = "Unknown token."
+            else:
+                response: Response = RedirectResponse(to or f"{_base(request)}/", 303)
                 forms.set_cookie(request, response, COOKIE, self.auth.session(given), SESSION_FOR)
                 return response
-            wrong = True
-        values = {**self._frame(request, None), "wrong": wrong, "said": None}
+        why = self.auth.why_logged_out(request)
+        values = {**self._frame(request, None), "wrong": wrong, "why": why, "to": to, "said": None}
         response = HTMLResponse(render.whole("login.html", values), 401 if wrong else 200)
         forms.remember(request, response)
         return response

@@ -19,6 +19,7 @@ from trueup.web.dashboard.bulk import Bulk
 from trueup.web.dashboard.formats import Redact, shown
 from trueup.web.dashboard.source import Source
 
+SHOWN, MOST_SHOWN = 100, 1_000  # rows of a list that a page sends again and again; what a person may ask for
 SLASH = "~"  # in our addresses, for a slash in a name: no name has one, and some proxies decode %2F
 
 
@@ -71,6 +72,22 @@ class Visit:
     def number(self, name: str, least: int, most: int) -> int | None:
         given = self.request.query_params.get(name, "")
         return max(least, min(most, int(given))) if given.isascii() and given.isdigit() and len(given) < 20 else None
+
+    @property
+    def most(self) -> int:
+        """How many rows of each list this page shows."""
+        return self.number("most", 1, MOST_SHOWN) or SHOWN
+
+    def more_url(self) -> str | None:
+        """This page with as many rows as there can be; None when it has them."""
+        if self.most >= MOST_SHOWN:
+            return None
+        return f"{self.base}{self.request.scope['path'].removeprefix(self.base)}?" + urlencode(
+            [
+                *((key, value) for key, value in self.request.query_params.multi_items() if key != "most"),
+                ("most", MOST_SHOWN),
+            ]
+        )
 
     def duration(self, name: str) -> str | None:
         """A parameter such as 24h; None for one that cannot be read, which does not narrow."""

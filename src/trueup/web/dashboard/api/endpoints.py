@@ -152,7 +152,7 @@ async def backfill(visit: Visit, query: Any, body: models.BackfillRange) -> Base
 
 
 async def reconcilers(visit: Visit, query: Any, body: Any) -> BaseModel:
-    found = (await reconciler_pages.reconcilers(visit))["reconcilers"]
+    found = await reconciler_pages.measured(visit)
     return models.Reconcilers(reconcilers=[models.ReconcilerSummary(**each) for each in found])
 
 

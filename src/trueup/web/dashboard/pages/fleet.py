@@ -7,25 +7,26 @@ from typing import Any
 
 from trueup.web.dashboard.visit import Visit
 
-MAX_SHOWN = 200  # workers: those that are gone or were blocked come first
-
 
 async def fleet(visit: Visit) -> dict[str, Any]:
     source = visit.source
     workers = await source.shared("workers", source.fleet.workers)
+    leases = await source.shared(("leases", visit.most), lambda: source.fleet.leases(visit.most + 1))
     releases: dict[str, int] = {}
     for worker in workers:
         if worker["alive"]:
             release = worker["release"] or "unknown"
             releases[release] = releases.get(release, 0) + 1
+    # Those that are gone or were blocked come first.
     urgent = sorted(workers, key=lambda worker: (worker["alive"], worker["blocked"] is None))
     return {
-        "workers": [{**each, "state": _state(each), "blocked": blocked(each)} for each in urgent[:MAX_SHOWN]],
-        "hidden": max(0, len(workers) - MAX_SHOWN),
+        "workers": [{**each, "state": _state(each), "blocked": blocked(each)} for each in urgent[: visit.most]],
+        "hidden": max(0, len(workers) - visit.most),
         "declared": _declared(workers),
         "alive": sum(worker["alive"] for worker in workers),
         "releases": releases,
-        "leases": await source.shared("leases", source.fleet.leases),
+        "leases": leases[: visit.most],
+        "more_leases": len(leases) > visit.most,
     }
 
 

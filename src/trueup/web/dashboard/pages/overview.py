@@ -9,7 +9,7 @@ from typing import Any
 from trueup.store.flow import Span
 from trueup.web.dashboard import charts
 from trueup.web.dashboard.formats import count, length, rate, short
-from trueup.web.dashboard.pages.queues import MAX_SHOWN, most_urgent
+from trueup.web.dashboard.pages.queues import most_urgent
 from trueup.web.dashboard.visit import Visit
 
 WINDOWS = {
@@ -35,8 +35,8 @@ async def overview(visit: Visit) -> dict[str, Any]:
     return {
         "window": window,
         "windows": list(WINDOWS),
-        "queues": most_urgent(kinds),
-        "hidden": max(0, len(kinds) - MAX_SHOWN),
+        "queues": most_urgent(kinds, visit.most),
+        "hidden": max(0, len(kinds) - visit.most),
         "tiles": _tiles(visit, spans, queues, workers, planning, step),
         "throughput": charts.bars(
             f"Jobs that ended in the last {window}",

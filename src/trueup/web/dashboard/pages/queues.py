@@ -7,8 +7,6 @@ from typing import Any
 
 from trueup.web.dashboard.visit import Visit
 
-MAX_SHOWN = 200  # queues or kinds: more would be megabytes, every two seconds
-
 
 async def queues(visit: Visit) -> dict[str, Any]:
     depths = await visit.source.shared("queues", visit.app.store.views.queues)
@@ -23,20 +21,22 @@ async def queues(visit: Visit) -> dict[str, Any]:
         ("kind", "Kinds", _summed(depths, "kind", kinds, paused)),
     )
     return {
-        "tables": [(what, title, most_urgent(rows), max(0, len(rows) - MAX_SHOWN)) for what, title, rows in tables],
+        "tables": [
+            (what, title, most_urgent(rows, visit.most), max(0, len(rows) - visit.most)) for what, title, rows in tables
+        ],
         "paused": len(paused),
     }
 
 
-def most_urgent(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def most_urgent(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Those where most has to be looked at, if there are too many; in their order."""
 
     def urgency(row: dict[str, Any]) -> tuple[Any, ...]:
         return bool(row.get("pause")), row["oldest_due_s"] or 0.0, row["due"], row["running"]
 
-    if len(rows) <= MAX_SHOWN:
+    if len(rows) <= most:
         return rows
-    chosen = sorted(range(len(rows)), key=lambda place: urgency(rows[place]), reverse=True)[:MAX_SHOWN]
+    chosen = sorted(range(len(rows)), key=lambda place: urgency(rows[place]), reverse=True)[:most]
     return [rows[place] for place in sorted(chosen)]
 
 

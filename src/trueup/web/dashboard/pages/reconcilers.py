@@ -20,15 +20,27 @@ QUARANTINED = 50
 
 
 async def reconcilers(visit: Visit) -> dict[str, Any]:
-    source = visit.source
-    listed = await source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
-    swept = await source.shared("swept", lambda: source.flow.sweeps(visit.now, WITHIN, STEP), 2.0)
+    listed = await measured(visit, visit.most)
+    every = await visit.source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
     return {
-        "reconcilers": [await _measured(visit, each, swept.get(each["name"], [])) for each in listed],
-        "quarantined": await source.shared(
+        "reconcilers": listed,
+        "hidden": len(every) - len(listed),
+        "quarantined": await visit.source.shared(
             "quarantined", lambda: visit.app.reconcilers.quarantined(limit=QUARANTINED), 2.0
         ),
     }
+
+
+async def measured(visit: Visit, most: int | None = None) -> list[dict[str, Any]]:
+    """All, or those where most has to be looked at."""
+    source = visit.source
+    listed = await source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
+    if most is not None and len(listed) > most:
+        listed = sorted(
+            listed, key=lambda each: (not each["last_error"], each["state"] == "active", not each["quarantined"])
+        )[:most]
+    swept = await source.shared("swept", lambda: source.flow.sweeps(visit.now, WITHIN, STEP), 2.0)
+    return [await _measured(visit, each, swept.get(each["name"], [])) for each in listed]
 
 
 async def reconciler(visit: Visit) -> dict[str, Any]:

@@ -22,9 +22,19 @@ async def recovery(visit: Visit) -> dict[str, Any]:
         "windows": WINDOWS,
         "downtimes": charts.spans("When no worker was alive", report.since, report.until, _down(report)),
         "axis": charts.axis(report.since, report.until),
-        "schedules": [(each, _ticks(each)) for each in report.schedules],
-        "reconcilers": [(each, _rows(each)) for each in report.reconcilers],
+        "schedules": [(each, _ticks(each)) for each in sorted(report.schedules, key=_open)[: visit.most]],
+        "reconcilers": [(each, _rows(each)) for each in sorted(report.reconcilers, key=_left)[: visit.most]],
+        "hidden": [max(0, len(each) - visit.most) for each in (report.schedules, report.reconcilers)],
     }
+
+
+def _open(each: ScheduleRecovery) -> bool:
+    """What is still to be looked at comes first; otherwise the order stays."""
+    return not each.undecided + each.unaccounted
+
+
+def _left(each: ReconcilerRecovery) -> bool:
+    return not (each.last_error or each.backlog)
 
 
 def _down(report: Recovery) -> list[Any]:

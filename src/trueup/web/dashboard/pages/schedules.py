@@ -22,9 +22,9 @@ from trueup.web.dashboard.visit import Visit, moment
 
 AHEAD = timedelta(hours=24)
 STEP = timedelta(minutes=1)  # for which ticks that were found are kept; a schedule has at most 60 in it
+QUARTER = timedelta(minutes=15)
 MAX_DRAWN = 100  # ticks on a line: more would be a block
 MAX_LINES = 50  # schedules with a line: each costs some milliseconds
-MAX_SHOWN = 200  # schedules
 SHOWN = 60  # past ticks
 RATE = "100/s"  # of a backfill, unless the form says otherwise
 LATE = timedelta(seconds=60)  # where a schedule's policy cannot be read
@@ -33,11 +33,11 @@ LATE = timedelta(seconds=60)  # where a schedule's policy cannot be read
 async def schedules(visit: Visit) -> dict[str, Any]:
     found = await visit.source.shared("schedules", visit.app.schedules.list)
     order = {"active": 0, "paused": 1}
-    found = sorted(found, key=lambda each: (order.get(each["state"], 2), each["name"]))
+    found = sorted(found, key=lambda each: (not each["refused"], order.get(each["state"], 2), each["name"]))
     until = visit.now + AHEAD
     # Ticks are found by arithmetic, which must not hold up other pages.
     lines = await asyncio.to_thread(lambda: [_ahead(each, visit.now, until) for each in found[:MAX_LINES]])
-    shown = found[:MAX_SHOWN]
+    shown = found[: visit.most]
     return {
         "schedules": [
             {**each, "line": line} for each, line in zip(shown, [*lines, *[None] * len(shown)], strict=False)
@@ -65,12 +65,7 @@ async def schedule(visit: Visit) -> dict[str, Any]:
         "title": name,
         "ticks": ticks,
         "upcoming": upcoming,
-        "line": charts.timeline(
-            f"Ticks of {name} in the next 24 hours",
-            visit.now,
-            visit.now + AHEAD,
-            [(tick, "run", f"{tick:%H:%M:%S} UTC") for tick in _next(found, visit.now, visit.now + AHEAD, MAX_DRAWN)],
-        ),
+        "line": _line(found, visit.now, visit.now + AHEAD),
         "axis": charts.axis(visit.now, visit.now + AHEAD),
         "lateness": charts.line(f"How late the last ticks of {name} were", begins, late, "warn", seconds=True)
         if len(late) > 1
@@ -166,10 +161,32 @@ def _grace(policy: Any) -> timedelta:
         return LATE
 
 
+def _line(schedule: dict[str, Any], now: datetime, until: datetime) -> Any:
+    """The same with the time of each tick to point at, if they are few enough."""
+    ticks = _next(schedule, now, until, MAX_DRAWN)
+    if len(ticks) == MAX_DRAWN:
+        return _ahead(schedule, now, until)
+    marks = [(tick, "run", f"{tick:%H:%M:%S} UTC") for tick in ticks]
+    return charts.timeline(f"Ticks of {schedule['name']} in the next 24 hours", now, until, marks)
+
+
 def _ahead(schedule: dict[str, Any], now: datetime, until: datetime) -> Any:
     ticks = _next(schedule, now, until, MAX_DRAWN)
-    marks = [(tick, "run", f"{schedule['name']} {tick:%H:%M:%S} UTC") for tick in ticks]
-    return charts.timeline(f"Next ticks of {schedule['name']} in 24 hours", now, until, marks)
+    spans = _quarters(schedule, now, until) if len(ticks) == MAX_DRAWN else [(tick, tick) for tick in ticks]
+    return charts.ticks(f"Next ticks of {schedule['name']} in 24 hours", now, until, spans)
+
+
+def _quarters(schedule: dict[str, Any], now: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """The quarters of an hour with a tick, joined: so many ticks would run into one another anyway."""
+    spec = specs.from_json(schedule["spec"])
+    joined: list[tuple[datetime, datetime]] = []
+    begin = now
+    while (tick := spec.next_after(begin)) is not None and tick <= until:
+        begin = max(begin, now + (tick - now) // QUARTER * QUARTER)
+        end = min(begin + QUARTER, until)
+        joined = [*joined[:-1], (joined[-1][0], end)] if joined and joined[-1][1] >= begin else [*joined, (begin, end)]
+        begin = end
+    return joined
 
 
 def _next(schedule: dict[str, Any], now: datetime, until: datetime, most: int) -> list[datetime]:

@@ -118,7 +118,10 @@ function listen() {
   say("waiting", "connecting");
   stream = new EventSource(location.pathname + location.search);
   stream.onopen = () => say("live", "live");
-  stream.onerror = () => say("away", "reconnecting");
+  stream.onerror = () => {
+    say("away", "reconnecting");
+    if (stream && stream.readyState === EventSource.CLOSED) again();
+  };
   stream.addEventListener("away", () => say("away", "database away"));
   stream.addEventListener("page", (event) => {
     const { html, title, badge, now } = JSON.parse(event.data);
@@ -131,6 +134,19 @@ function listen() {
     readTimes();
     say("live", "live");
   });
+}
+
+// The browser tries again by itself, unless it got an answer that is no stream: from a proxy whose server restarts, or the login.
+function again() {
+  stream = null;
+  setTimeout(async () => {
+    if (stream || document.hidden) return;
+    try {
+      const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" });
+      if (answer.type === "opaqueredirect" || answer.status === 401) return location.reload();
+    } catch { /* nothing answers yet */ }
+    listen();
+  }, 3000);
 }
 
 function rest() {
@@ -162,8 +178,11 @@ addEventListener("keydown", (event) => {
   }
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.nodeName)) return;
   if (event.key === "/") {
-    const first = document.querySelector(".filters input, .filters select");
-    if (first) { event.preventDefault(); first.focus(); }
+    const first = document.querySelector(".filters input:not([type=hidden]), .filters select");
+    if (!first) return;
+    event.preventDefault();
+    first.closest("details")?.setAttribute("open", "");
+    first.focus();
   } else if (event.key === "g") {
     gone = Date.now();
   } else if (Date.now() - gone < 1000) {
@@ -178,6 +197,10 @@ document.addEventListener("toggle", (event) => {
   if (!event.target.open || !event.target.matches("details.ask")) return;
   for (const other of document.querySelectorAll("details.ask[open]")) if (other !== event.target) other.open = false;
 }, true);
+
+// On a phone the list comes first: filters open at a touch.
+const filtering = document.querySelector(".filtering");
+if (filtering && matchMedia("(max-width: 48rem)").matches) filtering.open = false;
 
 // On a phone the pages are a row that scrolls: the current one is in view. Not by scrollIntoView, from where Tab would go on.
 const current = document.querySelector("nav a[aria-current=page]");
