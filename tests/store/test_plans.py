@@ -20,7 +20,8 @@ from tests.support.database import TestServer
 from trueup.jobs.exhausted import Exhausting
 from trueup.jobs.limits import Controls, Limit
 from trueup.store.db.load import Statements, names, source
-from trueup.store.db.own_connection import Record, Rows
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import Record
 from trueup.store.declarations import Declarations
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
@@ -94,7 +95,7 @@ class Explainer:
         self._names = {statements[name]: name for name in fixed}
         self.plans: dict[str, dict[str, Any]] = {}
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         cursor = await self._connection.execute(b"explain (format json) " + query, params)
         row = await cursor.fetchone()
         assert row is not None
@@ -110,10 +111,10 @@ class Explainer:
         await self.fetch(query, params)
         return []
 
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         return await self.fetch(query, params)
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         async with self._connection.transaction():
             await self._connection.execute(steer)
             return await self.fetch(query, params)

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from psycopg import AsyncConnection
 
 from trueup.jobs.job import Draft
-from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.message import Conversation, Fetched, Part
 from trueup.store.db.own_connection import Answered, Record, fetch, fetch_records, repeat
 from trueup.store.enqueue import Stored
 from trueup.store.jobs import Jobs
@@ -38,16 +38,16 @@ class OneConnection:
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         return await fetch(self._connection, query, params)
 
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
         return await fetch_records(self._connection, query, params)
 
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         return await self.fetch(query, params)
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         await self._connection.execute(steer)
         rows = await fetch(self._connection, query, params)
         # What is held here is idle on purpose; steering has bounded that.

@@ -35,7 +35,7 @@ from trueup.jobs.payload import encode_result
 from trueup.leases.lost import Lost
 from trueup.store.db.blocking import BlockingDatabase, finish
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.steps import fetch_sync
 from trueup.store.jobs import Jobs
 from trueup.store.workers import Identity, Workers
@@ -126,12 +126,12 @@ class OnDjangosConnection(BlockingDatabase):
     def __init__(self, alias: str) -> None:
         self._alias = alias
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         connection = wrapper(self._alias)
         connection.ensure_connection()
         return fetch_sync(connection.connection, query, params or {})
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         # What steers would hold until the test's transaction ends.
         return await self.fetch(query, params)
 

@@ -12,7 +12,7 @@ from typing import Any
 from trueup.errors import ConfigError
 from trueup.schedules import spec as specs
 from trueup.schedules.audit import Astray, Findings, Row, expected, reigns
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.schedules import Schedules
 
 PAGE = 10_000  # ticks judged at a time
@@ -51,7 +51,7 @@ async def audit(schedules: Schedules, within: timedelta, kept: timedelta) -> Aud
     return Audit(start, now, tuple(found[name] for name in sorted(found)))
 
 
-async def _one(schedules: Schedules, name: str, versions: Rows, start: datetime, now: datetime) -> Findings:
+async def _one(schedules: Schedules, name: str, versions: Fetched, start: datetime, now: datetime) -> Findings:
     findings = Findings(name)
     try:
         held = reigns([(since, _when(state, spec)) for _, since, state, spec, _ in versions], now)

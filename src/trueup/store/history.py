@@ -17,7 +17,8 @@ from typing import Any
 from psycopg import AsyncConnection, errors, sql
 
 from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import Rows, fetch, milliseconds
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import fetch, milliseconds
 from trueup.store.db.repository import Database, Repository
 from trueup.texts import describe
 
@@ -236,7 +237,7 @@ class History(Repository):
     def _compose(self, statement: str, names: Mapping[str, sql.Composable]) -> bytes:
         return self._statements.compose(statement, **names)
 
-    async def _asked(self, answer: Awaitable[Rows]) -> bool:
+    async def _asked(self, answer: Awaitable[Fetched]) -> bool:
         ((yes,),) = await answer
         return bool(yes)
 

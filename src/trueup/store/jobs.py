@@ -14,7 +14,7 @@ import psycopg
 from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.jobs.job import ClaimedJob
-from trueup.store.db.message import Rows, array, numbers
+from trueup.store.db.message import Fetched, array, numbers
 from trueup.store.db.repository import Repository
 
 MAX_CLAIM_BYTES = 64 * 1024 * 1024  # of arguments in one claim
@@ -248,5 +248,5 @@ def errors_json(failures: Sequence[Failure], job: ClaimedJob) -> str:
     return f"[{','.join(failure.to_json(job) for failure in failures)}]"
 
 
-def _ids(rows: Rows) -> set[int]:
+def _ids(rows: Fetched) -> set[int]:
     return {row[0] for row in rows}

@@ -11,7 +11,7 @@ from uuid import UUID
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.limits import AHEAD, LANE_PREFIX, Controls, Grant, grant
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Call, Conversation, Rows, array, numbers
+from trueup.store.db.message import Conversation, Fetched, Query, array, numbers
 from trueup.store.db.repository import Database, Repository
 from trueup.store.jobs import MAX_CLAIM_BYTES
 
@@ -121,7 +121,7 @@ class Lanes(Repository):
         only: Sequence[int] | None,
     ) -> LaneClaim:
         now = self._clock.now()
-        lock = Call(self._statements["lanes/lock"], {"now": now, "lane": lane})
+        lock = Query(self._statements["lanes/lock"], {"now": now, "lane": lane})
         sent = self._clock.elapsed()
         locked = (await talk.send(self._statements["session/steer"], lock)).rows(1)
         received = self._clock.elapsed()
@@ -151,7 +151,7 @@ class Lanes(Repository):
             "next_start_at": granted.next_start_at(len(found.jobs), controls.rate),
             "last_key": found.last_key,
         }
-        await talk.end(*([Call(self._statements["lanes/advance"], advance)] if found.moved else []))
+        await talk.end(*([Query(self._statements["lanes/advance"], advance)] if found.moved else []))
         return _answer(found, granted, granted_at, controls, most, max_bytes)
 
     async def _find(
@@ -174,11 +174,11 @@ class Lanes(Repository):
             found.unseen = not found.jobs
         return found
 
-    async def _ask(self, talk: Conversation, statement: str, params: Mapping[str, Any]) -> Rows:
-        return (await talk.send(Call(self._statements[statement], params))).rows(0)
+    async def _ask(self, talk: Conversation, statement: str, params: Mapping[str, Any]) -> Fetched:
+        return (await talk.send(Query(self._statements[statement], params))).rows(0)
 
 
-def _jobs(holder: UUID, rows: Rows) -> list[ClaimedJob]:
+def _jobs(holder: UUID, rows: Fetched) -> list[ClaimedJob]:
     """Without jobs there is one row that only tells about the lane."""
     return [ClaimedJob(holder, *row[:JOB_COLUMNS]) for row in rows if row[0] is not None]
 

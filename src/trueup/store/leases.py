@@ -18,7 +18,7 @@ from trueup.errors import ConfigError, DatabaseUnavailable, LostLease, NotAcquir
 from trueup.store.db.callers import connection_of, connection_of_sync
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.pool import fetch_sync
 from trueup.store.db.repeating import repeated_whole_sync
 from trueup.store.db.steps import fetch
@@ -62,7 +62,7 @@ class Terms:
     def connection(self, part: str) -> ThreadConnection:
         return ThreadConnection(self._connect, part, self._seconds)
 
-    def acquire(self, statement: str, name: str, **params: Any) -> Rows:
+    def acquire(self, statement: str, name: str, **params: Any) -> Fetched:
         """Run a statement that grants a lease. No rows: another holder has it.
 
         Raises NotAcquired (`unreachable`) when another transaction has its row locked, and it is not known to be held: an earlier
@@ -72,7 +72,7 @@ class Terms:
         params = self._at({"name": name, **params})
         with self._acquiring.use() as connection:
 
-            def once() -> Rows:
+            def once() -> Fetched:
                 with connection.transaction():
                     fetch_sync(connection, self._statements["leases/patience"])
                     return fetch_sync(connection, self._statements[statement], params)
@@ -84,7 +84,7 @@ class Terms:
                     return []
         raise NotAcquired(name, LOCKED, unreachable=True)
 
-    def run(self, statement: str, **params: Any) -> Rows:
+    def run(self, statement: str, **params: Any) -> Fetched:
         self._check_open()
         return repeated_whole_sync(lambda: self._renewing.fetch(self._statements[statement], self._at(params)))
 

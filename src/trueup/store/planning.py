@@ -22,7 +22,7 @@ from trueup.schedules.overlap import Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.store.actions import Noting
 from trueup.store.db.connect import is_away
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.repository import Repository
 from trueup.store.refusals import PlanRefused, Refusals, Refused
 from trueup.texts import describe, type_name
@@ -133,12 +133,12 @@ class Planning(Repository):
         now: datetime,
         names: Sequence[str] | None,
         unreadable: Iterable[UnreadableSchedule] = (),
-    ) -> Rows:
+    ) -> Fetched:
         given = None if names is None else list(names)
         due = {"now": now, "names": given, "most": MAX_AT_ONCE, **_names_and_versions(unreadable)}
         return await self._fetch_on(connection, "schedules/due", **due)
 
-    async def _plan(self, connection: AsyncConnection[Any], now: datetime, rows: Rows) -> Planned:
+    async def _plan(self, connection: AsyncConnection[Any], now: datetime, rows: Fetched) -> Planned:
         failing = await self._failing(connection, rows)
         decisions: list[tuple[tuple[Any, ...], Decision]] = []
         broken: list[UnreadableSchedule] = []
@@ -182,7 +182,7 @@ class Planning(Repository):
         assert isinstance(now, datetime)
         return now
 
-    async def _failing(self, connection: AsyncConnection[Any], rows: Rows) -> dict[str, int]:
+    async def _failing(self, connection: AsyncConnection[Any], rows: Fetched) -> dict[str, int]:
         """Schedules whose latest runs are all dead, as many of them as `pause_after` in their policy says."""
         asked = {row[0]: after for row in rows if isinstance(after := _entry(row[2], "pause_after"), int)}
         if not asked:
@@ -222,7 +222,7 @@ class Planning(Repository):
                     "its row was not changed; a trigger on the table schedules that returns null keeps it as it is"
                 )
 
-    async def _fire(self, connection: AsyncConnection[Any], arrays: Mapping[str, Any], now: datetime) -> Rows:
+    async def _fire(self, connection: AsyncConnection[Any], arrays: Mapping[str, Any], now: datetime) -> Fetched:
         rows = await self._fetch_on(connection, "schedules/fire", now=now, **arrays)
         if any(job_id is not None and not stored for *_, job_id, stored in rows):
             raise StaleSchedule(

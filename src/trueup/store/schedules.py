@@ -25,7 +25,8 @@ from trueup.schedules.spec import Spec
 from trueup.store.actions import Noting
 from trueup.store.db.connect import SILENT_FOR, is_away
 from trueup.store.db.lent import BOUND
-from trueup.store.db.own_connection import Rows, milliseconds
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import milliseconds
 from trueup.store.planning import Planning, StaleSchedule, State, StoredSchedule
 from trueup.texts import known_names
 
@@ -264,15 +265,15 @@ class Schedules(Planning):
         assert isinstance(now, datetime)
         return now
 
-    async def versions(self, since: datetime) -> Rows:
+    async def versions(self, since: datetime) -> Fetched:
         """(name, since, state, spec, watermark) of every version that matters since then, oldest first per schedule."""
         return await self._fetch("schedules/versions", since=since)
 
-    async def ledger(self, name: str, since: datetime, until: datetime) -> Rows:
+    async def ledger(self, name: str, since: datetime, until: datetime) -> Fetched:
         """(due_at, last_due_at, count, outcome, reason, job_id) after `since` up to `until`; see `schedules/ledger.sql`."""
         return await self._fetch("schedules/ledger", name=name, since=since, until=until)
 
-    async def runs_astray(self, since: datetime) -> Rows:
+    async def runs_astray(self, since: datetime) -> Fetched:
         """(schedule, due_at, job id, the job id in the ledger or None) of runs that the ledger does not account for."""
         return await self._fetch("schedules/runs_astray", since=since)
 

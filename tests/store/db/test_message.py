@@ -92,7 +92,7 @@ async def test_a_statement_that_cannot_be_prepared_is_told_each_time(connection:
 
 async def test_what_follows_a_failed_statement_in_its_message_does_not_happen(connection: AsyncConnection[Any]) -> None:
     await connection.execute("create table t (n int)")
-    divide = message.Call(b"select 1 / %(by)s::int", {"by": 0})
+    divide = message.Query(b"select 1 / %(by)s::int", {"by": 0})
     answers = await message.send(connection, b"BEGIN", b"insert into t values (1)", divide, b"COMMIT")
     assert (len(answers), type(answers.error)) == (2, errors.DivisionByZero)
     assert connection.info.transaction_status == TransactionStatus.INERROR
@@ -103,7 +103,7 @@ async def test_what_follows_a_failed_statement_in_its_message_does_not_happen(co
 
 async def test_what_was_committed_before_a_failure_is_known_and_stays(connection: AsyncConnection[Any]) -> None:
     await connection.execute("create table t (n int)")
-    add = message.Call(b"insert into t select generate_series(1, %(n)s::int) returning n", {"n": 3})
+    add = message.Query(b"insert into t select generate_series(1, %(n)s::int) returning n", {"n": 3})
     answers = await message.send(connection, b"BEGIN", add, b"COMMIT", b"BEGIN", add, b"select 1 / 0", b"COMMIT")
     assert (len(answers), answers.count(1), answers.rows(1)) == (5, 3, [(1,), (2,), (3,)])
     with pytest.raises(errors.DivisionByZero):
@@ -116,13 +116,13 @@ async def test_what_was_committed_before_a_failure_is_known_and_stays(connection
 async def test_values_that_the_server_cannot_have_are_refused_as_psycopg_does(connection: AsyncConnection[Any]) -> None:
     for text, error in (("a\0b", psycopg.DataError), ("\ud800", UnicodeEncodeError)):
         with pytest.raises(error):
-            await message.send(connection, message.Call(b"select %(text)s::text", {"text": text}))
+            await message.send(connection, message.Query(b"select %(text)s::text", {"text": text}))
     assert connection.info.transaction_status == TransactionStatus.IDLE
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**62, -(2**62)])
 async def test_a_negative_number_does_not_begin_a_comment(connection: AsyncConnection[Any], number: int) -> None:
-    answers = await message.send(connection, message.Call(b"select 1 -%(n)s::bigint", {"n": number}))
+    answers = await message.send(connection, message.Query(b"select 1 -%(n)s::bigint", {"n": number}))
     assert answers.check().rows(0) == [(1 - number,)]
 
 
@@ -188,8 +188,8 @@ async def test_statements_are_repeated_with_their_values_and_nothing_is_left_beh
     connection: AsyncConnection[Any],
 ) -> None:
     await connection.execute("create table t (n int)")
-    add = message.Call(b"insert into t select count(*) + %(more)s::int from t", {"more": 10})
-    look = message.Call(b"select count(*), '100%%' from t", {})
+    add = message.Query(b"insert into t select count(*) + %(more)s::int from t", {"more": 10})
+    look = message.Query(b"select count(*), '100%%' from t", {})
     answers = await message.repeat(connection, 3, b"BEGIN", add, look, b"COMMIT")
     assert [answers.check().rows(4 * n + 2) for n in range(3)] == [[(n, "100%")] for n in (1, 2, 3)]
     assert [answers.count(4 * n + 1) for n in range(3)] == [1, 1, 1]
@@ -201,13 +201,13 @@ async def test_what_is_repeated_until_it_fails_is_known_and_nothing_is_left_behi
     connection: AsyncConnection[Any],
 ) -> None:
     await connection.execute("create table t (n int)")
-    add = message.Call(b"insert into t select 1 / (2 - count(*)) from t", {})
+    add = message.Query(b"insert into t select 1 / (2 - count(*)) from t", {})
     answers = await message.repeat(connection, 5, b"BEGIN", add, b"COMMIT")
     assert (len(answers), type(answers.error)) == (7, errors.DivisionByZero)
     assert await (await connection.execute("select count(*) from t")).fetchone() == (2,)
     assert await kept(connection) == 0
     assert connection.info.transaction_status == TransactionStatus.IDLE
-    answers = await message.repeat(connection, 2, message.Call(b"select from missing", {}))
+    answers = await message.repeat(connection, 2, message.Query(b"select from missing", {}))
     assert (len(answers), type(answers.error)) == (0, errors.UndefinedTable)
 
 

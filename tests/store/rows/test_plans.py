@@ -19,7 +19,7 @@ from tests.store.rows_desk import RowsDesk, again, claimed, desk_on, failure, se
 from tests.support.interleave import OneConnection
 from trueup.reconcile.decide import Change, Release, Remove, RetryAfter
 from trueup.reconcile.outcome import Delete, Stay
-from trueup.store.db.message import Rows as Fetched
+from trueup.store.db.message import Fetched
 from trueup.store.db.own_connection import fetch
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock

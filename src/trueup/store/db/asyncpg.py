@@ -13,7 +13,7 @@ from typing import Any
 
 from trueup.errors import ConfigError
 from trueup.store.db.load import Statements
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.placeholders import numbered
 
 FAILED = "tx=: the transaction on this connection has failed already; roll it back first"
@@ -66,7 +66,7 @@ class AsyncpgConnection:
         """As PostgreSQL calls it."""
         return str(self._connection.get_settings().client_encoding)
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         text, names = numbered(query)
         with _unless_failed():
             rows = await self._connection.fetch(text.decode(), *(params[name] for name in names))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
 
-from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.message import Conversation, Fetched, Part
 from trueup.store.db.own_connection import Answered, Record
 from trueup.store.db.pool import SyncPool, fetch_records_sync, fetch_sync
 
@@ -24,16 +24,16 @@ class BlockingDatabase:
     def __init__(self, pool: SyncPool) -> None:
         self._pool = pool
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         return self._pool.fetch(query, params)
 
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
         return self._pool.fetch_records(query, params)
 
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         return await self.fetch(query, params)
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         with self._pool.transaction() as connection:
             fetch_sync(connection, steer)
             return fetch_sync(connection, query, params)
@@ -58,7 +58,7 @@ class _Begun(BlockingDatabase):
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         return fetch_sync(self._connection, query, params)
 
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:

@@ -14,7 +14,8 @@ from psycopg.pq import TransactionStatus
 
 from trueup.errors import TrueupError
 from trueup.store.db.load import source
-from trueup.store.db.own_connection import Rows, fetch, milliseconds
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import fetch, milliseconds
 from trueup.store.db.pool import fetch_sync
 
 BOUND = source("session/bound").encode()
@@ -25,7 +26,7 @@ class Lent:
     def __init__(self, whose: str) -> None:
         """`whose`: the code that it is given to, for errors."""
         self._whose = whose
-        self._began: Rows = []
+        self._began: Fetched = []
 
     async def begin(self, connection: AsyncConnection[Any], idle_for: timedelta) -> None:
         """The server ends it when its client sends nothing for that long: a frozen process must not keep its locks."""
@@ -47,7 +48,7 @@ class Lent:
         if connection.info.transaction_status == TransactionStatus.IDLE:
             raise self._ended()
 
-    def _check_same(self, rows: Rows) -> None:
+    def _check_same(self, rows: Fetched) -> None:
         if rows != self._began:
             raise self._ended()
 

@@ -27,7 +27,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from trueup.store.db.placeholders import PLACEHOLDER, numbered
 
-Rows = list[tuple[Any, ...]]
+Fetched = list[tuple[Any, ...]]
 Params = Mapping[str, Any]
 
 _BETWEEN = b"\n;\n"  # a statement may end with a comment
@@ -54,14 +54,14 @@ class Unreadable:
         self.error = error
 
 
-class Call(NamedTuple):
+class Query(NamedTuple):
     """A statement with values, `%(name)s` in its text."""
 
-    query: bytes
+    text: bytes
     params: Params
 
 
-Part = bytes | Call  # one statement
+Part = bytes | Query  # one statement
 
 # Statements of ours lock what they change and look after that. With the snapshot of a stricter level, which a role may have as its
 # default, one that has waited for a lock would be refused.
@@ -92,7 +92,7 @@ class Answers:
             raise self.error
         return self
 
-    def rows(self, n: int) -> Rows:
+    def rows(self, n: int) -> Fetched:
         """What a statement has returned. A value that Python cannot read is `Unreadable`: one must not cost all others."""
         result, transformer = self._results[n], self._peer.transformer
         transformer.set_pgresult(result)
@@ -123,9 +123,9 @@ async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> 
     """
     peer, prepare, forget, once = _peer_of(connection), [], [], []
     for part in parts:
-        if isinstance(part, Call):
+        if isinstance(part, Query):
             name = b"trueup_%b_%d" % (_PROCESS, next(_numbers))
-            prepare.append(b"PREPARE %b AS %b" % (name, peer.filled(_template(part.query), part.params)))
+            prepare.append(b"PREPARE %b AS %b" % (name, peer.filled(_template(part.text), part.params)))
             forget.append(b"DEALLOCATE %b" % name)
             part = b"EXECUTE %b" % name
         once.append(part)
@@ -158,9 +158,9 @@ class Conversation:
     def encoding(self) -> str:
         return self._peer.encoding
 
-    def filled(self, call: Call) -> bytes:
+    def filled(self, query: Query) -> bytes:
         """A statement with its values in it, which the server never keeps prepared."""
-        return self._peer.filled(_template(call.query), call.params)
+        return self._peer.filled(_template(query.text), query.params)
 
     async def send(self, *parts: Part) -> Answers:
         """Send statements together. Raises what the server or the connection raises."""
@@ -188,9 +188,9 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"') if "\\" in text or '"' in text else text
 
 
-def filled(connection: AsyncConnection[Any], call: Call) -> bytes:
+def filled(connection: AsyncConnection[Any], query: Query) -> bytes:
     """A statement with its values in it, which the server never keeps prepared."""
-    return _peer_of(connection).filled(_template(call.query), call.params)
+    return _peer_of(connection).filled(_template(query.text), query.params)
 
 
 def keep(connection: AsyncConnection[Any]) -> None:
@@ -246,16 +246,16 @@ class _Peer:
         async with self._lock:
             return await self._wait(_exchange(self._pgconn, message))
 
-    async def text(self, call: Call) -> bytes:
+    async def text(self, query: Query) -> bytes:
         """The statement with its values, or what calls it, if it is kept; it is kept from now on, if that may be."""
         if self.kept is None:
-            return self.filled(_template(call.query), call.params)
-        if call.query not in self.kept:
+            return self.filled(_template(query.text), query.params)
+        if query.text not in self.kept:
             # In a message of its own: should the other statements fail, it is known whether this one was kept.
-            prepare, template = _prepared(call.query)
+            prepare, template = _prepared(query.text)
             Answers(self, await self.exchange(prepare)).check()
-            self.kept[call.query] = template
-        return self.filled(self.kept[call.query], call.params)
+            self.kept[query.text] = template
+        return self.filled(self.kept[query.text], query.params)
 
     def filled(self, template: _Template, params: Params) -> bytes:
         parts = [template.texts[0]]

@@ -37,8 +37,7 @@ from trueup.store.db.connect import (
     open_connection,
     refused,
 )
-from trueup.store.db.message import BEGIN, Answers, Call, Conversation, Part
-from trueup.store.db.message import Rows as Rows
+from trueup.store.db.message import BEGIN, Answers, Conversation, Fetched, Part, Query
 from trueup.texts import describe
 
 Answered = Callable[[Answers], None]
@@ -87,30 +86,30 @@ class OwnConnection:
         async with asyncio.timeout(self._connect_within), self.use() as connection:
             await connection.execute(PID)
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         """Run one statement in a transaction of its own and return its rows."""
         async with self.use() as connection:
             # Statements of one message are one transaction, unless they say otherwise.
-            text = query if params is None else message.filled(connection, Call(query, params))
+            text = query if params is None else message.filled(connection, Query(query, params))
             return (await message.send(connection, self._limit, text)).check().rows(1)
 
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
         async with self.transaction() as connection:
             return await fetch_records(connection, query, params)
 
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         """As `fetch`, of a statement that the server keeps if it may: for looks that are repeated all the time."""
         async with self.use() as connection:
-            answers = await message.send(connection, BEGIN, self._limit, Call(query, params), b"COMMIT")
+            answers = await message.send(connection, BEGIN, self._limit, Query(query, params), b"COMMIT")
             if answers.error is not None:
                 await message.roll_back(connection)
             return answers.check().rows(2)
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         """Run one statement after another that sets its planner, in one transaction and one round trip."""
         async with self.use() as connection:
             if self._plans_anew:
-                text = message.filled(connection, Call(query, params))
+                text = message.filled(connection, Query(query, params))
                 return await fetch_steered(connection, steer, text, None, self._limit)
             return await fetch_steered(connection, steer, query, params, self._limit)
 
@@ -236,13 +235,13 @@ def milliseconds(duration: timedelta) -> dict[str, int]:
 
 async def fetch_steered(
     connection: AsyncConnection[Any], steer: bytes, query: bytes, params: Mapping[str, Any] | None, *before: Part
-) -> Rows:
+) -> Fetched:
     """The rows of a statement that runs after others which set its limits and its planner, for this transaction only.
 
     All goes in one message, and with it what begins and ends the transaction.
     """
     answers = await message.send(
-        connection, message.BEGIN, *before, steer, query if params is None else Call(query, params), b"COMMIT"
+        connection, message.BEGIN, *before, steer, query if params is None else Query(query, params), b"COMMIT"
     )
     if answers.error is not None:
         await message.roll_back(connection)
@@ -266,7 +265,7 @@ async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[P
     answers.check()
 
 
-async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
     cursor = await connection.execute(query, params)
     return await cursor.fetchall() if cursor.description is not None else []
 

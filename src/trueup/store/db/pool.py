@@ -41,7 +41,7 @@ from trueup.store.db.connect import (
     went_away,
 )
 from trueup.store.db.forked import begins_anew_when_forked
-from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.message import Conversation, Fetched, Part
 from trueup.store.db.own_connection import Answered, Record, conversation, fetch, fetch_records, fetch_steered, repeat
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.texts import describe
@@ -199,7 +199,7 @@ class Pool(_Bounded):
         async with connection:
             yield connection
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         """One statement, in a transaction of its own."""
         async with self.use() as connection:
             return await repeated(connection, lambda: fetch(connection, query, params))
@@ -208,10 +208,10 @@ class Pool(_Bounded):
         async with self.use() as connection:
             return await repeated(connection, lambda: fetch_records(connection, query, params))
 
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         return await self.fetch(query, params)
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         async with self.use() as connection:
             return await repeated(connection, lambda: fetch_steered(connection, steer, query, params))
 
@@ -246,16 +246,16 @@ class Begun:
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         return await fetch(self._connection, query, params)
 
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
         return await fetch_records(self._connection, query, params)
 
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         return await self.fetch(query, params)
 
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows:
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         await self.fetch(steer)
         return await self.fetch(query, params)
 
@@ -387,7 +387,7 @@ class SyncPool(_Bounded):
             connection.close()
             pool.putconn(connection)
 
-    def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+    def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         """`Pool.fetch` for sync callers."""
         with self.use() as connection:
             return repeated_sync(connection, lambda: fetch_sync(connection, query, params))
@@ -445,7 +445,7 @@ class _Rarely(logging.Filter):
 logging.getLogger("psycopg.pool").addFilter(_Rarely())
 
 
-def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Rows:
+def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
     cursor = connection.execute(query, params)
     return cursor.fetchall() if cursor.description is not None else []
 
@@ -456,7 +456,7 @@ def fetch_records_sync(connection: Connection[Any], query: bytes, params: Mappin
 
 def fetch_limited_sync(
     connection: Connection[Any], timeout: timedelta, query: bytes, params: Mapping[str, Any]
-) -> Rows:
+) -> Fetched:
     """The same for a client that gives up after `timeout`: the server ends the statement a little earlier."""
     cursor = ClientCursor(connection)  # one message, and so one transaction
     cursor.execute(b"%b\n;\n%b" % (limit(timeout), query), params)

@@ -10,17 +10,17 @@ from typing import Any, Protocol, Self
 from psycopg import AsyncConnection
 
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Conversation, Part, Rows
+from trueup.store.db.message import Conversation, Fetched, Part
 from trueup.store.db.own_connection import Answered, Record, fetch
 
 
 class Database(Protocol):
     """An OwnConnection, the pool, or one transaction."""
 
-    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Rows: ...
+    async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched: ...
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]: ...
-    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Rows: ...
-    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Rows: ...
+    async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched: ...
+    async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched: ...
     async def repeat(self, times: int, parts: Sequence[Part], answered: Answered) -> None: ...
     def conversation(self) -> AbstractAsyncContextManager[Conversation]: ...
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]: ...
@@ -38,7 +38,7 @@ class Repository:
         same._database = database
         return same
 
-    async def _fetch(self, statement: str, /, **params: Any) -> Rows:
+    async def _fetch(self, statement: str, /, **params: Any) -> Fetched:
         """Its rows. `now`, `channel` and `aging` need not be given."""
         return await self._database.fetch(self._statements[statement], self._with(params))
 
@@ -46,14 +46,14 @@ class Repository:
         """Its rows by the names of their columns: for those who show them."""
         return await self._database.fetch_records(self._statements[statement], self._with(params))
 
-    async def _fetch_on(self, connection: AsyncConnection[Any], statement: str, /, **params: Any) -> Rows:
+    async def _fetch_on(self, connection: AsyncConnection[Any], statement: str, /, **params: Any) -> Fetched:
         """The same inside a transaction that is open already."""
         return await fetch(connection, self._statements[statement], self._with(params))
 
-    async def _fetch_kept(self, statement: str, /, **params: Any) -> Rows:
+    async def _fetch_kept(self, statement: str, /, **params: Any) -> Fetched:
         return await self._database.fetch_kept(self._statements[statement], self._with(params))
 
-    async def _fetch_steered(self, statement: str, steer: str = "session/steer", /, **params: Any) -> Rows:
+    async def _fetch_steered(self, statement: str, steer: str = "session/steer", /, **params: Any) -> Fetched:
         return await self._database.fetch_steered(
             self._statements[steer], self._statements[statement], self._with(params)
         )

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.callers import in_pipeline
 from trueup.store.db.connect import ON_REQUEST
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.repeating import repeated, repeated_sync
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Ask:
     often: bool = False  # so that it is worth preparing
 
 
-Steps = Generator[Ask, Rows, T]
+Steps = Generator[Ask, Fetched, T]
 
 
 async def drive(steps: Steps[T], connection: AsyncConnection[Any] | AsyncpgConnection) -> T:
@@ -57,7 +57,7 @@ async def fetch(
     params: Mapping[str, Any],
     *,
     often: bool = False,
-) -> Rows:
+) -> Fetched:
     """Tuples, independent of the connection's settings: it may be the caller's, with its own row and cursor factories.
 
     In pipeline mode there is no answer before a synchronisation, which leaving the inner block brings.
@@ -74,7 +74,7 @@ async def fetch(
     return await cursor.fetchall() if cursor.description is not None else []
 
 
-def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any], *, often: bool = False) -> Rows:
+def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any], *, often: bool = False) -> Fetched:
     cursor = Cursor(connection, row_factory=tuple_row)
     if in_pipeline(connection):
         with connection.pipeline():

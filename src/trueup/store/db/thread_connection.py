@@ -17,7 +17,7 @@ from psycopg import Connection, errors
 from trueup.errors import DatabaseUnavailable
 from trueup.store.db.connect import RETRYABLE, give_up_aside, give_up_sync, lacks_privilege, went_away
 from trueup.store.db.forked import begins_anew_when_forked
-from trueup.store.db.message import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.pool import fetch_limited_sync
 
 Connect = Callable[[str], Connection[Any]]
@@ -37,7 +37,7 @@ class ThreadConnection:
         self._lock = threading.Lock()
         return parents
 
-    def fetch(self, query: bytes, params: Mapping[str, Any], timeout: float | None = None) -> Rows:
+    def fetch(self, query: bytes, params: Mapping[str, Any], timeout: float | None = None) -> Fetched:
         """Run one statement, which the server ends before this side would give up on it. `timeout`: sooner than usual."""
         with self.use() as connection:
             limit = timedelta(seconds=min(timeout or self._timeout, self._timeout))

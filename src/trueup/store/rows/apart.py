@@ -21,7 +21,7 @@ from psycopg.pq import DiagnosticField
 
 from trueup.jobs.job import Draft
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.store.db.message import Call, Conversation, Part
+from trueup.store.db.message import Conversation, Part, Query
 from trueup.store.rows.asks import Done
 from trueup.store.rows.tables import signed
 
@@ -60,7 +60,7 @@ async def settle_apart(
         except Exception:
             asks = _asks(rows, talk, holder, touch, _sendable(rows, talk, pairs, apart))
         end = [] if asks.drafts else [talk.commit]
-        sign = Call(rows.statements["tables/sign"], signed(rows.found.spec))
+        sign = Query(rows.statements["tables/sign"], signed(rows.found.spec))
         answers = await talk.send(rows.steer, IMMEDIATE, *asks.parts, talk.filled(sign), *end)
         for n, keys in enumerate(asks.keys, 2):
             _read(apart, keys, answers.rows(n))
@@ -85,17 +85,17 @@ def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequ
     for query, params in asks:
         params |= rows.about(holder)
         if query in only_ours:  # nothing of the user's can refuse them
-            made.parts.append(talk.filled(Call(query, params)))
+            made.parts.append(talk.filled(Query(query, params)))
             made.keys.append(None)
             continue
-        text = talk.filled(Call(of_a_part(query), params)).decode(talk.encoding)
+        text = talk.filled(Query(of_a_part(query), params)).decode(talk.encoding)
         values = {
             "statement": text,
             "count": len(params["key"]),
             "seconds": rows.search_for,
             "changed": rows.found.counted,
         }
-        made.parts.append(talk.filled(Call(rows.statements["rows/one_by_one"], values)))
+        made.parts.append(talk.filled(Query(rows.statements["rows/one_by_one"], values)))
         made.keys.append(params["key"])
     return made
 

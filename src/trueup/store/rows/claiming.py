@@ -16,8 +16,7 @@ from trueup.jobs.limits import grant
 from trueup.leases.trust import Trust
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.store.db import message
-from trueup.store.db.message import Call
-from trueup.store.db.own_connection import Rows as Fetched
+from trueup.store.db.message import Fetched, Query
 from trueup.store.db.own_connection import fetch
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done, keyed
@@ -153,7 +152,7 @@ class RowClaims:
                 return Batch(ask_again_after=granted.wait)
             await connection.execute(self._rows.steer)
             sent = self._rows.clock.elapsed()
-            text = message.filled(connection, Call(query, {**params, "most": len(granted.slots)}))
+            text = message.filled(connection, Query(query, {**params, "most": len(granted.slots)}))
             answers = await message.send(connection, text)
             batch: Batch = read(answers.check().rows(0), params["holder"], sent)
             if batch.rows:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trueup.clock import Clock
 from trueup.jobs.failure import MAX_ERRORS, Failure
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Call
+from trueup.store.db.message import Query
 from trueup.store.db.repository import Database
 from trueup.store.rows.apart import of_a_part, refusal
 from trueup.store.rows.batch import DuePosition, Position
@@ -145,9 +145,9 @@ async def evaluate(searched: Searched, query: bytes, rows: Sequence[Known]) -> E
     keys = [row.key for row in rows]
     params = {**searched.about_window(), "key": keys, "whole_key": [row.whole_key or row.key for row in rows]}
     async with searched.claiming.conversation() as talk:
-        text = talk.filled(Call(of_a_part(query), params)).decode(talk.encoding)
+        text = talk.filled(Query(of_a_part(query), params)).decode(talk.encoding)
         values = {"statement": text, "count": len(rows), "seconds": searched.search_for, "changed": None}
-        search = talk.filled(Call(searched.statements["rows/one_by_one"], values))
+        search = talk.filled(Query(searched.statements["rows/one_by_one"], values))
         answers = await talk.send(searched.steer, search, talk.commit)
     *found, _ = answers.rows(1)
     for key, chosen, nth, code, said, violated in found:

@@ -100,7 +100,7 @@ async def try_every(
         try:
             async with database.transaction() as connection:  # each has the time of a statement
                 await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
-                await connection.execute(b"explain " + message.filled(connection, message.Call(query, values)))
+                await connection.execute(b"explain " + message.filled(connection, message.Query(query, values)))
         except (errors.QueryCanceled, errors.LockNotAvailable):
             return
         except psycopg.Error as error:

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, errors
 
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.outcome import Delete, Stay, To
-from trueup.store.db.message import Answers, Call, Part
+from trueup.store.db.message import Answers, Part, Query
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.texts import text_of
 from trueup.store.rows.compose import SQL
@@ -47,7 +47,7 @@ class Locked:
 
     def locking(self, row: ClaimedRow) -> Sequence[Part]:
         """Begins a transaction that has a claimed row locked, and reads the row anew: the last answer is for `values`."""
-        return b"BEGIN", self._bound, Call(self._rows.made.once("lock"), self._about(row))
+        return b"BEGIN", self._bound, Query(self._rows.made.once("lock"), self._about(row))
 
     def values(self, row: ClaimedRow, answers: Answers) -> Mapping[str, Any] | None:
         """A row that has been locked; None when it could not be: `why_not` says why."""
@@ -61,7 +61,7 @@ class Locked:
         ((refusal,),) = await fetch(connection, self._rows.made.once("locked_out"), self._about(row))
         return cast(Refusal, refusal)
 
-    def writing(self, row: ClaimedRow, outcome: To | Stay | Delete) -> Call:
+    def writing(self, row: ClaimedRow, outcome: To | Stay | Delete) -> Query:
         """Writes an outcome to a row that this transaction has locked.
 
         When the row is not as it was read, it fails (`not_as_read`), so that nothing which follows it happens. That it
@@ -70,12 +70,12 @@ class Locked:
         params = {**self._rows.about(row.holder), **numbered("k", row.key_texts)}
         params |= {"seen": row.seen, "seen_state": row.state}
         if isinstance(outcome, Delete):
-            return Call(self._remove(), params)
+            return Query(self._remove(), params)
         columns = tuple(sorted(outcome.columns))
         params["state"] = outcome.state if isinstance(outcome, To) else row.state
         for n, name in enumerate(columns, 1):
             params[f"c{n}"] = text_of(outcome.columns[name], self._rows.found.columns[name])
-        return Call(self._change(columns), params)
+        return Query(self._change(columns), params)
 
     def _about(self, row: ClaimedRow) -> dict[str, Any]:
         return {

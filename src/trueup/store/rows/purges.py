@@ -19,7 +19,7 @@ from trueup.reconcile.purge import Purge
 from trueup.store.db import message
 from trueup.store.db.connect import TIMED_OUT, may_pass, unanswered
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Answers, Call, Part, Rows
+from trueup.store.db.message import Answers, Fetched, Part, Query
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
@@ -135,7 +135,7 @@ class Purges:
         batch, before = most if rows is None else min(most, len(rows)), counts.changed
         if self.purge.lane is not None:
             return await self._take_in_turn(self.purge.lane, state, counts, batch, rows)
-        parts = [b"BEGIN", Call(self.steer, {}), *self._parts(state, batch, rows), b"COMMIT"]
+        parts = [b"BEGIN", Query(self.steer, {}), *self._parts(state, batch, rows), b"COMMIT"]
         picked = 0
 
         def answered(answers: Answers) -> None:
@@ -160,7 +160,7 @@ class Purges:
             if not asked:
                 return Taken(ask_again_after=granted.wait)
             parts = self._parts(state, asked, rows)
-            texts = [message.filled(connection, part) if isinstance(part, Call) else part for part in parts]
+            texts = [message.filled(connection, part) if isinstance(part, Query) else part for part in parts]
             answers = await message.send(connection, self.steer, *texts)
             taken = Counts()
             picked = self._count(answers.check(), 1, taken)
@@ -175,12 +175,12 @@ class Purges:
         """A batch, and how late its rows were."""
         params = {**self._params(), "most": most, "reconciler": self.purge.name}
         if rows is None:
-            call = Call(self.made.take(state, "passing" if self.passing else "all"), params)
+            call = Query(self.made.take(state, "passing" if self.passing else "all"), params)
         else:
             keys = zip(*(row.key_texts for row in rows[:most]), strict=True)
             params |= {f"k{n}": list(column) for n, column in enumerate(keys, 1)}
-            call = Call(self.made.take(state, "keyed"), params)
-        return [call] if self.found.partitioned else [call, Call(self.statements["rows/told"], {})]
+            call = Query(self.made.take(state, "keyed"), params)
+        return [call] if self.found.partitioned else [call, Query(self.statements["rows/told"], {})]
 
     def _count(self, answers: Answers, n: int, counts: Counts) -> int:
         """What the batch did that began with this statement. Returns how many rows it had picked."""
@@ -283,11 +283,11 @@ class Purges:
         ((count,),) = await self._counted("purgeable", params)
         return int(count)
 
-    async def listed(self, most: int) -> Rows:
+    async def listed(self, most: int) -> Fetched:
         """(key, state, due since) of rows there are for it now, oldest first."""
         return await self._counted("purge_list", {**self.about_window(), "most": most})
 
-    async def _counted(self, name: str, params: dict[str, Any]) -> Rows:
+    async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
         """The answer of a statement that takes nothing; past rows that are known to raise, where `where=` raises for some."""
         try:
             return await self.claiming.fetch_steered(self.steer, getattr(self.composer, name)(), params)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from trueup.store.db.own_connection import Record, Rows
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import Record
 from trueup.store.db.repository import Repository
 
 SET_ASIDE = ("quarantined", "discarded")
@@ -44,5 +45,5 @@ class Quarantine(Repository):
         return super()._with(given)
 
 
-def _keys(rows: Rows) -> set[str]:
+def _keys(rows: Fetched) -> set[str]:
     return {key for (key,) in rows}

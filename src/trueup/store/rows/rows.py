@@ -22,8 +22,7 @@ from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.reconciler import Reconciler
 from trueup.store.db.connect import TIMED_OUT, unanswered
 from trueup.store.db.load import Statements
-from trueup.store.db.message import Call, Conversation, Unreadable
-from trueup.store.db.own_connection import Rows as Fetched
+from trueup.store.db.message import Conversation, Fetched, Query, Unreadable
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
@@ -178,7 +177,7 @@ class Rows:
             return await self._settle(holder, asks, drafts, tx)
         done: dict[str, Done] = {}
         async with self.settling.conversation() as talk:
-            texts = [talk.filled(Call(query, {**params, **self.about(holder)})) for query, params in asks]
+            texts = [talk.filled(Query(query, {**params, **self.about(holder)})) for query, params in asks]
             answers = await talk.send(self.steer, *texts, *([] if drafts else [talk.commit]))
             for n in range(1, len(texts) + 1):
                 done |= dict(answers.rows(n))

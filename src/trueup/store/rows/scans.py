@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from trueup.reconcile.progress import Point
-from trueup.store.db.own_connection import Rows
+from trueup.store.db.message import Fetched
 from trueup.store.db.repository import Repository
 
 FIRST_PAUSE = timedelta(seconds=15)  # after a failure; then twice as long each time, up to the scan's interval
@@ -71,7 +71,7 @@ class Scans(Repository):
         rows = await self._run("finish", name, fence, every=every, items=point.items, failed=point.failed)
         return float(rows[0][0]) if rows else 0.0
 
-    async def _run(self, verb: str, name: str, fence: Fence | None = None, **params: Any) -> Rows:
+    async def _run(self, verb: str, name: str, fence: Fence | None = None, **params: Any) -> Fetched:
         if "every" in params:
             params["every"] = params["every"].total_seconds()
         params = {"name": name, "first": FIRST_PAUSE.total_seconds(), **params}

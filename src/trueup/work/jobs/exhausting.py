@@ -37,7 +37,8 @@ from trueup.jobs.failure import MAX_ERRORS, describe, type_name
 from trueup.jobs.job import ClaimedJob, Draft
 from trueup.store.db.connect import RETRYABLE, limit
 from trueup.store.db.lent import Lent
-from trueup.store.db.own_connection import Rows, fetch
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import fetch
 from trueup.store.db.pool import fetch_sync
 from trueup.store.db.repeating import repeated_whole
 from trueup.store.jobs import errors_json
@@ -160,7 +161,7 @@ class Exhauster:
         faults.hit("in_exhausted")
 
 
-def _mine(job: ClaimedJob, rows: Rows) -> None:
+def _mine(job: ClaimedJob, rows: Fetched) -> None:
     if not rows:
         raise lost(job)
 

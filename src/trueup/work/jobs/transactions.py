@@ -19,7 +19,8 @@ from trueup.jobs.job import ClaimedJob
 from trueup.jobs.payload import encode_result
 from trueup.store.db.connect import RETRYABLE, is_no_fault
 from trueup.store.db.lent import Lent
-from trueup.store.db.own_connection import Rows, fetch
+from trueup.store.db.message import Fetched
+from trueup.store.db.own_connection import fetch
 from trueup.store.db.pool import fetch_sync
 from trueup.store.store import Store
 from trueup.work.registration import Registrations
@@ -132,7 +133,7 @@ class FinishingTransaction(JobTransaction):
             with self._committing(error):
                 self._stack.__exit__(kind, error, trace)
 
-    def _mine(self, rows: Rows) -> None:
+    def _mine(self, rows: Fetched) -> None:
         if not rows:
             raise lost(self._context.job)
         faults.hit("before_commit")
