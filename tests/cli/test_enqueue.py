@@ -39,6 +39,7 @@ UNFIT = [
     (["add", "{"], "not JSON"),
     (["add", "7"], "must be a JSON object or array"),
     (["add", "--arg", "a"], "write it like name=value"),
+    (["add", '{"a": 1, "b": 2, "a": 3}'], "the arguments: 'a' is given twice in one object"),
     (["add", "--arg", "a:=x"], "--arg a: not JSON"),
     (["add", "--arg", "a=1", "--arg", "a=2"], "given twice"),
     (["add", "[1]", "--delay", "5"], "has no unit"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trueup.cli import completing, output
@@ -90,9 +91,18 @@ def _pair(item: str) -> tuple[str, Any]:
     return name, value
 
 
+def _once_each(what: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidArguments(f"{what}: {twice!r} is given twice in one object")
+    return found
+
+
 def _parse(what: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=partial(_once_each, what))
     except ValueError as error:
         raise InvalidArguments(f"{what}: not JSON: {error}") from None
     except RecursionError:

@@ -78,7 +78,7 @@ def _arguments(given: list[str]) -> dict[str, Any] | None:
             raise ConfigError(f"--argument {each!r}: write it as name=value")
         try:
             found[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = value
     return found or None
 
