@@ -151,7 +151,7 @@ class Store:
             self.statement_timeout,
             prepare=self.prepare,
             context=loaders.context(),
-            plans_anew=True,
+            for_rows=True,
         )
 
     def connections_for_rows(self) -> HandlerConnections:
@@ -161,9 +161,9 @@ class Store:
     def notify_connection(self) -> NotifyConnection:
         return NotifyConnection(self.url, self.statements, self.connect_timeout)
 
-    def thread_connection(self, part: str, timeout: timedelta) -> ThreadConnection:
-        """A connection of its own for a thread."""
-        return ThreadConnection(self.connect_sync, part, timeout.total_seconds())
+    def thread_connection(self, part: str, timeout: timedelta, *, for_rows: bool = False) -> ThreadConnection:
+        """A connection of its own for a thread; `for_rows`: for writing to users' rows."""
+        return ThreadConnection(self.connect_sync, part, timeout.total_seconds(), for_rows=for_rows)
 
     def connect_sync(self, part: str) -> Connection[Any]:
         with connecting(self.url):

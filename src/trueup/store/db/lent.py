@@ -13,8 +13,9 @@ from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
 from trueup.errors import TrueupError
+from trueup.store.db import message
 from trueup.store.db.load import source
-from trueup.store.db.message import Fetched
+from trueup.store.db.message import Fetched, Query
 from trueup.store.db.own_connection import fetch, milliseconds
 from trueup.store.db.pool import fetch_sync
 
@@ -30,7 +31,9 @@ class Lent:
 
     async def begin(self, connection: AsyncConnection[Any], idle_for: timedelta) -> None:
         """The server ends it when its client sends nothing for that long: a frozen process must not keep its locks."""
-        self._began = await fetch(connection, BOUND, milliseconds(idle_for))
+        bound = message.filled(connection, Query(BOUND, milliseconds(idle_for)))
+        answers = (await message.send(connection, *message.afresh(connection), bound)).check()
+        self._began = answers.rows(len(answers) - 1)
 
     def begin_sync(self, connection: Connection[Any], idle_for: timedelta) -> None:
         self._began = fetch_sync(connection, BOUND, milliseconds(idle_for))

@@ -34,6 +34,11 @@ _BETWEEN = b"\n;\n"  # a statement may end with a comment
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
 
 _REPLANNED = "RevalidateCachedQuery"  # where the server finds out that a kept statement would return something else
+# Settings that decide how a message is read before anything in it is executed, or how its transaction begins; and whose session it is.
+_REPORTED = (
+    *(b"client_encoding", b"standard_conforming_strings", b"DateStyle"),
+    *(b"default_transaction_read_only", b"session_authorization"),
+)
 _QUOTED = '"{}"'
 _KEPT_AS = "_trueup_peer"
 _PROCESS = secrets.token_hex(4).encode()  # behind a pooler, what one process has failed to remove is met by others
@@ -71,8 +76,11 @@ BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 class Answers:
     """One for each statement that was completed, in their order; and the error that ended it, if one did."""
 
-    def __init__(self, peer: _Peer, results: Sequence[PGresult], before: int = 0) -> None:
-        """`before`: the number of leading statements to leave out of the answers."""
+    def __init__(
+        self, peer: _Peer, results: Sequence[PGresult], before: int = 0, each: tuple[int, int] = (0, 1)
+    ) -> None:
+        """`before`: the number of leading statements to leave out of the answers. `each`: of what follows, by turns so many are left
+        out and so many are not."""
         self._peer = peer
         self.error: psycopg.Error | None = None
         if not results:
@@ -80,7 +88,9 @@ class Answers:
         elif results[-1].status in _FAILED:
             self.error = peer.error(results[-1])
             results = results[:-1]
-        self._results = results[before:]
+        self._results, (out, kept) = results[before:], each
+        if out:
+            self._results = [result for n, result in enumerate(self._results) if n % (out + kept) >= out]
 
     def __len__(self) -> int:
         """How many statements were completed."""
@@ -112,8 +122,9 @@ async def send(connection: AsyncConnection[Any], *parts: Part) -> Answers:
     After an error the connection may be in a transaction that has failed.
     """
     peer = _peer_of(connection)
+    before = peer.afresh if connection.info.transaction_status == TransactionStatus.IDLE else ()
     texts = [part if isinstance(part, bytes) else await peer.text(part) for part in parts]
-    return Answers(peer, await peer.exchange(_BETWEEN.join(texts)))
+    return Answers(peer, await peer.exchange(_BETWEEN.join([*before, *texts])), len(before))
 
 
 async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> Answers:
@@ -129,7 +140,8 @@ async def repeat(connection: AsyncConnection[Any], times: int, *parts: Part) -> 
             forget.append(b"DEALLOCATE %b" % name)
             part = b"EXECUTE %b" % name
         once.append(part)
-    answers = Answers(peer, await peer.exchange(_BETWEEN.join([*prepare, *once * times, *forget])), len(prepare))
+    results = await peer.exchange(_BETWEEN.join([*prepare, *[*peer.afresh, *once] * times, *forget]))
+    answers = Answers(peer, results, len(prepare), each=(len(peer.afresh), len(once)))
     if answers.error is not None:
         await roll_back(connection)
         for each in forget:
@@ -152,7 +164,8 @@ class Conversation:
         self.connection = connection
         self.commit = commit
         self._peer = _peer_of(connection)
-        self._begin: list[bytes] = [begin, *first]
+        self._first = first
+        self._begin: list[bytes] = [begin, *self._peer.afresh, *first]
 
     @property
     def encoding(self) -> str:
@@ -168,6 +181,18 @@ class Conversation:
         begin, self._begin = self._begin, []
         results = await self._peer.exchange(_BETWEEN.join([*begin, *texts]))
         return Answers(self._peer, results, len(begin)).check()
+
+    async def each_afresh(
+        self, steer: bytes, parts: Sequence[Part], end: Sequence[bytes] = (), *first: bytes
+    ) -> list[Fetched]:
+        """Send statements together that run users' triggers, each with the session put right, and steered, before it. Returns their
+        rows. Without an `end`, what follows in this transaction finds the session put right, too."""
+        again = [*self._peer.afresh, *self._first]
+        texts: list[Part] = [*first]
+        for n, part in enumerate(parts):
+            texts += [*(again if n else ()), steer, part]
+        answers = await self.send(*texts, *(end or again))
+        return [answers.rows(len(first) + 1 + n * (len(again) + 2)) for n in range(len(parts))]
 
     async def end(self, *parts: Part) -> None:
         """Send the last statements, and commit."""
@@ -200,6 +225,23 @@ def keep(connection: AsyncConnection[Any]) -> None:
     deallocate all of them.
     """
     _peer_of(connection).kept = {}
+
+
+def begin_afresh(connection: AsyncConnection[Any], statements: Sequence[bytes]) -> None:
+    """Have these sent before each transaction: they undo what users' triggers and functions have set for the session."""
+    peer = _peer_of(connection)
+    peer.afresh, peer.reported = statements, peer.reports()
+
+
+def afresh(connection: AsyncConnection[Any]) -> Sequence[bytes]:
+    """What `begin_afresh` was given, for a message that does not begin with its transaction."""
+    return _peer_of(connection).afresh
+
+
+def is_as_opened(connection: AsyncConnection[Any]) -> bool:
+    """Whether messages are read and written as when the connection was opened. What the server reports costs no round trip."""
+    peer = _peer_of(connection)
+    return peer.reported is None or peer.reported == peer.reports()
 
 
 async def roll_back(connection: AsyncConnection[Any]) -> None:
@@ -239,12 +281,23 @@ class _Peer:
         self._pgconn = connection.pgconn
         self._escape = Escaping(connection.pgconn).escape_literal
         self.encoding = connection.info.encoding
+        self._transformed = connection
         self.transformer = Transformer(connection)
         self.kept: dict[bytes, _Template] | None = None
+        self.afresh: Sequence[bytes] = ()
+        self.reported: Sequence[bytes | None] | None = None
 
     async def exchange(self, message: bytes) -> Sequence[PGresult]:
         async with self._lock:
-            return await self._wait(_exchange(self._pgconn, message))
+            results: Sequence[PGresult] = await self._wait(_exchange(self._pgconn, message))
+        if self.reported is not None and self.reported[0] != self._pgconn.parameter_status(_REPORTED[0]):
+            self.transformer = Transformer(
+                self._transformed
+            )  # a trigger has set another encoding for what comes after it
+        return results
+
+    def reports(self) -> Sequence[bytes | None]:
+        return [self._pgconn.parameter_status(name) for name in _REPORTED]
 
     async def text(self, query: Query) -> bytes:
         """The statement with its values, or what calls it, if it is kept; it is kept from now on, if that may be."""

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, IsolationLevel, errors
+from psycopg import AsyncConnection, IsolationLevel
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
@@ -26,12 +26,11 @@ from trueup.store.db.connect import (
     RETRYABLE,
     TIMED_OUT,
     abort,
+    begin_afresh,
     closed_unless_usable,
     connecting_takes,
     connection_settings,
     give_up,
-    iso_dates,
-    lacks_privilege,
     leads_to_the_server,
     limit,
     open_connection,
@@ -57,16 +56,17 @@ class OwnConnection:
         context: Any = None,
         lock_timeout: timedelta | None = None,
         server_timeout: timedelta | None = None,
-        plans_anew: bool = False,
+        for_rows: bool = False,
     ) -> None:
         """`prepare`: whether statements sent in messages are kept by the server; "auto": unless a pooler stands in between.
 
-        `plans_anew`: but not those that are steered, over many rows of users' tables: a plan for any values is a bad one for them.
+        `for_rows`: but not those that are steered, over many rows of users' tables: a plan for any values is a bad one for them. And
+        what triggers and functions of users set for the session is undone.
         With `server_timeout`, the server ends statements sooner than it has to because of `timeout`.
         """
         self.part = part
         self._prepare = prepare
-        self._plans_anew = plans_anew
+        self._for_rows = for_rows
         self._settings = connection_settings(url, part, connect_timeout)
         self._settings["context"] = context
         self._connect_within = connecting_takes(self._settings)
@@ -108,7 +108,7 @@ class OwnConnection:
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         """Run one statement after another that sets its planner, in one transaction and one round trip."""
         async with self.use() as connection:
-            if self._plans_anew:
+            if self._for_rows:
                 text = message.filled(connection, Query(query, params))
                 return await fetch_steered(connection, steer, text, None, self._limit)
             return await fetch_steered(connection, steer, query, params, self._limit)
@@ -121,7 +121,7 @@ class OwnConnection:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         async with self.use() as connection, connection.transaction():
-            await connection.execute(self._limit)
+            (await message.send(connection, *message.afresh(connection), self._limit)).check()
             yield connection
 
     @asynccontextmanager
@@ -138,19 +138,14 @@ class OwnConnection:
                 connection = self._connection or await self._open()
                 watch = _Watch(connection, self._timeout)
                 yield connection
-                if not watch.usable or not iso_dates(connection):
-                    await (
-                        self.drop()
-                    )  # it was answered just when its time was up; or a trigger has set another DateStyle
+                # It was answered just when its time was up; or a trigger has set another encoding.
+                if not watch.usable or not message.is_as_opened(connection):
+                    await self.drop()
             except RETRYABLE as error:
                 if refused(error) and watch is not None and watch.usable:
                     self._refused(error)
                 else:
                     await self._broke(error)
-                raise
-            except errors.InsufficientPrivilege as error:
-                if lacks_privilege(error):
-                    await self.drop()
                 raise
             except asyncio.CancelledError:
                 await self.drop()  # a statement may still be under way on it
@@ -166,10 +161,11 @@ class OwnConnection:
         async with closed_unless_usable(connection):
             # Locking first and reading second needs a snapshot per statement, independent of the server's default.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            if (
-                await leads_to_the_server(connection, ours=True) and self._prepare == "auto"
-            ) or self._prepare == "true":
+            direct = await leads_to_the_server(connection, ours=True)
+            if (direct and self._prepare == "auto") or self._prepare == "true":
                 message.keep(connection)
+            if self._for_rows:
+                await begin_afresh(connection, direct=direct, ours=True)
         self._connection = connection
         return connection
 

@@ -28,11 +28,11 @@ from trueup.store.db import message
 from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
 from trueup.store.db.connect import (
     ARRAY_NULLS,
+    begin_afresh,
     check_array_nulls,
     closed_unless_usable,
     connecting,
     connection_settings,
-    lacks_privilege,
     leads_to_the_server,
     limit,
     make_ready,
@@ -42,7 +42,15 @@ from trueup.store.db.connect import (
 )
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Conversation, Fetched, Part
-from trueup.store.db.own_connection import Answered, Record, conversation, fetch, fetch_records, fetch_steered, repeat
+from trueup.store.db.own_connection import (
+    Answered,
+    Record,
+    conversation,
+    fetch,
+    fetch_records,
+    fetch_steered,
+    repeat,
+)
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.texts import describe
 
@@ -296,13 +304,16 @@ class HandlerConnections:
             await connection.close()
         connection = await open_connection(self._settings)
         async with closed_unless_usable(connection):
-            if (await leads_to_the_server(connection) and self._prepare == "auto") or self._prepare == "true":
+            direct = await leads_to_the_server(connection)
+            if (direct and self._prepare == "auto") or self._prepare == "true":
                 message.keep(connection)
+            await begin_afresh(connection, direct=direct, ours=False)
         return connection
 
     async def give(self, connection: AsyncConnection[Any]) -> None:
         """One that is in the middle of something is closed."""
-        if connection.info.transaction_status == TransactionStatus.IDLE and not self._closed:
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if idle and not self._closed and message.is_as_opened(connection):
             self._idle.append(connection)
         else:
             await connection.close()
@@ -313,19 +324,8 @@ class HandlerConnections:
         try:
             async with connection.transaction():
                 yield connection
-        except errors.InsufficientPrivilege as error:
-            if lacks_privilege(error):
-                await connection.close()  # a trigger may have set another role for its session
-            raise
         finally:
             await self.give(connection)
-
-    async def renew(self, connection: AsyncConnection[Any]) -> AsyncConnection[Any]:
-        """A new one instead of one whose session is not what it was; those that idle may have the same fault."""
-        await connection.close()
-        while self._idle:
-            await self._idle.pop().close()
-        return await self.take()
 
     async def close(self) -> None:
         self._closed = True
@@ -455,11 +455,15 @@ def fetch_records_sync(connection: Connection[Any], query: bytes, params: Mappin
 
 
 def fetch_limited_sync(
-    connection: Connection[Any], timeout: timedelta, query: bytes, params: Mapping[str, Any]
+    connection: Connection[Any],
+    timeout: timedelta,
+    query: bytes,
+    params: Mapping[str, Any],
+    before: Sequence[bytes] = (),
 ) -> Fetched:
     """The same for a client that gives up after `timeout`: the server ends the statement a little earlier."""
     cursor = ClientCursor(connection)  # one message, and so one transaction
-    cursor.execute(b"%b\n;\n%b" % (limit(timeout), query), params)
+    cursor.execute(b"\n;\n".join([*before, limit(timeout), query]), params)
     while cursor.nextset():
         pass
     return cursor.fetchall() if cursor.description is not None else []

@@ -7,15 +7,15 @@ otherwise block the thread forever, and with it everything that waits for this c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from psycopg import Connection, errors
+from psycopg import Connection
 
 from trueup.errors import DatabaseUnavailable
-from trueup.store.db.connect import RETRYABLE, give_up_aside, give_up_sync, lacks_privilege, went_away
+from trueup.store.db.connect import RETRYABLE, afresh_sync, give_up_aside, give_up_sync, went_away
 from trueup.store.db.forked import begins_anew_when_forked
 from trueup.store.db.message import Fetched
 from trueup.store.db.pool import fetch_limited_sync
@@ -24,10 +24,13 @@ Connect = Callable[[str], Connection[Any]]
 
 
 class ThreadConnection:
-    def __init__(self, connect: Connect, part: str, timeout: float) -> None:
+    def __init__(self, connect: Connect, part: str, timeout: float, *, for_rows: bool = False) -> None:
+        """`for_rows`: what triggers and functions of users set for the session is undone before each statement."""
         self._connect = connect
         self._part = part
         self._timeout = timeout
+        self._for_rows = for_rows
+        self._afresh: Sequence[bytes] = ()
         self._lock = threading.Lock()
         self._connection: Connection[Any] | None = None
         begins_anew_when_forked(self)
@@ -41,7 +44,7 @@ class ThreadConnection:
         """Run one statement, which the server ends before this side would give up on it. `timeout`: sooner than usual."""
         with self.use() as connection:
             limit = timedelta(seconds=min(timeout or self._timeout, self._timeout))
-            return fetch_limited_sync(connection, limit, query, params)
+            return fetch_limited_sync(connection, limit, query, params, self._afresh)
 
     @contextmanager
     def use(self) -> Iterator[Connection[Any]]:
@@ -52,6 +55,7 @@ class ThreadConnection:
             if self._connection is None or went_away(self._connection):
                 self._drop()
                 self._connection = self._connect(self._part)
+                self._afresh = afresh_sync(self._connection) if self._for_rows else ()
             connection = self._connection
             timer = threading.Timer(self._timeout, give_up_sync, [connection])
             timer.daemon = True
@@ -60,10 +64,6 @@ class ThreadConnection:
                 yield connection
             except RETRYABLE:
                 self._drop()
-                raise
-            except errors.InsufficientPrivilege as error:
-                if lacks_privilege(error):
-                    self._drop()
                 raise
             finally:
                 timer.cancel()

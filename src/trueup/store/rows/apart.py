@@ -61,10 +61,11 @@ async def settle_apart(
             asks = _asks(rows, talk, holder, touch, _sendable(rows, talk, pairs, apart))
         end = [] if asks.drafts else [talk.commit]
         sign = Query(rows.statements["tables/sign"], signed(rows.found.spec))
-        answers = await talk.send(rows.steer, IMMEDIATE, *asks.parts, talk.filled(sign), *end)
-        for n, keys in enumerate(asks.keys, 2):
-            _read(apart, keys, answers.rows(n))
-        ((apart.sign,),) = answers.rows(2 + len(asks.keys))
+        *answers, ((apart.sign,),) = await talk.each_afresh(
+            rows.steer, [*asks.parts, talk.filled(sign)], end, IMMEDIATE
+        )
+        for keys, answer in zip(asks.keys, answers, strict=True):
+            _read(apart, keys, answer)
         if asks.drafts:
             await rows.follow(asks.drafts, apart.done, talk)
     return apart

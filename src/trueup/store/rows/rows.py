@@ -178,9 +178,8 @@ class Rows:
         done: dict[str, Done] = {}
         async with self.settling.conversation() as talk:
             texts = [talk.filled(Query(query, {**params, **self.about(holder)})) for query, params in asks]
-            answers = await talk.send(self.steer, *texts, *([] if drafts else [talk.commit]))
-            for n in range(1, len(texts) + 1):
-                done |= dict(answers.rows(n))
+            for answer in await talk.each_afresh(self.steer, texts, () if drafts else [talk.commit]):
+                done |= dict(answer)
             if drafts:
                 await self.follow(drafts, done, talk)
         return done

@@ -38,7 +38,8 @@ class RowRenewer(Renewing):
     connection: ThreadConnection
 
     def __init__(self, store: Store, events: Events) -> None:
-        super().__init__("rows renew", events, store.thread_connection("rows renew", store.statement_timeout))
+        connection = store.thread_connection("rows renew", store.statement_timeout, for_rows=True)
+        super().__init__("rows renew", events, connection)
         self._kept: list[tuple[Rows, InHand, OnLost]] = []
 
     def add(self, rows: Rows, in_hand: InHand, on_lost: OnLost) -> None:

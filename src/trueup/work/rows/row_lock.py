@@ -19,7 +19,6 @@ from trueup import faults
 from trueup.errors import ConfigError, LostClaim
 from trueup.reconcile.outcome import Delete, Outcome, Stay, To
 from trueup.store.db import message
-from trueup.store.db.connect import lacks_privilege
 from trueup.store.db.message import Answers, Part, StalePlan
 from trueup.store.db.pool import HandlerConnections
 from trueup.store.rows.locked import Locked, not_as_read
@@ -72,9 +71,6 @@ class Locking:
             if isinstance(answers.error, StalePlan):  # the table was altered since it was prepared on this connection
                 await message.roll_back(connection)
                 answers = await message.send(connection, *self._locked.locking(held.row))
-            if lacks_privilege(answers.error):
-                connection = await self._connections.renew(connection)  # a trigger may have set its role
-                answers = await message.send(connection, *self._locked.locking(held.row))
             return connection, answers.check()
         except BaseException:
             await self._release(connection)
@@ -125,7 +121,9 @@ class Locking:
         """End the transaction, and lock the next row along with it; whether that has the connection now."""
         following = follow()
         opening = None if following is None else following.opening
-        locking = () if following is None else self._locked.locking(following.row)
+        locking: Sequence[Part] = ()
+        if following is not None:
+            locking = *message.afresh(connection), *self._locked.locking(following.row)
         try:
             answers = await message.send(connection, *ending, *locking)
             self._check_written(held, outcome, answers, len(ending))

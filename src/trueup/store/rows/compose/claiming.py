@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from trueup.store.db.load import NOW
-from trueup.store.rows.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, quoted, set_to
+from trueup.store.rows.compose.pieces import AND, COMMA, PLAINLY, SQL, Assignment, Composable, Pieces, quoted, set_to
 
 # Where a sweep has come to: nowhere yet, among rows without a value, or with one.
 Place = Literal["start", "without", "with"]
@@ -19,7 +19,9 @@ TOLD = SQL(
     "c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at,"
     " c.trueup_was_state, c.trueup_was_changed_at"
 )
-ALL_MARKED = "1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int"
+ALL_MARKED = SQL(
+    "1 / ((select pg_catalog.count(*) from moved) >= (select pg_catalog.count(*) from mine))::int as ok, {}"
+).format(PLAINLY)
 CHANGED_AT: Composable = SQL("k.trueup_changed_at")
 
 
@@ -39,18 +41,19 @@ class Claiming(Pieces):
                 SQL("{} as trueup_seen, {} as trueup_due").format(self.seen, self.became_due),
                 SQL("{} as trueup_long_key").format(self.long_key),
                 typed,
-                self.key_texts,
+                self.key_values,
             ]
         )
 
     @property
     def handed(self) -> Composable:
         """What comes back of a claimed row: what is known about it, then the row."""
-        return COMMA.join([TOLD, *self._of_row("c")])
+        texts = [SQL(f"c.trueup_k{n}::text") for n in range(1, len(self.keys) + 1)]
+        return COMMA.join([TOLD, SQL("c.trueup_seen::text, c.trueup_due"), *texts, *self.asked_from("c")])
 
     def _of_row(self, cte: str) -> list[Composable]:
-        texts = [SQL(f"{cte}.trueup_k{n}") for n in range(1, len(self.keys) + 1)]
-        return [SQL(f"{cte}.trueup_seen, {cte}.trueup_due"), *texts, *self.asked_from(cte)]
+        keys = [SQL(f"{cte}.trueup_k{n}") for n in range(1, len(self.keys) + 1)]
+        return [SQL(f"{cte}.trueup_seen, {cte}.trueup_due"), *keys, *self.asked_from(cte)]
 
     def claim_fresh(self, place: Place) -> bytes:
         return self._claim(
@@ -126,7 +129,7 @@ class Claiming(Pieces):
             moved=self.moved,
             passed=COMMA.join([*(SQL(f"k.{name}") for name in self._typed_names), *self._of_row("k")]),
             given=SQL("moved" if self.marks_rows else "mine"),
-            all_marked=SQL(ALL_MARKED if self.marks_rows else "1"),
+            all_marked=ALL_MARKED if self.marks_rows else SQL("1 as ok"),
             handed=self.handed,
             **more,
         )
@@ -153,7 +156,7 @@ class Claiming(Pieces):
             told=TOLD,
             t_is_c=self.same_key("c"),
             seen=self.seen,
-            key_texts=self.key_texts,
+            keys=self.key_values,
             columns=self.asked_for,
         )
 

@@ -23,6 +23,13 @@ Assignment = tuple[str, Composable]  # a column and its new value
 
 AND, COMMA = SQL(" and "), SQL(", ")
 
+# A trigger of a row may have set for its session how values become texts. In a statement that has written to all rows, this is
+# evaluated before the first of them is returned.
+PLAINLY = SQL(
+    "pg_catalog.set_config('datestyle', 'ISO', false), pg_catalog.set_config('intervalstyle', 'postgres', true),"
+    " pg_catalog.set_config('extra_float_digits', '1', true)"
+)
+
 # Milliseconds. A statement over many rows has locked some of the user's when it waits for another: those who want them wait as long.
 # Longer than `deadlock_timeout`, which is a second unless it is set: of two statements in a deadlock the server then ends one, and
 # the other goes on. Not less than work.writing.SLOW, or the wait would be taken for the error of a trigger.
@@ -175,6 +182,13 @@ class Pieces:
             SQL("{}::text as {}").format(self.column(key), SQL(f"trueup_k{n}")) for n, key in enumerate(self.keys, 1)
         )
 
+    @cached_property
+    def key_values(self) -> Composable:
+        """What becomes the texts of a key once a statement has written to the user's rows."""
+        return COMMA.join(
+            SQL("{} as {}").format(self.column(key), SQL(f"trueup_k{n}")) for n, key in enumerate(self.keys, 1)
+        )
+
     def state_is(self, *states: str) -> Composable:
         column = self.found.spec.state
         assert column is not None
@@ -262,13 +276,13 @@ class Pieces:
 
     @cached_property
     def seen(self) -> Composable:
-        """The columns that show whether another transaction has written to the row since."""
+        """The columns that show whether another transaction has written to the row since; as text, they are compared with."""
         spec = self.found.spec
         column = spec.version or spec.changed_at
         if column is not None:
-            return SQL("{}::text").format(self.column(column))
+            return self.column(column)
         # Renewing a lease in the user's row gives it a new xmin.
-        return SQL("null::text") if spec.lease_columns is not None else SQL("t.xmin::text")
+        return SQL("null::text") if spec.lease_columns is not None else SQL("t.xmin")
 
     def as_seen(self, cte: str) -> Composable:
         """The row of `t` is as the claim left it."""

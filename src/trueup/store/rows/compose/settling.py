@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from trueup.store.rows.compose.pieces import AND, COMMA, SQL, Assignment, Composable, Pieces, set_to
+from trueup.store.rows.compose.pieces import AND, COMMA, PLAINLY, SQL, Assignment, Composable, Pieces, set_to
 from trueup.store.rows.tables import named
 
 ARRAYS: Mapping[str, str] = {
@@ -43,7 +43,9 @@ class Settling(Pieces):
             assignments.append((version, self._next_version))
         names = ["seen_state", "seen", *(f"c{n}" for n in range(1, len(columns) + 1))]
         lock = self.lock_for(name for name, _ in assignments)
-        return self._settle("rows/checkpoint", names, lock=lock, assignments=set_to(assignments), seen=self.seen)
+        return self._settle(
+            "rows/checkpoint", names, lock=lock, assignments=set_to(assignments), seen=self.seen, plainly=PLAINLY
+        )
 
     def remove(self) -> bytes:
         return self._settle("rows/remove", ["seen_state", "seen"], lock=SQL("update"))
@@ -95,6 +97,7 @@ class Settling(Pieces):
             until=named(lease[1]),
             owned=self.owned("h"),
             seen=self.seen,
+            plainly=PLAINLY,
             skip=True,
         )
 
@@ -111,6 +114,7 @@ class Settling(Pieces):
             columns=self.asked_for,
             given=COMMA.join(self.asked_from("c")),
             nothing=COMMA.join(SQL("null") for _ in self.columns),
+            plainly=PLAINLY,
         )
 
     def _settle(

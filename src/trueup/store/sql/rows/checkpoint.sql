@@ -10,4 +10,5 @@ with mine as (
    where h.there and {t_is_h} and ({as_seen}) is true
   returning h.key, {seen} as trueup_seen
 )
-select {verdict}, (select c.trueup_seen from changed as c where c.key = h.key) from held as h;
+select {verdict}, (select c.trueup_seen::text from changed as c where c.key = h.key)
+  from (select count(*), {plainly} from changed) as one, held as h;

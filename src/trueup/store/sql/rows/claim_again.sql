@@ -51,7 +51,7 @@ with taken as materialized (
     order by r.due_at, r.key offset %(window)s - 1 limit 1)
 )
 select place.due_at, place.key, {handed}
-  from (select {all_marked} as ok) as one
+  from (select {all_marked}) as one
   left join place on true
   left join {given} as c on true
  where one.ok = 1

@@ -42,7 +42,7 @@ with seen as materialized (
 )
 select (select count(*) from seen) < %(window)s and (select count(*) from fresh) < %(most)s,
        coalesce(place.trueup_n - (select count(*) from fresh), 0), place.trueup_null, {place}, {handed}
-  from (select {all_marked} as ok) as one
+  from (select {all_marked}) as one
   left join place on true
   left join {given} as c on true
  where one.ok = 1

@@ -10,7 +10,7 @@ with mine as (
    where h.there and {t_is_h} and (h.key in (select key from there where as_left)) is true
   returning h.key, {seen} as trueup_seen, {columns}
 )
-select c.key, 'changed', c.trueup_seen, {given} from changed as c
+select c.key, 'changed', c.trueup_seen::text, {given} from (select count(*), {plainly} from changed) as one, changed as c
 union all
 select h.key, case when not h.there and exists (select from {table} as t where {t_is_h}) then 'busy'
                    when (h.key in (select key from there where as_left)) is true then 'undone' else 'conflict' end, null, {nothing}

@@ -9,7 +9,7 @@ with mine as (
   update {table} as t set {until} = {now} + make_interval(secs => %(lease_for)s::float8)
     from held as h
    where h.there and {t_is_h} and ({owned}) is true
-  returning h.key, {seen} as seen
+  returning h.key, {seen} as trueup_seen
 ), locked as materialized (
   select h.key from held as h where not h.there and exists (select from {table} as t where {t_is_h})
 ), kept as (
@@ -18,11 +18,11 @@ with mine as (
    where r.reconciler = h.reconciler and r.key = h.key
      and ((h.key in (select key from renewed)) is true or (h.key in (select key from locked)) is true)
 )
-select key, seen, 'renewed' from renewed
+select r.key, r.trueup_seen::text, 'renewed' from (select count(*), {plainly} from renewed) as one, renewed as r
 union all
-select key, null, 'renewed' from locked
+select key, null::text, 'renewed' from locked
 union all
-select m.key, null, 'busy' from mine as m, lateral (
+select m.key, null::text, 'busy' from mine as m, lateral (
     select r.state, r.holder, r.term, r.due_at from {schema}.rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1
   ) as r
  where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > {now} and (m.key in (select key from held)) is false;

@@ -19,9 +19,9 @@ with mine as (
   update "public"."t" as t set "state" = 'working'::stage, "changed_at" = (coalesce(%(now)s::timestamptz, pg_catalog.now()) at time zone 'utc'), "version" = coalesce(t."version", 0) + 1, "owner" = (%(owner)s::text || '/' || h.term::text), "until" = coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => %(lease_for)s::float8)
     from held as h
    where h.there and t."tenant" operator(pg_catalog.=) h.k1::uuid and t."id" operator(pg_catalog.=) h.k2::text and (h.key in (select key from there where as_left)) is true
-  returning h.key, t."version"::text as trueup_seen, t."tenant" as trueup_c1, t."id" as trueup_c2, t."state" as trueup_c3, t."changed_at" as trueup_c4, t."due_at" as trueup_c5, t."version" as trueup_c6, t."owner" as trueup_c7, t."until" as trueup_c8, t."amount" as trueup_c9
+  returning h.key, t."version" as trueup_seen, t."tenant" as trueup_c1, t."id" as trueup_c2, t."state" as trueup_c3, t."changed_at" as trueup_c4, t."due_at" as trueup_c5, t."version" as trueup_c6, t."owner" as trueup_c7, t."until" as trueup_c8, t."amount" as trueup_c9
 )
-select c.key, 'changed', c.trueup_seen, c.trueup_c1, c.trueup_c2, c.trueup_c3, c.trueup_c4, c.trueup_c5, c.trueup_c6, c.trueup_c7, c.trueup_c8, c.trueup_c9 from changed as c
+select c.key, 'changed', c.trueup_seen::text, c.trueup_c1, c.trueup_c2, c.trueup_c3, c.trueup_c4, c.trueup_c5, c.trueup_c6, c.trueup_c7, c.trueup_c8, c.trueup_c9 from (select pg_catalog.count(*), pg_catalog.set_config('datestyle', 'ISO', false), pg_catalog.set_config('intervalstyle', 'postgres', true), pg_catalog.set_config('extra_float_digits', '1', true) from changed) as one, changed as c
 union all
 select h.key, case when not h.there and exists (select from "public"."t" as t where t."tenant" operator(pg_catalog.=) h.k1::uuid and t."id" operator(pg_catalog.=) h.k2::text) then 'busy'
                    when (h.key in (select key from there where as_left)) is true then 'undone' else 'conflict' end, null, null, null, null, null, null, null, null, null, null

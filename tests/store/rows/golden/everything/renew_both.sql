@@ -19,7 +19,7 @@ with mine as (
   update "public"."t" as t set "until" = coalesce(%(now)s::timestamptz, pg_catalog.now()) + pg_catalog.make_interval(secs => %(lease_for)s::float8)
     from held as h
    where h.there and t."tenant" operator(pg_catalog.=) h.k1::uuid and t."id" operator(pg_catalog.=) h.k2::text and (t."owner" operator(pg_catalog.=) (%(owner)s::text || '/' || h.term::text) and t."until" operator(pg_catalog.>) coalesce(%(now)s::timestamptz, pg_catalog.now())) is true
-  returning h.key, t."version"::text as seen
+  returning h.key, t."version" as trueup_seen
 ), locked as materialized (
   select h.key from held as h where not h.there and exists (select from "public"."t" as t where t."tenant" operator(pg_catalog.=) h.k1::uuid and t."id" operator(pg_catalog.=) h.k2::text)
 ), kept as (
@@ -28,11 +28,11 @@ with mine as (
    where r.reconciler = h.reconciler and r.key = h.key
      and ((h.key in (select key from renewed)) is true or (h.key in (select key from locked)) is true)
 )
-select key, seen, 'renewed' from renewed
+select r.key, r.trueup_seen::text, 'renewed' from (select pg_catalog.count(*), pg_catalog.set_config('datestyle', 'ISO', false), pg_catalog.set_config('intervalstyle', 'postgres', true), pg_catalog.set_config('extra_float_digits', '1', true) from renewed) as one, renewed as r
 union all
-select key, null, 'renewed' from locked
+select key, null::text, 'renewed' from locked
 union all
-select m.key, null, 'busy' from mine as m, lateral (
+select m.key, null::text, 'busy' from mine as m, lateral (
     select r.state, r.holder, r.term, r.due_at from "trueup".rows as r where r.reconciler = %(reconciler)s and r.key = m.key limit 1
   ) as r
  where r.state = 'held' and r.holder = %(holder)s and r.term = m.term and r.due_at > coalesce(%(now)s::timestamptz, pg_catalog.now()) and (m.key in (select key from held)) is false;

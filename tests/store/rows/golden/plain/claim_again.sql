@@ -13,7 +13,7 @@ with taken as materialized (
            where r.reconciler = %(reconciler)s and r.state in ('held', 'resting') and (r.state = 'held' and (r.started or r.crashes > 0)) = %(suspects)s
              and r.due_at <= least(coalesce(%(now)s::timestamptz, pg_catalog.now()), %(cut_off)s::timestamptz) and (r.due_at, r.key) > (%(after_due)s::timestamptz, %(after_key)s::text)
            order by r.due_at, r.key limit %(window)s) as r, lateral (
-    select t."state"::text as trueup_state, null::text as trueup_changed_at, t.xmin::text as trueup_seen, null::timestamptz as trueup_due, null::text as trueup_long_key, t."id" as trueup_t1, t."id"::text as trueup_k1, t."id" as trueup_c1, t."state" as trueup_c2, t."note" as trueup_c3, ((t."state" operator(pg_catalog.=) 'new'::text)) as trueup_free from "public"."t" as t where t."id" operator(pg_catalog.=) r.trueup_whole_key::bigint limit 1 for no key update of t skip locked
+    select t."state"::text as trueup_state, null::text as trueup_changed_at, t.xmin as trueup_seen, null::timestamptz as trueup_due, null::text as trueup_long_key, t."id" as trueup_t1, t."id" as trueup_k1, t."id" as trueup_c1, t."state" as trueup_c2, t."note" as trueup_c3, ((t."state" operator(pg_catalog.=) 'new'::text)) as trueup_free from "public"."t" as t where t."id" operator(pg_catalog.=) r.trueup_whole_key::bigint limit 1 for no key update of t skip locked
   ) as t
    where t.trueup_free
    order by r.trueup_n, r.trueup_key limit %(most)s
@@ -52,7 +52,7 @@ with taken as materialized (
              and r.due_at <= least(coalesce(%(now)s::timestamptz, pg_catalog.now()), %(cut_off)s::timestamptz) and (r.due_at, r.key) > (%(after_due)s::timestamptz, %(after_key)s::text)
     order by r.due_at, r.key offset %(window)s - 1 limit 1)
 )
-select place.due_at, place.key, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen, c.trueup_due, c.trueup_k1, c.trueup_c1, c.trueup_c2, c.trueup_c3
+select place.due_at, place.key, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_c1, c.trueup_c2, c.trueup_c3
   from (select 1 as ok) as one
   left join place on true
   left join mine as c on true

@@ -20,7 +20,7 @@ with seen as materialized (
 ), taken as materialized (
   select f.trueup_n, f.trueup_key, t.*, (select "trueup".term_floor()) + pg_catalog.nextval('"trueup".row_terms') as trueup_term
     from fresh as f, lateral (
-    select t."state"::text as trueup_state, null::text as trueup_changed_at, t.xmin::text as trueup_seen, null::timestamptz as trueup_due, null::text as trueup_long_key, t."id" as trueup_t1, t."id"::text as trueup_k1, t."id" as trueup_c1, t."state" as trueup_c2, t."note" as trueup_c3, ((t."state" operator(pg_catalog.=) 'new'::text)) as trueup_free from "public"."t" as t where t."id" operator(pg_catalog.=) f.trueup_t1 limit 1 for no key update of t skip locked
+    select t."state"::text as trueup_state, null::text as trueup_changed_at, t.xmin as trueup_seen, null::timestamptz as trueup_due, null::text as trueup_long_key, t."id" as trueup_t1, t."id" as trueup_k1, t."id" as trueup_c1, t."state" as trueup_c2, t."note" as trueup_c3, ((t."state" operator(pg_catalog.=) 'new'::text)) as trueup_free from "public"."t" as t where t."id" operator(pg_catalog.=) f.trueup_t1 limit 1 for no key update of t skip locked
   ) as t
    where t.trueup_free
 ), claimed as (
@@ -42,7 +42,7 @@ with seen as materialized (
                          else (select pg_catalog.max(trueup_n) from seen) end
 )
 select (select pg_catalog.count(*) from seen) < %(window)s and (select pg_catalog.count(*) from fresh) < %(most)s,
-       coalesce(place.trueup_n - (select pg_catalog.count(*) from fresh), 0), place.trueup_null, null::text, place.trueup_t1::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen, c.trueup_due, c.trueup_k1, c.trueup_c1, c.trueup_c2, c.trueup_c3
+       coalesce(place.trueup_n - (select pg_catalog.count(*) from fresh), 0), place.trueup_null, null::text, place.trueup_t1::text, c.trueup_key, c.trueup_term, c.trueup_occasion, c.trueup_attempt, c.trueup_spent, c.trueup_outlived, c.trueup_claimed_at, c.trueup_was_state, c.trueup_was_changed_at, c.trueup_seen::text, c.trueup_due, c.trueup_k1::text, c.trueup_c1, c.trueup_c2, c.trueup_c3
   from (select 1 as ok) as one
   left join place on true
   left join mine as c on true
