@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
+from tools import numbers
 from tools.walks import walked
 
 PACKAGE = ROOT / "src/trueup"
@@ -63,10 +64,17 @@ BESIDE = {  # named in a walk and no part of it: what happens before it, or only
 
 
 @pytest.mark.asyncio
-async def test_a_job_a_tick_a_row_and_a_lease_go_through_the_modules_that_the_page_names(database_url: str) -> None:
-    """`python -m tools.walks row` shows the walk."""
-    for name, entered in (await walked(database_url)).items():
+async def test_the_page_has_the_walks_and_the_numbers_of_the_code(database_url: str) -> None:
+    """`python -m tools.walks row` shows the walk, `python -m tools.numbers` writes the numbers."""
+    walks = await walked(database_url)
+    for name, entered in walks.items():
         section = re.search(rf"## A {name},.*?(?=\n## )", PAGE, re.DOTALL)
         assert section is not None, name
         told = set(re.findall(r"`([a-z_/]+\.py)`", section[0]))
         assert told - {module for module, _ in entered} == BESIDE[name], name
+    page, code = numbers.shown(PAGE), numbers.counted(walks)
+    assert page.keys() == code.keys()
+    for what, counts in code.items():
+        assert counts == [pytest.approx(each, rel=0.1, abs=3) for each in page[what]], (
+            f"{what}: python -m tools.numbers"
+        )

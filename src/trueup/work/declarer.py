@@ -54,7 +54,7 @@ class Reminders:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class WorkerCode:
     """What a worker's code declares."""
 
     settings: Settings
@@ -64,7 +64,7 @@ class Declared:
     reconciled: tuple[str, ...]
     lanes_of_rows: tuple[str, ...]
 
-    def by_now(self) -> Declaration:
+    def declaration(self) -> Declaration:
         """Jobs may have been added since the worker was made."""
         served = [job for job in self.registry if job.controls.any and job.queue in self.queues]
         return Declaration(
@@ -90,7 +90,7 @@ class Declarer(Service):
         lanes: Lanes,
         views: Views,
         events: Events,
-        declared: Declared,
+        code: WorkerCode,
     ) -> None:
         super().__init__(events)
         self._declarations = declarations
@@ -98,9 +98,9 @@ class Declarer(Service):
         self._jobs = jobs
         self._lanes = lanes
         self._views = views
-        self._declared = declared
-        self._registry = declared.registry
-        self._entries = {entry.name: entry for entry in declared.schedules}
+        self._code = code
+        self._registry = code.registry
+        self._entries = {entry.name: entry for entry in code.schedules}
         self._digest = ""
         self._started_at: datetime | None = None  # by the database's clock
         self._versions: dict[str, int] = {}  # of the rows that say what this code declares
@@ -111,7 +111,7 @@ class Declarer(Service):
 
     async def begin(self) -> str:
         """Declare everything, before the worker registers. Returns the digest of it, for the worker's row."""
-        declaration = self._declared.by_now()
+        declaration = self._code.declaration()
         self._digest = declaration.digest
         self._versions.clear()
         self._started_at = await self._declarations.declare(declaration, self._started_at)
@@ -126,7 +126,7 @@ class Declarer(Service):
 
     def _wanted_lanes(self) -> Iterable[str]:
         yield from (job.lane for job in self._registry if job.controls.any)
-        yield from self._declared.lanes_of_rows
+        yield from self._code.lanes_of_rows
 
     async def _put_schedules(self, rows: Sequence[DeclaredRow]) -> None:
         """Store what is missing or retired, and what differs if it is ours to say."""

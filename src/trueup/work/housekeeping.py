@@ -13,7 +13,7 @@ from trueup.store.history import History, Kept
 from trueup.store.lanes import Lanes
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
-from trueup.work.declarer import Declared, Declarer
+from trueup.work.declarer import Declarer, WorkerCode
 from trueup.work.jobs.services import JobServices
 from trueup.work.pruner import Pruner
 from trueup.work.registration import Registrations
@@ -34,7 +34,7 @@ class Housekeeping:
         events: Events,
         work: JobServices,
         registrations: Registrations,
-        declared: Declared,
+        code: WorkerCode,
     ) -> None:
         connection = store.own_connection("housekeeping")
         planning = store.own_connection("plan", lock_timeout=PLAN_LOCK_TIMEOUT, server_timeout=PLAN_TIMEOUT)
@@ -43,7 +43,7 @@ class Housekeeping:
         self.workers = store.workers.on(connection)
         self.events = events
         self.rescuer = Rescuer(
-            jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=declared.registry.exhausted
+            jobs, self.workers, events, settings.rescue_every, work.hints, exhausts=code.registry.exhausted
         )
         self.pruner = Pruner(History(connection, store.statements), events, _kept(settings), settings.prune_every)
         self.declarer = Declarer(
@@ -53,7 +53,7 @@ class Housekeeping:
             Lanes(connection, store.statements),
             store.views.on(connection),
             events,
-            declared,
+            code,
         )
         self.ticker = Ticker(store.schedules.on(planning), events)
         self.stopper = Stopper(jobs, work.hand, work.finisher, events, registrations)

@@ -39,7 +39,7 @@ from trueup.store.rows.scans import Scans
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
-from trueup.work.declarer import Declared
+from trueup.work.declarer import WorkerCode
 from trueup.work.housekeeping import Housekeeping
 from trueup.work.jobs.services import LAST_WORD, JobServices
 from trueup.work.listener import Listener
@@ -99,7 +99,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.process_ends = False  # with this worker: what still runs then need not be waited for
         self.row_services = RowServices(store, settings, events, wanted, self.registrations)
-        declared = Declared(
+        code = WorkerCode(
             settings,
             registry,
             tuple(self._queues),
@@ -107,7 +107,7 @@ class Worker:
             tuple(each.name for each in (*reconcilers, *scans)),
             tuple(each.lane for each in wanted if each.lane is not None),
         )
-        self.housekeeping = keeping = Housekeeping(store, settings, events, self.jobs, self.registrations, declared)
+        self.housekeeping = keeping = Housekeeping(store, settings, events, self.jobs, self.registrations, code)
         self.rescuer, self.pruner, self.stopper = keeping.rescuer, keeping.pruner, keeping.stopper
         self.ticker, self.declarer = keeping.ticker, keeping.declarer
         wakes = Wakes(self.jobs, keeping, self.row_services, registry, self._queues)
