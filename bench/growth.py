@@ -41,7 +41,7 @@ PER_BYTE = ("enqueue", "claim", "finish")
 SETTINGS: dict[str, Any] = {
     "lease_for": "10m",
     "statement_timeout": "10m",
-}  # claims are made by hand, and nobody renews
+}  # claims are made by hand, and not renewed
 
 PLAIN, LIMITED, FAIR, HEAVY = "plain", "@limited", "@fair", "heavy"
 

@@ -36,7 +36,7 @@ CLAIMS = 40  # a round
 DAYS = 5  # over which the history spreads; today's partition, which is written to, has its share
 SETTINGS: dict[str, Any] = {
     "keep_done": "30d",  # or the first worker would drop the days before yesterday
-    "lease_for": "10m",  # claims are made by hand, and nobody renews
+    "lease_for": "10m",  # claims are made by hand, and not renewed
     "statement_timeout": "10m",
 }
 

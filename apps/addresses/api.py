@@ -17,7 +17,7 @@ from . import books, jobs
 from .chains import Mode, mistyped, unknown, well_formed
 from .service import Service
 
-TRIES = 3  # when somebody else makes a job for the same address in the same moment
+TRIES = 3  # when another process makes a job for the same address at the same moment
 
 ChainName = Annotated[str, Path(pattern="^[a-z0-9-]{1,32}$")]
 Address = Annotated[str, Path(pattern="^[!-~]{1,128}$")]

@@ -48,7 +48,7 @@ CHAINS = {
 
 
 def known(chain: str) -> Chain:
-    """Chains that nobody has told us about have the usual depth."""
+    """Unknown chains have the usual depth."""
     if other := re.fullmatch(OTHER_EVM, chain):
         return Chain(32, HEXADECIMAL, int(other[1]))
     return CHAINS.get(chain, UNKNOWN)

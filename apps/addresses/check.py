@@ -1,4 +1,4 @@
-"""An independent check of the local copy: plain SQL over the tables, and the node as anybody else sees it. No code of the application's.
+"""An independent check of the local copy: plain SQL over the tables, and the node as any client sees it. No code of the application's.
 
 What must be is said a second time here, and asked for in another way: fees from single receipts, tokens from eth_getLogs.
 """

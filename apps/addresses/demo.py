@@ -65,7 +65,7 @@ def run(*, seconds: float) -> int:
     if not 5 <= seconds <= 3600:
         raise ConfigError("--seconds: from 5 to 3600")
     directory = Path(tempfile.mkdtemp(prefix="addresses-demo-"))
-    directory.chmod(0o711)  # as root, PostgreSQL runs as nobody, who has to pass through; what is inside is private
+    directory.chmod(0o711)  # as root, PostgreSQL runs as the user nobody, who needs access; what is inside is private
     status = 1
     try:
         with _terminated_in_order():
@@ -230,7 +230,7 @@ class Story:
 
     async def settle(self) -> None:
         """Until every address has been compared with the chain as it is now; then the fleet stops in order."""
-        self._node.mine()  # a height that nobody has been at: the last one may have been reached before the blocks were replaced
+        self._node.mine()  # a height that no job has reached: the last one may have been reached before the blocks were replaced
         await self._reconciled()
         for worker in self._workers:
             worker.terminate()

@@ -41,7 +41,7 @@ class NotMonitored(Exception):
 
 
 class AlreadyRunning(Exception):
-    """Somebody is at it."""
+    """A worker has it."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} is running")
@@ -54,7 +54,7 @@ class AlreadyRunning(Exception):
 async def request(tx: Tx, address: str, chain: str, mode: Mode) -> dict[str, Any]:
     """A job for this address; one that waits is replaced by it. Raises NotMonitored or AlreadyRunning.
 
-    Also UniqueViolation, when somebody else has made one in this moment: try it again.
+    Also UniqueViolation, when another process has just made one: try again.
     """
     address = canonical(address)
     cursor = await tx.execute(
@@ -164,18 +164,18 @@ async def go_back(tx: Tx, job: Job, blocks: int) -> None:
 
 
 async def _fenced(tx: Tx, job: Job, assignments: str, params: dict[str, Any]) -> None:
-    """The row is locked from here to the commit, so nobody can take it over in between."""
+    """The row is locked from here to the commit, so it cannot be taken over in between."""
     cursor = await tx.execute(
         f"update reconciliation_jobs set {assignments} where id = %(id)s and status = 'running' and version = %(version)s",  # noqa: S608 - our own text
         {**params, "id": job.id, "version": job.version},
     )
     if cursor.rowcount != 1:
-        raise LostClaim(f"reconciliation job {job.id}: somebody else has it; nothing was changed")
+        raise LostClaim(f"reconciliation job {job.id}: another worker has it; nothing was changed")
 
 
 async def known_blocks(tx: Tx, job: Job) -> tuple[int | None, int | None]:
     """The height up to which the address is reconciled, None when it never was; and the block that its history begins with,
-    None when nobody has said. Raises NotMonitored when it was removed."""
+    None when it is not known. Raises NotMonitored when it was removed."""
     cursor = await tx.execute(
         "select last_reconciled_block, first_block from addresses where chain = %s and canonical = %s",
         [job.chain, job.address],

@@ -5,7 +5,7 @@ soft-deleted: so nothing is deleted because of an error, an empty answer, or a r
 on from its last page; the marks of what was read before are still there. If blocks were replaced meanwhile, it goes back as far as they
 may have been: a transaction may have moved to where it has read already.
 
-Every transaction ends with an update of the job's row that names the version of this claim. Whoever has lost the claim is refused.
+Every transaction ends with an update of the job's row that names the version of this claim. A worker that has lost the claim is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Contradiction(Inconsistent):
 
 
 class NoProvider(Exception):
-    """Nobody can be asked about this chain."""
+    """There is no provider for this chain."""
 
 
 class Reconciliation:

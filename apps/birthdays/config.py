@@ -51,7 +51,7 @@ class Config:
         )
 
     def __repr__(self) -> str:
-        return f"<Config rules={self.rules} every={self.every}>"  # the URL and the secret are nobody else's business
+        return f"<Config rules={self.rules} every={self.every}>"  # without the URL and the secret
 
 
 class _Reader:

@@ -59,7 +59,7 @@ async def create(
 
 
 async def get(tx: Tx, user_id: int, *, unchanging: bool = False) -> User | None:
-    """`unchanging`: nobody changes or deletes the user until the end of the transaction."""
+    """`unchanging`: the user is not changed or deleted before the end of the transaction."""
     query = "select id, first_name, last_name, date_of_birth, timezone from users where id = %s"
     async with tx.cursor(row_factory=class_row(User)) as cursor:
         await cursor.execute(f"{query} for update" if unchanging else query, [user_id])
@@ -122,7 +122,7 @@ async def _plan_anew(tx: Tx, rules: Rules, user: User, now: datetime, *, correct
     """After a move or a correction of the date: see `planned_anew`.
 
     One whose sending has begun may have arrived: it keeps its year, and its key, which tells the receiver of a second one.
-    If its date was corrected to one that has passed, it is given up: nobody is congratulated months off.
+    If its date was corrected to one that has passed, it is given up: a message months late is worse than none.
     """
     birthday = rules.birthday(user.date_of_birth, user.timezone)
     cursor = await tx.execute(

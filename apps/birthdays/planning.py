@@ -80,4 +80,4 @@ def _messages(birthday: Yearly, from_year: int) -> Iterator[Planned]:
         planned = planned_for(birthday, year)
         if planned is not None:
             yield planned
-    raise ConfigError(f"nobody plans for {LAST_YEAR}")
+    raise ConfigError(f"messages are planned up to {LAST_YEAR}")

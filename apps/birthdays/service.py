@@ -176,6 +176,6 @@ def _tell_late(event: Event, now: datetime) -> None:
             "actual_time": now.isoformat(),
             "lateness_minutes": round(lateness / timedelta(minutes=1)),
             "lateness_hours": round(lateness / timedelta(hours=1), 1),
-            "reason": "nobody was there to send it when it was due, or the receiver did not take it",
+            "reason": "no process ran when it was due, or the receiver did not take it",
         },
     )

@@ -93,7 +93,7 @@ class Sink:
 
 
 def make_sink(sink: Sink, *, answer_after: float = 0.0) -> FastAPI:
-    """Answers come `answer_after` seconds after a message was taken: whoever dies meanwhile has sent it and does not know it."""
+    """Answers come `answer_after` seconds after a message was taken: a sender that dies meanwhile has sent it and does not know."""
     api = FastAPI(title="Sink")
 
     @api.post("/hook")

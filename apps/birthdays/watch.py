@@ -1,4 +1,4 @@
-"""What is counted, what is logged about each run, and when somebody is told.
+"""What is counted, what is logged about each run, and when an alert is sent.
 
 The metrics are served with trueup's own, by every process that sends. They count what that process has done; alerts come from
 looking at the database, which knows what the whole fleet does.
@@ -24,7 +24,7 @@ log = logging.getLogger("birthdays")
 
 GRACE = timedelta(minutes=5)  # later than this is late
 MANY_LATE = 10  # more late messages than this: we are recovering from something
-SILENT_FOR = timedelta(minutes=5)  # without a run for so long, nobody sends anything
+SILENT_FOR = timedelta(minutes=5)  # without a run for this long, nothing is sent
 LOOK_EVERY = 30.0  # seconds between looks
 
 PROCESSED = Counter("birthdays_processed", "Messages sent.")
@@ -95,7 +95,7 @@ class Watch:
         )
 
     async def look_for_late(self) -> None:
-        """Tell somebody, once, when we have a downtime to make up for."""
+        """Send an alert, once, when there is a downtime to make up for."""
         async with self._app.transaction() as tx:
             late, oldest = await people.late(tx, GRACE, now=self._app.clock.now())
         before, self._recovering = self._recovering, late > MANY_LATE
@@ -105,14 +105,14 @@ class Watch:
             log.error("Recovery mode detected", extra=facts)
 
     async def look_for_silence(self) -> None:
-        """Tell somebody when nobody sends anything any more. For processes that do not send: those that do may be what is down."""
+        """Send an alert when messages are no longer sent. For processes that do not send: those that do may be what is down."""
         found = await self.silence()
         if found.too_long:
             facts = {"last_run": found.last_run, "minutes_since_last_run": found.minutes_since_last_run}
             log.critical("Scheduler appears to be down", extra=facts)
 
     async def silence(self) -> Silence:
-        """For how long nobody has looked for messages."""
+        """How long ago a process last looked for messages."""
         async with self._app.transaction() as tx:
             now = await self._app.now(tx)
         record = await self._app.reconcilers.show(self._reconciler, sweeps=1)

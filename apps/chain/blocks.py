@@ -214,7 +214,7 @@ def _succeeded(told: Any, receipt: dict[str, Any]) -> bool:
 
 
 def _transfers(logs: Sequence[Any]) -> Sequence[TokenTransfer]:
-    """Anybody may log what only looks like a transfer: other shapes are passed over, not complained about."""
+    """Any contract may log what only looks like a transfer: other shapes are skipped without an error."""
     counted: Counter[tuple[str, str]] = Counter()
     found = []
     for log in logs:

@@ -123,7 +123,7 @@ class KeptBlocks(Generic[T]):
         return n in self._blocks and wanted(self._blocks[n].content)
 
     async def _read(self, first: int, last: int, wanted: Callable[[T], bool]) -> list[Kept[T]]:
-        """A page of blocks; none when somebody else has read the first of them while we waited."""
+        """A page of blocks; none when another process has read the first of them while this one waited."""
         async with self._reading:  # let go between pages: who reads far back does not keep the others waiting
             if self._has(first, wanted):
                 return []

@@ -1,4 +1,4 @@
-"""An independent check of requests and settlements: plain SQL, and the node as anybody else sees it. No code of the application's.
+"""An independent check of requests and settlements: plain SQL, and the node as any client sees it. No code of the application's.
 
 What a request ought to be is reckoned from the chain alone; neither the observer nor the judge is asked.
 """

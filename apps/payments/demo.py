@@ -69,7 +69,7 @@ class Asked:
 def run(seconds: int, count: int) -> int:
     """0 when the books balance at the end, 1 when they do not. Nothing is left behind but, after a failure, the logs."""
     directory = Path(tempfile.mkdtemp(prefix="payments-demo-"))
-    directory.chmod(0o711)  # as root PostgreSQL runs as nobody, who has to pass through
+    directory.chmod(0o711)  # as root PostgreSQL runs as the user nobody, who needs access
     status = 1
     try:
         with ExitStack() as stack:
@@ -279,7 +279,7 @@ class Demo:
         )
 
     async def settle(self) -> None:
-        """Until the books balance, or that takes too long. A payment that is not in a block yet is in nobody's books."""
+        """Until the books balance, or that takes too long. A payment that is not in a block yet is not in the books."""
         self.say("the last payment was made; now the books must come to balance")
         deadline = asyncio.get_running_loop().time() + SETTLED_WITHIN
         mined = await asyncio.to_thread(self.anvil.height) + 2

@@ -2,7 +2,7 @@
 
 A request that is looked at is a row whose `next_observation_at` has come, longest ago first; each look puts it off. So the rows
 themselves, in one index, are the queue: no row waits behind one that was looked at after it. What was seen and what follows
-from it are written together, and only by whoever still holds the row's lease.
+from it are written together, and only by the process that still holds the row's lease.
 """
 
 from __future__ import annotations

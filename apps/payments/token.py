@@ -1,4 +1,4 @@
-"""The smallest token, to try payments with: whoever calls it makes it log Transfer(caller, to, amount)."""
+"""The smallest token, to try payments with: each call logs Transfer(caller, to, amount)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what was done is what was to be done: from the database and from Redis, and not from what anybody remembers."""
+"""Whether what was done is what was to be done: from the database and from Redis, and not from what a process remembers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An independent check of the books: plain SQL over the tables, Redis as anybody else sees it, and what the receiver of reminders and
+"""An independent check of the books: plain SQL over the tables, Redis as any client sees it, and what the receiver of reminders and
 alerts has taken. No code of the application's.
 
 What must be is said a second time here, in another language, so that a mistake in the application is not its own proof.

@@ -1,4 +1,4 @@
-"""The job that checks projects: those that nobody has looked at for a while, five at a time, until none is left."""
+"""The job that checks projects: those that have not been checked for a while, five at a time, until none is left."""
 
 from __future__ import annotations
 

@@ -44,5 +44,5 @@ async def delete_some_empty(tx: Tx, before: datetime, most: int) -> int:
 
 
 async def delete_some(tx: Tx, before: datetime, most: int) -> int:
-    """Up to so many, oldest first. Returns how many there were; none: none is left that nobody else is busy with."""
+    """Up to that many, oldest first. Returns how many there were; 0 when all that are left are locked by others."""
     return (await tx.execute(DELETE, {"before": before, "most": most})).rowcount

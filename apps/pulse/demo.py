@@ -60,7 +60,7 @@ def demo(seconds: int, workers: int) -> int:
     temporary = tempfile.TemporaryDirectory(prefix="pulse-demo-", ignore_cleanup_errors=True)
     with temporary as name, Valkey() as redis, Receiver() as receiver:
         directory = Path(name)
-        directory.chmod(0o711)  # an embedded PostgreSQL may have to run as somebody else, who has to pass through
+        directory.chmod(0o711)  # an embedded PostgreSQL may have to run as another user, who needs access
         os.environ.update({**SETTINGS, "PULSE_REDIS_URL": redis.url, "TRUEUP_DATA_DIR": str(directory / "postgres")})
         os.environ["PULSE_WEBHOOK_URL"] = receiver.url
         try:
@@ -70,7 +70,9 @@ def demo(seconds: int, workers: int) -> int:
             print(f"pulse: the demo came to no end: {error or 'interrupted'}", file=sys.stderr)
             return 1
         finally:
-            if (directory / "postgres").exists():  # an embedded one lingers for a while, in case somebody comes back
+            if (
+                directory / "postgres"
+            ).exists():  # an embedded one keeps running for a while, in case another process connects
                 stop = [sys.executable, "-m", "trueup.cli", "postgres", "stop"]
                 subprocess.run(stop, stdout=subprocess.DEVNULL, timeout=STOP_WITHIN, check=False)
 

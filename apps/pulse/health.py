@@ -1,4 +1,4 @@
-"""How a project is doing: score, level, trend, risks, and whether somebody is to be alerted. Pure."""
+"""How a project is doing: score, level, trend, risks, and whether an alert is due. Pure."""
 
 from __future__ import annotations
 

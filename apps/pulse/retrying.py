@@ -20,7 +20,7 @@ log = logging.getLogger("pulse")
 
 
 class Permanent(Exception):
-    """Whatever is wrong stays wrong until somebody changes something."""
+    """The same call would fail again until the configuration or the data is changed."""
 
 
 RETRY = Retry(

@@ -1,7 +1,7 @@
 """One run of a job: under which lock it is, what it has done, how it writes, and the record of it.
 
 The lock says who runs; what is written is fenced with its term. A run that lost its lock, to a Redis that forgot or because the
-process was stopped, can say nothing more in the database once somebody else runs.
+process was stopped, cannot write to the database any more once another one runs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def cron(app: App, config: Config, job: Job) -> Callable[[Callable[..., Awaitabl
 
 
 def row_lease(config: Config) -> timedelta:
-    """Shorter than what is left of a lock when its holder dies: whoever has it next can have the rows at once, too."""
+    """Shorter than what is left of a lock when its holder dies: the next holder can take the rows at once, too."""
     return max(config.lock_ttl / 2, timedelta(seconds=1))
 
 

@@ -17,7 +17,7 @@ from .database import Tx
 
 
 class Sender:
-    """Sends nothing when no webhook is configured: the rows are there for whoever reads them."""
+    """Sends nothing when no webhook is configured: the rows are there to be read."""
 
     def __init__(self, app: App, config: Config) -> None:
         self._hook: Webhook | None = None

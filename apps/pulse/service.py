@@ -1,7 +1,7 @@
 """The application: five schedules, each of whose runs takes its lock in Redis, and two reconcilers that they call.
 
 A tick is fired once for the whole fleet, which is PostgreSQL's business. The lock keeps runs of one job apart, and its term
-fences what a run writes: whoever was stopped for a while, or whose lock Redis forgot, is refused when somebody else runs by
+fences what a run writes: a process that was stopped for a while, or whose lock Redis forgot, is refused when another one runs by
 then. What is done stays done: a project that was checked is not stale any more, a report that was made is not due, so a run
 that is begun anew after a crash goes on where the one before it ended.
 """

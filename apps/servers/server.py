@@ -65,7 +65,7 @@ class Server(ABC):
         self._directory.cleanup()
 
     def _reserve(self) -> int:
-        """A port that nobody else is given for as long as this object lives, also while the server is down."""
+        """A port that is not given to anything else while this object lives, also while the server is down."""
         reserved = socket.socket()
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((LOOPBACK, 0))

@@ -23,7 +23,7 @@ class Valkey(Server):
             return sorted(map(str, client.keys()))
 
     def flush(self) -> None:
-        """As if it had been restarted, but nobody's connection breaks."""
+        """As if it had been restarted, but connections stay open."""
         with closing(self.client()) as client:
             client.flushall()
 

@@ -75,7 +75,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     reconcile = commands.add_parser(
         "reconcile", help="one cycle of sweeps now, and the events that it leaves; no worker is needed"
     )
-    orphans = commands.add_parser("orphans", help="delete objects that nobody needs, now")
+    orphans = commands.add_parser("orphans", help="delete objects that are not needed, now")
     orphans.add_argument("--dry-run", action="store_true", help="list them instead")
     orphans.add_argument("--max-fraction", type=_fraction, help="refuse to delete more than this part (0.2)")
     demo = commands.add_parser("demo", help="all of it, with real servers, for a minute")

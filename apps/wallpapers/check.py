@@ -1,4 +1,4 @@
-"""An independent check of the application's books: plain SQL, and the bucket and the stream as anybody else sees them.
+"""An independent check of the application's books: plain SQL, and the bucket and the stream as any client sees them.
 
 It shares no code with the application. What there must be is told by the rows; whether it is there is told by S3 and by NATS.
 """

@@ -67,7 +67,7 @@ class Config:
         )
 
     def __repr__(self) -> str:
-        return f"<Config bucket={self.storage.bucket} every={self.every}>"  # keys and URLs are nobody else's business
+        return f"<Config bucket={self.storage.bucket} every={self.every}>"  # without keys and URLs
 
 
 class _Reader:

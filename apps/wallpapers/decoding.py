@@ -58,7 +58,7 @@ class Decoder:
         if hasattr(spooled, "rollover"):
             spooled.rollover()  # to the disk, where another process can read it
         file.seek(0)
-        # One position in the file for both descriptors: it is put back below, when nobody else reads any more.
+        # One position in the file for both descriptors: it is restored below, when no other thread reads any more.
         descriptor = os.dup(file.fileno())
         try:
             answer = await asyncio.to_thread(self._ask, descriptor, within)
@@ -99,7 +99,7 @@ class Decoder:
 def _end(ours: socket.socket, in_use: threading.RLock, process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-    with in_use:  # whoever reads has come to the end by now
+    with in_use:  # the reading thread has ended by now
         ours.close()
 
 

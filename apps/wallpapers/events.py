@@ -11,12 +11,12 @@ UPLOADED = "wallpapers.uploaded"
 
 
 def message_id(wallpaper_id: str) -> str:
-    """The Nats-Msg-Id. The stream drops a second one, and so can whoever reads it much later."""
+    """The Nats-Msg-Id. The stream drops a second one, and so can a consumer that reads it much later."""
     return f"{wallpaper_id}.uploaded"
 
 
 def uploaded(upload: Upload, facts: Facts) -> dict[str, Any]:
-    """Takes facts that are complete: there is no event with nulls in it. A name that nobody gave is left out."""
+    """Takes facts that are complete: there is no event with nulls in it. A name that was not given is omitted."""
     named = {} if upload.original_filename is None else {"original_filename": upload.original_filename}
     return {
         "event": "wallpaper.uploaded",

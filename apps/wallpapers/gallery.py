@@ -35,7 +35,7 @@ class Gallery:
     async def facts(self, upload: Upload) -> Facts | None:
         """Everything about the object of a row, from the object itself; None when the storage says that there is none.
 
-        Raises GiveUp when it is not a wallpaper, or not the one that the row is about; StorageUnavailable when nobody can say.
+        Raises GiveUp when it is not a wallpaper, or not the one that the row is about; StorageUnavailable when the storage cannot be asked.
         """
         stored = chosen(upload, await self.storage.find(prefix_of(upload.id)))
         if stored is None:

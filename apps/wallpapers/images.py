@@ -31,7 +31,7 @@ Image.MAX_IMAGE_PIXELS = None
 
 
 class Rejected(ValueError):
-    """Not a wallpaper; the text is for whoever sent it."""
+    """Not a wallpaper; the text is for the client that sent it."""
 
 
 class UnsupportedType(Rejected):

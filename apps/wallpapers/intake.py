@@ -1,6 +1,6 @@
 """Taking a picture in: looked at, put into the bucket, stored, announced. Each step commits before the next one begins.
 
-Wherever it breaks off, the row says how far it came, and a sweep goes on from there. Whoever sent the picture may send it
+Wherever it breaks off, the row says how far it came, and a sweep goes on from there. The client may send the picture
 again: from the moment the row is `uploading`, only the same bytes are taken for it.
 """
 
@@ -104,7 +104,7 @@ class Intake:
 
 
 async def _recognised(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """The same bytes. Raises UnsupportedType at the first of them: nobody need wait for the end of a video."""
+    """The same bytes. Raises UnsupportedType at the first of them: the end of a video need not be awaited."""
     head = b""
     async for chunk in chunks:
         if len(head) < HEAD:

@@ -1,4 +1,4 @@
-"""Objects that nobody needs: older than the grace period, without a row, or with one that has failed.
+"""Objects that are not needed: older than the grace period, without a row, or with one that has failed.
 
 Deleting by comparison is dangerous when one of the two sides is wrong: another database, another bucket, an outage that reads
 like emptiness. So all of it is counted before anything is deleted, and too much is refused; each page is listed anew and its
@@ -27,7 +27,7 @@ ORPHANED_OBJECTS = "orphaned-objects"
 
 
 class TooManyOrphans(Exception):
-    """More of the bucket would be deleted than is allowed: somebody should look."""
+    """More of the bucket would be deleted than is allowed: a person should look."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ async def of_user(tx: Tx, user_id: str, *, state: str | None, before: str | None
 
 
 async def count_of_user(tx: Tx, user_id: str) -> tuple[int, int]:
-    """How many wallpapers the user has, failed ones left out, and how many of those are intents; nobody adds one meanwhile."""
+    """How many wallpapers the user has, failed ones left out, and how many of those are intents; no other process can add one meanwhile."""
     await tx.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"wallpapers of {user_id}"])
     cursor = await tx.execute(
         "select count(*)::int, count(*) filter (where upload_state = 'initiated')::int from wallpapers"
@@ -183,7 +183,7 @@ async def put_back(tx: Tx, wallpaper_id: str, error: str, *, now: datetime | Non
 async def survivor_of(tx: Tx, upload: Upload, content_hash: str) -> str | None:
     """The row in which this user has this content already, if there is one.
 
-    Until the end of the transaction nobody else can be told that there is none: two uploads of the same picture that end at
+    Until the end of the transaction no other process can see that there is none: two uploads of the same picture that end at
     the same time ask one after the other, and the unique index has nothing to refuse.
     """
     await tx.execute(

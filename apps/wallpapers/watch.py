@@ -1,4 +1,4 @@
-"""What is counted about wallpapers, and when somebody is told. Served with trueup's own metrics, by every process that sweeps."""
+"""What is counted about wallpapers, and when an alert is sent. Served with trueup's own metrics, by every process that sweeps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Watch:
             self.failed(event.key, REASONS[event.reconciler], sweep=event.reconciler)
 
     async def look(self) -> int:
-        """How many are stuck in `processing`. They are reported and left alone: whoever processes them may be at it."""
+        """How many are stuck in `processing`. They are reported and left alone: the program that processes them may be at work on them."""
         async with self._app.transaction() as tx:
             stuck, oldest = await rows.stuck_in_processing(tx, self._processing_for, now=self._app.clock.now())
         STUCK.set(stuck)

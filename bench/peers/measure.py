@@ -1,7 +1,7 @@
 """The measuring. Every contestant has a database of its own in each round, made afresh, and processes of its own.
 
 Rounds go through the work, and each piece of work through the contestants, so that what is compared was measured within
-seconds of each other; who goes first moves on by one each round. A checkpoint before each piece keeps anybody from writing
+seconds of each other; who goes first moves on by one each round. A checkpoint before each piece keeps the server from writing
 the pages that another has left. A contestant's jobs are counted three times: in its queue before, in its worker, where each
 number must come exactly once, and in its queue afterwards.
 """

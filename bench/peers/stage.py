@@ -118,7 +118,7 @@ async def enqueue_by_many_callers(queue: JobQueue, count: int) -> None:
 
 
 async def drain(queue: JobQueue, count: int) -> None:
-    """Whoever reads the lines has the clock, and looks into the database for the end."""
+    """The process that reads the lines has the clock, and looks into the database for the end."""
     seen = Seen(count)
     say(starting=True)
     async with queue.worker(seen):

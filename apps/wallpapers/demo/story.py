@@ -37,7 +37,7 @@ from .traffic import Traffic
 WORKERS = 3
 SETTLE_WITHIN = 120.0  # seconds after the last upload; it takes about 25
 AWAY = 5.0  # seconds for which a server is down
-# Minutes become seconds: nobody wants to watch for an hour.
+# Minutes become seconds: a demo takes no hour.
 QUICK = {
     "RECONCILIATION_INTERVAL_MS": "1000",
     "MINIO_CLEANUP_INTERVAL_MS": "3600000",

@@ -96,7 +96,7 @@ class Traffic:
 
     async def _insist(self, wallpaper_id: str, data: bytes) -> None:
         """As a client does that is told to send it again."""
-        while (answer := await self._put(wallpaper_id, data)).status_code == 503:  # noqa: ASYNC110 - nobody calls back
+        while (answer := await self._put(wallpaper_id, data)).status_code == 503:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.5)
         assert answer.status_code in (200, 409), answer.text
         if answer.status_code == 200:
@@ -118,7 +118,7 @@ class Traffic:
         self.planned["processing"] += 1
 
     async def object_only(self) -> None:
-        """Nobody's object."""
+        """An object without a row."""
         async with received(_once(self._picture()), MAX_IMAGE_BYTES) as content:
             await self._stubbornly(
                 lambda: self._service.storage.put(key_of(new_id(), JPEG.file_type), content, JPEG.mime_type)

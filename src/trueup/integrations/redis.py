@@ -48,7 +48,7 @@ SPLIT_PAUSE = 0.02  # seconds before the first of these; each is up to twice as 
 HELD, TAKEN, CLAIMED = 0, 1, 2
 
 # A holder whose first try was not answered finds its own claim, and takes it. 36 characters are a holder without a term: a claim.
-# A key of ours always ends. One that has lost its end (PERSIST, a RESTORE) gets it again: nobody may be there to give it back.
+# A key of ours always ends. One that has lost its end (PERSIST, a RESTORE) gets it again: its holder may be gone.
 CLAIM = """
 local value = redis.call('get', KEYS[1])
 if value and value ~= ARGV[1] then

@@ -51,7 +51,7 @@ async def test_a_message_more_than_an_hour_late_is_told_of(desk: Desk, told: pyt
                 "actual_time": "2026-06-01T12:00:00+00:00",
                 "lateness_minutes": 150,
                 "lateness_hours": 2.5,
-                "reason": "nobody was there to send it when it was due, or the receiver did not take it",
+                "reason": "no process ran when it was due, or the receiver did not take it",
             },
         )
     ]
