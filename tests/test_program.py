@@ -12,6 +12,7 @@ import pytest
 import trueup
 from trueup import program
 from trueup.cli.main import command
+from trueup.cli.session import Session
 from trueup.operate.checks import ADVICE, advice
 from trueup.program import typed
 
@@ -56,6 +57,24 @@ def test_every_command_on_a_page_is_written_as_it_is_typed_here() -> None:
         for line in file.read_text().splitlines():
             for found in COMMAND.finditer(line):
                 assert re.match(r"[^|]*\| typed", line[found.start() :]), f"{file.name}: {line.strip()}"
+
+
+@pytest.mark.parametrize(
+    ("session", "variable", "command"),
+    [
+        (Session(), None, "trueup worker --app module:app"),
+        (Session("examples.script.orders:app"), None, "trueup worker --app examples.script.orders:app"),
+        (Session(), "examples.script.orders:app", "trueup worker"),
+    ],
+)
+def test_a_command_names_the_app_that_this_one_was_given(
+    session: Session, variable: str | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "place", program.PLACE)
+    if variable:
+        monkeypatch.setenv("TRUEUP_APP", variable)
+    session.app()
+    assert advice("workers").startswith(f"start one: {command}; ")
 
 
 def test_under_django_no_command_names_an_app(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def test_a_schedule_that_no_running_worker_declares_is_shown_and_can_be_retired(
 def test_a_check_says_what_is_wrong_and_what_to_do(cli: Cli, database_url: str) -> None:
     found = cli("status", "--check")
     assert (found.code, found.out.splitlines()[0]) == (1, "error: workers: no worker is alive, and none ever was")
-    assert "trueup worker --app" in found.out
+    assert "start one: trueup worker; if one should run" in found.out, "TRUEUP_APP names the App"
     living(database_url, nightly)
     assert (cli("status", "--check").code, cli("status", "--check").out) == (0, f"ok: {len(CHECKS)} checks passed\n")
     with psycopg.connect(database_url, autocommit=True) as connection:

@@ -405,7 +405,7 @@ async def test_a_reconciler_whose_sweeps_fail_has_no_time_when_it_will_be_done(h
     )
     assert (await house.one(left(5))).eta_s is None
     assert (await house.look(backlog=left(5))).summary.endswith(
-        "catching up: 5 rows left; sweeps of observe fail: see trueup reconcilers show"
+        "catching up: 5 rows left; sweeps of observe fail: see trueup reconcilers show observe"
     )
 
 

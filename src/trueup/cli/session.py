@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from trueup import program
 from trueup.cli import output
 from trueup.errors import ConfigError
 
@@ -48,6 +49,7 @@ class Session:
 
         given = {"app": self.app_place, "database_url": self.database_url, "schema": self.schema}
         settings = load_settings(overrides=given, options=True)
+        program.place = program.PLACE if settings.app is None else f" --app {self.app_place}" if self.app_place else ""
         if settings.app is None:
             return App(self.database_url, schema=self.schema)
         app = load_app(settings.app)

@@ -195,7 +195,7 @@ def _reconcilers(sweeping: dict[str, Any], alive: bool) -> Table:
     last = "never" if swept is None else f"{span(swept)} ago"
     failing = sweeping["failing"]
     if failing:
-        last += f"; failing: {', '.join(failing)} ({typed('trueup reconcilers show')})"
+        last += f"; failing: {', '.join(failing)} ({typed('trueup reconcilers show')} {failing[0]})"
     for name, known in sweeping["undeclared"].items() if alive else ():
         last += f"; {name}: declared by no living worker, {known:,} rows known ({typed('trueup reconcilers forget')} {name})"
     table.rows.append((*(f"{sweeping[name]:,}" for name in names), last))

@@ -348,6 +348,7 @@ def _behind(report: Recovery) -> list[str]:
     runs = sum(each.unfinished_late for each in report.schedules)
     jobs = sum(each.count for each in report.overdue)
     failing = [each.name for each in report.reconcilers if each.last_error is not None]
+    show = typed("trueup reconcilers show") + "".join(f" {name}" for name in failing[:1])
     oldest = max((each.oldest_s for each in report.overdue), default=0.0)
     return [
         text
@@ -357,7 +358,7 @@ def _behind(report: Recovery) -> list[str]:
             (unreadable, f"{_many(unreadable, 'schedule')} not readable by this release"),
             (runs, f"{_many(runs, 'late run')} unfinished"),
             (jobs, f"{_many(jobs, 'job')} overdue, the oldest by {short(oldest)}"),
-            (len(failing), f"sweeps of {', '.join(failing)} fail: see {typed('trueup reconcilers show')}"),
+            (len(failing), f"sweeps of {', '.join(failing)} fail: see {show}"),
         )
         if number
     ]
