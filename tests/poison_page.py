@@ -10,6 +10,7 @@ from typing import Any
 from tests.work import test_poison as jobs
 from tests.work import test_poison_ticks as ticks
 from tests.work.rows import test_poison as rows
+from tests.work.scans import test_scanner as scans
 
 PAGE = Path(__file__).parents[1] / "docs/explanation/poison.md"
 BEGIN, END = "<!-- made by: python -m tests.poison_page -->", "<!-- end of what was made -->"
@@ -75,7 +76,22 @@ STAGES = {
         Stage("write", rows.test_write_refused_with_sqlstate, "backs off, then quarantined", QUARANTINE),
         Stage("rescue", rows.test_rescue, "quarantined", QUARANTINE),
     ),
-    "Scans": (Stage("cursor", jobs.test_scan, "its pass fails, and is repeated at its interval", SWEEP),),
+    "Scans": (
+        Stage("cursor", jobs.test_scan, "its pass fails, and is repeated at its interval", SWEEP),
+        Stage(
+            "item",
+            scans.test_items_that_fail_are_said_and_counted_and_the_scan_goes_on,
+            "is counted",
+            "log",
+            ["raises"],
+        ),
+        Stage(
+            "begin, save, finish",
+            jobs.test_scan_refused_by_postgresql,
+            "is tried again, and its items are handled again",
+            SWEEP,
+        ),
+    ),
 }
 NO_POISON = {"mode", "lane", "started"}  # parameters that say where it happens
 

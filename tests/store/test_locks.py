@@ -25,7 +25,7 @@ ONE_RECORD = """
     jobs/name_window jobs/progress jobs/refuse jobs/replace jobs/take_window jobs/enqueue_one lanes/advance lanes/register leases/acquire leases/fence
     leases/mint leases/release leases/renew leases/touch pauses/pause pauses/resume rates/take reconcilers/failed reconcilers/forget
     reconcilers/put reconcilers/rest reconcilers/rest_key reconcilers/set_state reconcilers/swept reconcilers/work
-    reconcilers/work_key scans/begin scans/declare scans/fail scans/finish scans/save schedules/delete schedules/hold schedules/put
+    reconcilers/work_key scans/begin scans/declare scans/fail scans/finish scans/refused scans/save schedules/delete schedules/hold schedules/put
     schedules/rewind schedules/set_state schedules/accept workers/forget workers/hold workers/leave workers/register workers/renew
     rows/checkpoint rows/change_locked rows/remove_locked history/expire_rest
 """

@@ -19,7 +19,7 @@ from tests.support.watching import Watched, until
 from trueup import App, Discard, GiveUp, Retry, Snooze
 from trueup.clock import elapsed
 from trueup.errors import LostClaim
-from trueup.events import JobFinishRefused, JobResultDropped, ServiceFailed
+from trueup.events import JobFinishRefused, JobResultDropped, ScanCompleted, ServiceFailed
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 
@@ -422,3 +422,65 @@ async def test_rescue(database_url: str, clock: ManualClock, when: str) -> None:
     for worker in (dying, other):
         await worker.end()
     await app.close()
+
+
+SCAN_STAGES = {
+    "begin": "new.underway and not old.underway",
+    "save": "new.cursor is not null and not old.items = new.items",
+    "finish": "old.underway and not new.underway",
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("sqlstate", ["P0001", "23505", "25006", "40001", "42501", "53100", "55P03", "57014", "XX000"])
+@pytest.mark.parametrize("stage", SCAN_STAGES)
+async def test_scan_refused_by_postgresql(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, stage: str, sqlstate: str
+) -> None:
+    """Of what is written about a scan. Its items are handled again, and people see why."""
+    monkeypatch.setattr("trueup.work.scans.scanner.LOOK", 0.1)
+    monkeypatch.setattr("trueup.work.scans.scanner.AGAIN", 0.05)
+    app = App(database_url)
+    watched = Watched(app)
+    handled: list[int] = []
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            refusing(sqlstate, f"new.name = 'culprit' and {SCAN_STAGES[stage]}", "update on trueup.scans").encode()
+        )
+
+    @app.scan("culprit", every="1h", run_at_start=True)
+    async def culprit(cursor: int | None) -> AsyncIterator[tuple[int, int]]:
+        for n in range(cursor or 0, 150):
+            yield n, n
+        if stage == "save":
+            raise ValueError("so that its place is kept")
+
+    @culprit.each
+    async def ignore(item: int) -> None: ...
+
+    @app.scan("good", every="1h", run_at_start=True)
+    async def good(cursor: int | None) -> AsyncIterator[tuple[int, int]]:
+        for n in range(5):
+            yield n, n
+
+    @good.each
+    async def handle(n: int) -> None:
+        handled.append(n)
+
+    async def shown(wanted: bool) -> None:
+        async with asyncio.timeout(WITHIN):
+            while wanted != any(
+                each.check == "sweeps" and each.problem.startswith("scan culprit (") and "not this one" in each.problem
+                for each in (await app.check()).findings
+            ):
+                await asyncio.sleep(0.05)
+
+    async with app, app.worker():
+        await until(lambda: len(handled) == 5, WITHIN)
+        await shown(True)
+        assert any(event.service == "scan culprit" for event in watched.of(ServiceFailed))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("drop trigger refuse on trueup.scans")
+        if stage != "save":
+            await watched.seen(ScanCompleted, scan="culprit")
+            await shown(False)

@@ -66,6 +66,10 @@ class Scans(Repository):
     async def fail(self, name: str, point: Point, failures: int, error: str, every: timedelta, fence: Fence) -> None:
         await self._run("fail", name, fence, every=every, failures=failures, error=error, **_stored(point))
 
+    async def refused(self, name: str, error: str) -> None:
+        """Note what PostgreSQL says to one of the others."""
+        await self._run("refused", name, error=error)
+
     async def finish(self, name: str, point: Point, every: timedelta, fence: Fence) -> float:
         """Returns how many milliseconds it took since it was begun for the first time."""
         rows = await self._run("finish", name, fence, every=every, items=point.items, failed=point.failed)

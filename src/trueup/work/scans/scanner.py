@@ -5,7 +5,8 @@ may act, and everything that is written about the scan is fenced by it. An insta
 keeps nothing more; one that dies leaves the lease to run out. The next holder continues from the cursor that was kept, so
 each item is handled at least once, and again only what was handled after that.
 
-A generator that raises is tried again, by any instance, after a pause that grows up to the scan's interval.
+A generator that raises is tried again, by any instance, after a pause that grows up to the scan's interval. Where PostgreSQL refuses
+what is to be written about the scan, that is tried again for ever, and people are told what it says.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -27,7 +28,7 @@ from trueup.jobs.middleware import Middlewares
 from trueup.leases.length import MIN_LEASE
 from trueup.reconcile.progress import Point, Progress
 from trueup.reconcile.scan import Scan
-from trueup.store.db.connect import RETRYABLE
+from trueup.store.db.connect import RETRYABLE, is_away
 from trueup.store.leases import RowLeases, Terms
 from trueup.store.rows.scans import Began, Scans, lease_name
 from trueup.work.calling import Caller
@@ -39,6 +40,7 @@ from trueup.work.service import Service, jittered
 MAX_PAUSE = 30.0  # seconds between looks when it is not due
 LOOK = 2.0  # seconds between looks while another instance is at it: so soon it is gone on with when that one stops
 SPREAD = 0.25  # seconds, so that the first of a fleet takes it and the others find it taken
+PATIENCE = 3  # refusals in a row that may pass by themselves (a timeout, a deadlock) before anybody is told
 AGAIN = 0.5  # seconds between tries to write down how a pass ended
 
 T = TypeVar("T")
@@ -75,6 +77,7 @@ class Scanner(Service):
         self._caller = Caller(events, middlewares)
         self._pass: Pass | None = None
         self._declared = False
+        self._refusals = 0  # in a row
         _ = scan.handler
 
     async def run_once(self) -> float:
@@ -103,11 +106,16 @@ class Scanner(Service):
         try:
             await self._declare()
             async with holding as lease:
-                return await self._scan(this, lease, anyway)
+                scanned = await self._scan(this, lease, anyway)
+            self._refusals = 0
+            return scanned
         except NotAcquired:
             return Scanned("elsewhere")
         except LostLease:
             return Scanned("lost")
+        except Exception as error:
+            await self._refused(error)
+            raise
         finally:
             self._pass = None
 
@@ -155,14 +163,29 @@ class Scanner(Service):
         await self._insist(this, lambda: self._scans.fail(name, point, failures, said, every, lease.fence))
         return Scanned("failed", point.items, point.failed, error)
 
+    async def _refused(self, error: Exception) -> None:
+        """Tell people of an error that is the server's answer, when it is not the only one."""
+        said = error.__cause__ if isinstance(error, DatabaseUnavailable) else error
+        if not isinstance(said, Exception) or getattr(said, "sqlstate", None) is None:
+            return  # no server has answered: it is away, and that is said elsewhere
+        self._refusals += 1
+        passes = is_away(said) or isinstance(said, RETRYABLE)
+        if passes and self._refusals < PATIENCE:
+            return
+        with suppress(Exception):
+            await self._scans.refused(self.scan.name, f"{type_name(said)}: {describe(said)}")
+        if passes:  # any other ends the pass, and is an event then
+            self._failed(said)
+
     async def _insist(self, this: Pass, write: Callable[[], Awaitable[T]]) -> T | None:
         """Until it is written, or the lease is lost, which cancels this. When the process is to end, it is tried once and may fail."""
         while True:
             try:
                 return await write()
-            except RETRYABLE:
+            except RETRYABLE as error:
                 if this.eased:
                     return None  # the lease runs out, and what was not kept is handled again
+                await self._refused(error)
             await asyncio.sleep(jittered(AGAIN))
 
 
