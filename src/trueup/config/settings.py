@@ -85,7 +85,7 @@ class Settings:
     )
     drain_for: timedelta = setting("25s", duration("0s", "1d"), "how long a stopping worker waits for running jobs")
     poll_every: timedelta = setting(
-        "2s", duration("50ms", "5m"), "maximum time between polls of an idle worker while notifications arrive"
+        "4s", duration("50ms", "5m"), "maximum time between polls of an idle worker while notifications arrive"
     )
     poll_without_listen: timedelta = setting(
         "500ms", duration("10ms", "5m"), "maximum time between polls of an idle worker without notifications"

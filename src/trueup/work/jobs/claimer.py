@@ -43,9 +43,8 @@ HOLD_FOR = 1.0  # seconds of work; with more than that in hand, what exceeds the
 CHECK_HAND_EVERY = 0.25  # seconds, while jobs wait in hand
 RECOVER_AT_ONCE = 50  # jobs, with their arguments, in one answer
 RECOVER_EVERY = 60.0  # seconds between looks for jobs that are ours without our knowing; after a failed claim, at once
-MIN_LANE_PAUSE = (
-    0.25  # seconds until a lane is asked again whose due jobs could not be claimed; then twice as long each time
-)
+# Seconds until a lane is asked again whose due jobs could not be claimed; twice as long each time.
+MIN_LANE_PAUSE, MAX_LANE_PAUSE = 0.25, 2.0
 MIN_BUSY_PAUSE = 0.02  # the same when another worker was claiming, or when there are keys that were not looked at
 TELL_EVERY = 0.25  # seconds between notifications that a lane has room which this worker cannot use
 LOOK_AGAIN_AFTER = 0.05  # seconds between looks because of notifications for a lane at its limit
@@ -94,7 +93,7 @@ class Claimer(Service):
             str, None
         ] = {}  # those claimed last come first, because the server looks them up in this order
         self._limited: dict[str, Job[Any, Any]] = {}
-        self._rests = Rests(self._poll_every)
+        self._rests = Rests(min(self._poll_every, MAX_LANE_PAUSE))
         self._refusals = JobRefusals(jobs, events)
         self._full: set[str] = set()  # lanes that were at their limit when last asked or looked at
         self._told_at: dict[str, float] = {}
