@@ -10,6 +10,7 @@ import pytest
 
 from tests.work.rows.field import NAME, Field
 from trueup import To
+from trueup.store.rows import claiming
 from trueup.store.rows import rows as store_rows
 from trueup.store.rows.reconcilers import Gate
 from trueup.testing.clock import NOON
@@ -74,8 +75,9 @@ def test_a_sweep_of_another_worker_is_as_good_as_ones_own(
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten rows are many."""
-    monkeypatch.setattr(store_rows, "MIN_WINDOW", 10)
-    monkeypatch.setattr(store_rows, "PROBE_WINDOW", 3)
+    for module in (claiming, store_rows):
+        monkeypatch.setattr(module, "MIN_WINDOW", 10)
+    monkeypatch.setattr(claiming, "PROBE_WINDOW", 3)
     monkeypatch.setattr(walker, "MANY", 10)
     monkeypatch.setattr(pace, "PASSING_COSTS", 1.0)
 
@@ -158,7 +160,8 @@ async def test_a_sweep_knows_whether_rows_become_due_in_the_middle(
 
 @pytest.mark.asyncio
 async def test_a_sweep_by_hand_walks_past_all_rows(live: Field, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_rows, "MIN_WINDOW", 10)
+    for module in (claiming, store_rows):
+        monkeypatch.setattr(module, "MIN_WINDOW", 10)
     live.fix(lambda row: To("done"))
     await live.put(60)
     await resting(live, 50)
