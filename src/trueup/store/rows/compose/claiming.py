@@ -48,7 +48,7 @@ class Claiming(Pieces):
     @property
     def handed(self) -> Composable:
         """What comes back of a claimed row: what is known about it, then the row."""
-        texts = [SQL(f"c.trueup_k{n}::text") for n in range(1, len(self.keys) + 1)]
+        texts = [self.text_of_key(SQL(f"c.trueup_k{n}"), key) for n, key in enumerate(self.keys, 1)]
         return COMMA.join([TOLD, SQL("c.trueup_seen::text, c.trueup_due"), *texts, *self.asked_from("c")])
 
     def _of_row(self, cte: str) -> list[Composable]:
@@ -222,5 +222,6 @@ class Claiming(Pieces):
 
     @property
     def place(self) -> Composable:
-        order = ["place.trueup_order::text"] if self.selection.order.column is not None else ["null::text"]
-        return SQL(", ".join([*order, *(f"place.{name}::text" for name in self._typed_names)]))
+        order = SQL("null::text" if self.selection.order.column is None else "place.trueup_order::text")
+        names = zip(self._typed_names, self.keys, strict=True)
+        return COMMA.join([order, *(self.text_of_key(SQL(f"place.{name}"), key) for name, key in names)])

@@ -37,8 +37,25 @@ MAX_LOCK_WAIT = 1_500
 
 # Bytes of a key as text. A longer one would not fit into an index beside the reconciler's name, so its digest stands for it there.
 MAX_KEY = 1_000
+# Values that name something in the database. As texts they depend on the search path, and change when it is renamed or dropped.
+NAMING_TYPES = frozenset(
+    {
+        *(
+            "regclass",
+            "regcollation",
+            "regconfig",
+            "regdictionary",
+            "regnamespace",
+            "regoper",
+            "regoperator",
+            "regproc",
+        ),
+        *("regprocedure", "regrole", "regtype"),
+    }
+)
 SHORT_TYPES = frozenset(
     {
+        *NAMING_TYPES,
         *("smallint", "integer", "bigint", "oid", "uuid", "boolean", "real", "double precision", "date"),
         *("timestamp without time zone", "timestamp with time zone", "time without time zone", "macaddr", "inet"),
     }
@@ -118,7 +135,8 @@ class Pieces:
     def key_from_texts(self, texts: str) -> Composable:
         """The row of `t` is the one whose key is in k1… as text: of a CTE, or (`%`) as parameters."""
         return AND.join(
-            self.compared(key, "=", self.cast(SQL(_text_of_key(texts, n)), key)) for n, key in enumerate(self.keys, 1)
+            self.compared(key, "=", self.key_of_text(SQL(_text_of_key(texts, n)), key))
+            for n, key in enumerate(self.keys, 1)
         )
 
     def key_from_known(self, known: str) -> Composable:
@@ -166,7 +184,14 @@ class Pieces:
             return SQL("pg_catalog.encode({}, 'hex')").format(column)
         if kind == "timestamp with time zone":
             return SQL("(pg_catalog.to_jsonb({} at time zone 'utc') #>> '{{}}'::text[])").format(column)
-        return SQL("{}::text").format(column)
+        return self.text_of_key(column, key)
+
+    def text_of_key(self, value: Composable, key: str) -> Composable:
+        """A value of this column of the key as text, for `key_of_text`."""
+        return SQL("{}::oid::text" if self.found.type(key) in NAMING_TYPES else "{}::text").format(value)
+
+    def key_of_text(self, text: Composable, key: str) -> Composable:
+        return self.cast(SQL("{}::oid").format(text) if self.found.type(key) in NAMING_TYPES else text, key)
 
     def _from_lasting(self, text: str, key: str) -> Composable:
         kind = self.found.type(key)
@@ -174,12 +199,13 @@ class Pieces:
             return SQL("pg_catalog.decode({}, 'hex')").format(SQL(text))
         if kind == "timestamp with time zone":
             return SQL("({}::timestamp at time zone 'utc')").format(SQL(text))
-        return self.cast(SQL(text), key)
+        return self.key_of_text(SQL(text), key)
 
     @cached_property
     def key_texts(self) -> Composable:
         return COMMA.join(
-            SQL("{}::text as {}").format(self.column(key), SQL(f"trueup_k{n}")) for n, key in enumerate(self.keys, 1)
+            SQL("{} as {}").format(self.text_of_key(self.column(key), key), SQL(f"trueup_k{n}"))
+            for n, key in enumerate(self.keys, 1)
         )
 
     @cached_property
@@ -392,7 +418,7 @@ class Pieces:
     def _after(self, value: Sequence[Composable], keys: Sequence[Composable]) -> Composable:
         """Behind where the sweep has come to."""
         order = self.selection.order
-        positions = [self.cast(SQL(f"%(after_{n})s::text"), key) for n, key in enumerate(self.keys, 1)]
+        positions = [self.key_of_text(SQL(f"%(after_{n})s::text"), key) for n, key in enumerate(self.keys, 1)]
         if value:
             assert order.column is not None
             positions.insert(0, self.cast(SQL("%(after_order)s::text"), order.column))
