@@ -55,6 +55,11 @@ def in_a_thread(app: App) -> None:
     def send(tenant: str = "a") -> None: ...
 
 
+def fair_by_region(app: App) -> None:
+    @app.job(fair_by="region")
+    async def send(tenant: str = "a", region: str = "eu") -> None: ...
+
+
 def hourly(app: App) -> None:
     @app.every("1h", name="nightly")
     async def nightly() -> None: ...
@@ -90,6 +95,11 @@ DIFFERENCES: dict[str, tuple[Declare, Declare]] = {
     ),
     "kind removed": (both(jobs("send", "report")), PLAIN),
     "signature changed": (PLAIN, both(with_more_arguments)),
+    "queue of a limited kind renamed": (
+        both(jobs("send", queue="one", limit=5)),
+        both(jobs("send", queue="two", limit=5)),
+    ),
+    "fair by another argument": (FAIR, both(fair_by_region)),
     "executor changed": (both(in_a_thread), both(on_an_executor)),
 }
 
