@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
-from trueup import App, Context, GiveUp, Retry, Row, Stay, To
+from trueup import Again, App, Context, GiveUp, Retry, Row, Stay, To
 from trueup.errors import ConfigError, NotFound
 from trueup.events import Event, ReconcilerPaused, ReconcilerResumed, RowsFreed
 from trueup.testing.clock import ManualClock
@@ -268,6 +268,31 @@ async def test_a_shadow_run_proposes_and_leaves_everything_as_it_was(shop: App, 
     assert shown["proposals"][0]["examples"][0]["proposed"] == "To('stored', size=3)"
     real = await shop.reconcilers.run("recover")
     assert (real.outcomes["claimed"], real.outcomes["changed"]) == (9, 6)
+
+
+@pytest.mark.parametrize("by", [None, "state"])
+async def test_a_shadow_run_of_a_live_one_neither_opens_nor_closes_its_breaker(
+    shop: App, query: Query, by: str | None
+) -> None:
+    outcome: Again | To = Again("1h", everybody=True)
+
+    @shop.table("papers", key="id", state="state").reconcile("uploading", pause_by=by, concurrency=1)
+    async def busy(paper: Row) -> Again | To:
+        return outcome
+
+    paused = "select count(*) from trueup.reconcilers where paused_until > now()"
+    paused_keys = "select count(*) from trueup.reconciler_pauses"
+    await shop.reconcilers.run("busy", shadow=True)
+    assert query(paused) == query(paused_keys) == [(0,)]
+    await shop.reconcilers.run("busy")
+    query("update trueup.reconcilers set paused_until = now()")
+    query("update trueup.reconciler_pauses set paused_until = now()")
+    query("delete from trueup.rows")
+    before = query("select pauses from trueup.reconcilers"), query(paused_keys)
+    outcome = To("stored")
+    run = await shop.reconcilers.run("busy", shadow=True)
+    assert run.proposed["To('stored')"] > 0
+    assert (query("select pauses from trueup.reconcilers"), query(paused_keys)) == before
 
 
 async def test_a_shadow_run_of_a_live_one_leaves_no_trace_for_workers(shop: App, query: Query) -> None:

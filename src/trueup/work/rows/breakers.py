@@ -28,6 +28,7 @@ from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.finisher import RowFinisher
 from trueup.work.rows.held import Held
 from trueup.work.rows.keyed import Keyed, breaker_of
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.timetable import Timetable
 
 
@@ -46,6 +47,7 @@ class Breakers:
         log: Reconcilers,
         events: Events,
         finisher: RowFinisher,
+        options: SweepOptions,
         timetable: Timetable,
         changes: Changes,
         beside: Beside,
@@ -55,6 +57,7 @@ class Breakers:
         self._log = log
         self._events = events
         self._finisher = finisher
+        self._on_record = options.counts  # not for a run in shadow of a live reconciler
         self._timetable = timetable
         self._changes = changes
         self._beside = beside
@@ -90,7 +93,7 @@ class Breakers:
         match change:
             case Opens(why, exactly):
                 return self._open(held, breaker, why, exactly)
-            case "closes":
+            case "closes" if self._on_record:
                 self._beside.start(self._close() if self._keyed is None else self._close_key(self._keyed, held))
         return False
 
@@ -104,11 +107,13 @@ class Breakers:
         breaker.opening = True
         if self._keyed is None:
             self.opened = True
-            self._beside.start(self._rest(breaker, why, spent, exactly))
+            if self._on_record:
+                self._beside.start(self._rest(breaker, why, spent, exactly))
             return True
         key = self._keyed.key(held)
         self._keyed.opened(key, exactly or breaker.pause(0))
-        self._beside.start(self._rest_key(self._keyed, key, breaker, why, spent, exactly))
+        if self._on_record:
+            self._beside.start(self._rest_key(self._keyed, key, breaker, why, spent, exactly))
         return False
 
     async def _rest(self, breaker: Breaker, why: str, spent: list[ClaimedRow], exactly: timedelta | None) -> None:

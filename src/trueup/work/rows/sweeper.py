@@ -80,7 +80,9 @@ class Sweeper(Service):
             rows.reconciler.name, log, events, holder, self._options, self.timetable, self.changes, self._beside
         )
         self.finisher = RowFinisher(rows, events, rng, self._sweeps, gather_for=gather_for)
-        self._breakers = Breakers(rows, log, events, self.finisher, self.timetable, self.changes, self._beside)
+        self._breakers = Breakers(
+            rows, log, events, self.finisher, self._options, self.timetable, self.changes, self._beside
+        )
         judge, handling = Judge(rows, rng, self._breakers), Handling(rows, connections, caller, rng)
         self.hand = RowHand(rows, handling, self.finisher, events, judge, self._breakers, self.changes)
         self._walker = Walker(rows, self.hand, self.finisher, events, holder, self._options)
