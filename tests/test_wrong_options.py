@@ -14,7 +14,7 @@ from trueup import Again, App, Limit, Rate, Retry, Snooze
 from trueup.app.declared import ScheduleOptions
 from trueup.config.settings import SETTINGS
 from trueup.errors import ConfigError
-from trueup.instead import INSTEAD
+from trueup.instead import INSTEAD, METHODS
 from trueup.jobs.options import Options
 from trueup.reconcile.purge import PurgeOptions
 from trueup.reconcile.reconciler import ReconcileOptions
@@ -343,6 +343,16 @@ def test_what_is_written_without_the_argument_it_replaces_says_so() -> None:
         App().every(minutes=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r'hour, minute; write @app\.cron\("0 2 \* \* \*"\)$'):
         App().cron(hour=2, minute=0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in METHODS.items() for name in names])
+def test_a_method_of_another_library_is_refused_with_what_to_write_instead(kind: str, name: str) -> None:
+    app = App()
+    things: dict[str, Any] = {"App": app, "Job": app.job(name="x")(lambda: None)}
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; write .*[@(]"):
+        getattr(things[kind], name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
+        things[kind].nothing_like_it  # noqa: B018
 
 
 def test_no_hint_is_for_an_option_that_there_is() -> None:

@@ -6,6 +6,7 @@ Only errors read this. The tests go through the options of each of these librari
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 ATTEMPTS = "retry=Retry(max_attempts=…)"
 FIRST = 'retry=Retry(first="1s", factor=2, cap="1m")'
@@ -139,6 +140,36 @@ INSTEAD: Mapping[str, Mapping[str, str]] = {
 }
 
 
+ENQUEUE = "await job.enqueue(…), or job.enqueue_sync(…)"
+METHODS: Mapping[str, Mapping[str, str]] = {
+    "Job": {
+        **dict.fromkeys(("delay", "send", "defer", "defer_async", "perform_async", "kiq", "push"), ENQUEUE),
+        **dict.fromkeys(
+            ("apply_async", "send_with_options", "configure", "set", "options", "s", "si", "enqueue_in", "enqueue_at"),
+            "await job.using(delay=…, queue=…).enqueue(…)",
+        ),
+        **dict.fromkeys(("batch_defer", "insert_many", "map", "chunks"), "await job.enqueue_many([…])"),
+        **dict.fromkeys(("schedule", "periodic"), SCHEDULED),
+    },
+    "App": {
+        **dict.fromkeys(("task", "actor", "function", "shared_task"), "@app.job"),
+        **dict.fromkeys(("periodic_task", "periodic", "scheduled_job", "add_periodic_task", "on_interval"), SCHEDULED),
+        **dict.fromkeys(("add_job", "send_task", "enqueue_call", "defer", "insert"), 'await app.enqueue("name", …)'),
+        **dict.fromkeys(("lock", "advisory_lock", "singleton"), 'async with app.lease("name"):'),
+        **dict.fromkeys(("run_worker", "run_worker_async", "start", "run"), "async with app.worker():"),
+        **dict.fromkeys(("autodiscover_tasks", "import_paths"), 'App(include=["package.jobs"])'),
+    },
+}
+
+
 def instead(who: str, name: str) -> str | None:
     """What to write instead of this option of `who`; None when nothing is known."""
     return INSTEAD.get(who, {}).get(name)
+
+
+def missing(thing: object, kind: str, name: str) -> Any:
+    """For an attribute that `thing`, called `kind` here, does not have: raises AttributeError, as usual if no other library has it."""
+    if name in METHODS[kind]:
+        said = f"{type(thing).__name__!r} object has no attribute {name!r}; write {METHODS[kind][name]}"
+        raise AttributeError(said, name=name, obj=thing)
+    return object.__getattribute__(thing, name)  # raises what it raised before: a property may have failed

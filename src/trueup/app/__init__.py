@@ -19,6 +19,7 @@ from trueup.config.given import GivenSettings
 from trueup.config.settings import SETTINGS
 from trueup.durations import Duration, duration_of
 from trueup.errors import DatabaseUnavailable
+from trueup.instead import missing
 from trueup.jobs.middleware import Middleware, Middlewares
 from trueup.options import advised, naming
 
@@ -55,6 +56,11 @@ class App(Declaring):
         super().__init__(database_url, clock, **settings)
         self.middlewares = Middlewares(middleware)
         self._examined_with_us: list[Callable[[], Awaitable[Iterable[Finding]]]] = []
+
+    if not TYPE_CHECKING:  # checkers would take every name for an attribute
+
+        def __getattr__(self, name):
+            return missing(self, "App", name)
 
     def on_examine(self, examine: Callable[[], Awaitable[Iterable[Finding]]]) -> None:
         """Let `App.examine`, and so `trueup doctor`, await `examine` and add its findings.

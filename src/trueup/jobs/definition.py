@@ -8,12 +8,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from trueup.backoff import JOB_RETRY, Retry, retry_policy
 from trueup.building import BUILDING
 from trueup.durations import Duration, Rate, duration_of
 from trueup.errors import ConfigError, InvalidArguments
+from trueup.instead import missing
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.handle import Enqueued, Handle
 from trueup.jobs.job import ClaimedJob, Draft, OnConflict
@@ -122,6 +123,11 @@ class Job(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Job {self.kind!r} queue={self.queue!r}>"
+
+    if not TYPE_CHECKING:  # checkers would take every name for an attribute
+
+        def __getattr__(self, name):
+            return missing(self, "Job", name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function itself, here and now: no job is made."""
