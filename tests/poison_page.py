@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.store.rows import test_tables as tables
 from tests.work import test_poison as jobs
 from tests.work import test_poison_ticks as ticks
+from tests.work.rows import test_finisher as finisher
 from tests.work.rows import test_poison as rows
+from tests.work.rows import test_purger as purger
+from tests.work.rows import test_raising_where as where
+from tests.work.rows import test_refused_purges as purges
 from tests.work.scans import test_scanner as scans
 
 PAGE = Path(__file__).parents[1] / "docs/explanation/poison.md"
@@ -74,6 +79,7 @@ STAGES = {
         Stage("outcome", rows.test_value, "backs off, then quarantined", QUARANTINE),
         Stage("write", rows.test_write, "backs off, then quarantined", QUARANTINE),
         Stage("write", rows.test_write_refused_with_sqlstate, "backs off, then quarantined", QUARANTINE),
+        Stage("claim, write", rows.test_a_trigger_that_changes_its_session, "done, as all others", "nowhere"),
         Stage("rescue", rows.test_rescue, "quarantined", QUARANTINE),
     ),
     "Scans": (
@@ -95,6 +101,168 @@ STAGES = {
 }
 NO_POISON = {"mode", "lane", "started"}  # parameters that say where it happens
 
+# A row of each reconciler, stage by stage: the test that tries it there, or why there is nothing to try.
+AT = ("claim", "load", "call", "write", "renew", "rescue", "purge", "forget")
+WHY = {
+    "a": "nothing of yours is written at this stage",
+    "b": "only times, owners and states are written at this stage",
+    "c": "takes the same way as a trigger that raises: a refusal is a refusal, whatever its reason",
+    "d": "a worker refuses such a table when it starts",
+    "e": "happens in the handler's own process, and nowhere else",
+    "f": "is not evaluated at this stage",
+    "g": "rows that are locked are passed over",
+    "h": "takes the same way as at the claim or the write",
+    "i": "the server ends the statement (statement_timeout), and each of its rows is written alone",
+}
+Cell = Callable[..., Any] | str
+
+
+GRID: dict[str, tuple[Cell, ...]] = {
+    "a trigger that raises": (
+        rows.test_claim,
+        "a",
+        "a",
+        rows.test_write,
+        rows.test_renew,
+        rows.test_rescue,
+        purges.test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_its_attempts,
+        rows.test_forget,
+    ),
+    "a trigger that keeps the row": (
+        rows.test_claim,
+        "a",
+        "a",
+        rows.test_a_trigger_that_keeps_the_row,
+        rows.test_renew,
+        rows.test_rescue,
+        purges.test_rows_that_a_trigger_keeps_neither_end_nor_starve_a_sweep,
+        "a",
+    ),
+    "a trigger that touches the row": (
+        rows.test_a_trigger_that_touches_the_row_after_every_claim,
+        "a",
+        "a",
+        "h",
+        "h",
+        "h",
+        "c",
+        "a",
+    ),
+    "a trigger that changes its session": (
+        rows.test_a_trigger_that_changes_its_session,
+        "a",
+        "a",
+        rows.test_a_trigger_that_changes_its_session,
+        rows.test_renew,
+        "h",
+        purges.test_a_trigger_that_changes_its_session,
+        "a",
+    ),
+    "every class of SQLSTATE": (
+        rows.test_claim,
+        where.test_a_row_that_raises,
+        "e",
+        rows.test_write_refused_with_sqlstate,
+        rows.test_renew,
+        rows.test_rescue,
+        purges.test_a_refusal_that_may_pass_spends_no_attempt,
+        where.test_records_of_rows_that_left_are_forgotten_beside_one_that_raises,
+    ),
+    "a rule": (tables.test_a_table_with_rules_that_rewrite_our_statements_is_refused_by_their_names, *"dddddd", "d"),
+    "FOREIGN KEY … RESTRICT": (
+        "b",
+        "a",
+        "a",
+        rows.test_delete_of_a_row_that_others_refer_to,
+        "b",
+        "b",
+        purges.test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_its_attempts,
+        "a",
+    ),
+    "a deferred constraint, NOT VALID, unique": (
+        "c",
+        "a",
+        "a",
+        rows.test_write,
+        "c",
+        "c",
+        purges.test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_its_attempts,
+        "a",
+    ),
+    "a lock of yours": (
+        "g",
+        "a",
+        "a",
+        rows.test_a_users_lock_on_one_row_stalls_nobody_and_its_outcome_is_written_when_it_is_gone,
+        finisher.test_a_row_that_somebody_has_locked_is_written_when_they_let_go,
+        "g",
+        "g",
+        rows.test_forget,
+    ),
+    "a key too long for an index": (*[rows.test_a_key_too_long_for_an_index] * 4, "h", "h", "h", "h"),
+    "a value that does not fit: NUL, surrogate, NaN, infinity, too large": (
+        "b",
+        rows.test_load_of_a_value_that_python_cannot_read,
+        "e",
+        rows.test_value,
+        "b",
+        "b",
+        "b",
+        "a",
+    ),
+    "`where=` that raises": (
+        where.test_a_row_that_raises,
+        where.test_a_row_that_raises,
+        "f",
+        where.test_a_row_that_raises_once_it_was_claimed,
+        "f",
+        where.test_rows_of_a_dead_process_of_which_one_raises_are_taken_over,
+        where.test_a_purge_passes_over_a_row_that_raises,
+        where.test_records_of_rows_that_left_are_forgotten_beside_one_that_raises,
+    ),
+    "an exception, a BaseException": (
+        "e",
+        "e",
+        rows.test_call,
+        "e",
+        "e",
+        "e",
+        "e",
+        "e",
+    ),
+    "a hang": (
+        "e",
+        "e",
+        rows.test_a_handler_that_hangs_does_not_keep_new_rows_waiting,
+        "i",
+        "i",
+        "e",
+        purger.test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_happens,
+        "e",
+    ),
+}
+
+
+def _test_id(test: Callable[..., Any]) -> str:
+    file = Path(test.__code__.co_filename).relative_to(PAGE.parents[2]).as_posix()
+    return f"`{file}::{test.__name__}`"
+
+
+def grid() -> str:
+    """Each poison at each stage: a number of a test, or a letter of a reason."""
+    numbers: dict[str, int] = {}
+    lines = [f"| poison | {' | '.join(AT)} |", "| --- |" + " --- |" * len(AT)]
+    for poison, cells in GRID.items():
+        shown = [
+            cell if isinstance(cell, str) else str(numbers.setdefault(_test_id(cell), len(numbers) + 1))
+            for cell in cells
+        ]
+        lines.append(f"| {poison} | {' | '.join(shown)} |")
+    used = {cell for cells in GRID.values() for cell in cells if isinstance(cell, str)}
+    reasons = [f"- **{letter}**: {why}" for letter, why in WHY.items() if letter in used]
+    tests = [f"{number}. {test}" for test, number in numbers.items()]
+    return "\n".join(["### Rows: poison by stage\n", *lines, "", *reasons, "", *tests])
+
 
 def parameters(test: Callable[..., Any]) -> list[str]:
     found = []
@@ -106,9 +274,11 @@ def parameters(test: Callable[..., Any]) -> list[str]:
 
 def made() -> str:
     head = "| stage | poison | what becomes of it | where it is seen | test |\n| --- | --- | --- | --- | --- |"
-    return "\n\n".join(
-        "\n".join([f"## {title}\n", head, *(stage.row for stage in stages)]) for title, stages in STAGES.items()
-    )
+    tables = {
+        title: "\n".join([f"## {title}\n", head, *(stage.row for stage in stages)]) for title, stages in STAGES.items()
+    }
+    tables["Rows"] += "\n\n" + grid()
+    return "\n\n".join(tables.values())
 
 
 def page() -> str:

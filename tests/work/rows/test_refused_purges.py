@@ -236,3 +236,26 @@ async def test_a_rate_holds_for_rows_that_are_taken_by_their_keys(live: Field) -
     counts = await live.sweep("age")
     assert (counts.changed, counts.retry) == (29, 1)
     assert await left(live) == [3]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("verb", ["delete", "move"])
+@pytest.mark.parametrize(("setting", "value"), [("role", "pg_monitor"), ("array_nulls", "off"), ("search_path", "x")])
+async def test_a_trigger_that_changes_its_session(field: Field, verb: str, setting: str, value: str) -> None:
+    """What comes after it on the same connection finds the session as it was."""
+    await field.put(ROWS)
+    await field.do(
+        "create function here() returns boolean language sql as 'select true';"
+        f"create function change() returns trigger language plpgsql as $$ begin perform set_config('{setting}', '{value}', false);"
+        " return coalesce(new, old); end $$;"
+        "create trigger change before update or delete on things for each row when (old.id = 17) execute function change()"
+    )
+    table = field.app.table("things", key="id", state="state", changed_at="changed_at", where="here()")
+    given: dict[str, Any] = {"stale_for": "10m", "name": "age", "every": "1h", "batch": BATCH}
+    if verb == "move":
+        table.move("new", to="old", **given)
+    else:
+        table.delete("new", **given)
+    await field.sweep("age")
+    assert await left(field) == []
+    assert await rows(field) == []
