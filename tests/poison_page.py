@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.store import test_coalescing as enqueueing
 from tests.store.rows import test_tables as tables
 from tests.work import test_poison as jobs
 from tests.work import test_poison_ticks as ticks
@@ -44,6 +45,12 @@ class Stage:
 
 STAGES = {
     "Jobs": (
+        Stage(
+            "enqueue, beside others",
+            enqueueing.test_whatever_one_job_is_refused_with_the_others_are_stored,
+            "is not stored",
+            "the caller's error",
+        ),
         Stage("claim", jobs.test_claim, "stays queued, spends no attempt, is tried again", REFUSED),
         Stage("load", jobs.test_load, "dead at once, or done where a newer release would take it", DEAD_LETTER),
         Stage("call, outcome", jobs.test_write, "dead, cancelled, or done without its result", f"{DEAD_LETTER}, event"),

@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 
 from tests.store.desk import Desk, draft
 from tests.support.proxy import Proxy
+from tests.work.test_poison import refusing
 from trueup import App
 from trueup.errors import DatabaseUnavailable
 from trueup.jobs.job import Draft
@@ -114,6 +115,28 @@ async def test_what_postgresql_refuses_fails_for_its_own_caller_only(
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert {number for number, answer in enumerate(answers) if isinstance(answer, psycopg.DataError)} == refused
     assert await desk.scalar("select count(*) from trueup.jobs") == 20 - len(refused)
+
+
+@pytest.mark.parametrize("sqlstate", ["P0001", "23505", "40001", "40P01", "53100", "55P03", "57014", "XX000"])
+async def test_whatever_one_job_is_refused_with_the_others_are_stored(
+    app: App, desk: Desk, database_url: str, sqlstate: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(refusing(sqlstate, at="insert on trueup.jobs").encode())
+
+    @app.job
+    async def good(n: int) -> None: ...
+
+    @app.job
+    async def culprit() -> None: ...
+
+    async with app:
+        before, after = [good.enqueue(n) for n in range(30)], [good.enqueue(n) for n in range(30)]
+        culprits = [culprit.enqueue() for _ in range(3)]
+        answers = await asyncio.gather(*before, *culprits, *after, return_exceptions=True)
+    assert [n for n, each in enumerate(answers) if isinstance(each, BaseException)] == [30, 31, 32]
+    assert all(isinstance(each, psycopg.Error | DatabaseUnavailable) for each in answers[30:33])
+    assert await desk.scalar("select count(*) from trueup.jobs") == 60
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 2, 7])

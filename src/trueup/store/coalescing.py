@@ -17,10 +17,11 @@ from psycopg import AsyncConnection
 
 from trueup.clock import elapsed
 from trueup.jobs.job import Draft
-from trueup.store.db.connect import is_away, may_pass
+from trueup.store.db.connect import is_away, may_pass, refused
 from trueup.store.db.pool import Pool
 
 MAX_ALONE = 2  # statements on their way before callers share one
+LEVELS = 2  # of halves, until a refusal that may pass is taken to concern all
 MAX_JOBS = 500  # in one statement
 MAX_BYTES = 4 * 1024 * 1024  # of arguments in one statement, unless a single job has more
 
@@ -103,24 +104,43 @@ class _Traffic:
             self._ended()
 
     async def _send(self, batch: Sequence[_Waiting], connection: AsyncConnection[Any]) -> None:
+        error = await self._sent(batch, connection)
+        if error is not None:
+            await self._divide(batch, error, connection)
+
+    async def _sent(self, batch: Sequence[_Waiting], connection: AsyncConnection[Any]) -> Exception | None:
+        """Store them in one statement, or return what PostgreSQL says when it refuses it. Raises when it says nothing."""
         try:
             ids = await self._store([each.draft for each in batch], connection)
         except Exception as error:
-            if is_away(error) or may_pass(error) or len(batch) == 1:
+            if not refused(error):
                 raise
-            await self._one_by_one(batch, connection)  # one of them is refused, and only its caller must get the error
-            return
+            return error
         for waiting, job_id in zip(batch, ids, strict=True):
             _done(waiting, job_id)
+        return None
 
-    async def _one_by_one(self, batch: Sequence[_Waiting], connection: AsyncConnection[Any]) -> None:
-        for waiting in batch:
-            try:
-                _done(waiting, (await self._store([waiting.draft], connection))[0])
-            except Exception as error:
-                if is_away(error) or may_pass(error):
-                    raise
-                _fail(waiting, error)
+    async def _divide(self, batch: Sequence[_Waiting], error: Exception, connection: AsyncConnection[Any]) -> None:
+        """Some of them may be what is refused, and only their callers must get the error: of what is refused, the halves are sent.
+
+        What may pass, such as a timeout or a full disk, is taken to concern all that are left when nothing more is stored.
+        """
+        left, level = [(batch, error)], 0
+        while left:
+            level += 1
+            halves: list[Sequence[_Waiting]] = []
+            for part, each in left:
+                if len(part) == 1:
+                    _fail(part[0], each)
+                else:
+                    halves += (part[: len(part) // 2], part[len(part) // 2 :])
+            sent = [(half, await self._sent(half, connection)) for half in halves]
+            left = [(half, each) for half, each in sent if each is not None]
+            if len(left) == len(sent) and level >= LEVELS and all(may_pass(each) or is_away(each) for _, each in left):
+                for part, each in left:
+                    for waiting in part:
+                        _fail(waiting, each)
+                return
 
     def _take(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
