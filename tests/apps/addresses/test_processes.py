@@ -91,9 +91,17 @@ def test_instances_two_with_wrong_clocks_make_one_set_of_jobs_per_tick(place: To
     right = matrix.count(1, proof=3)
     clocks = [*[{}] * right, faketime_env("+2", base={}), faketime_env("-2", base={})]
     fleet = [place.start("worker", **SCHEDULER, **clock) for clock in clocks]
+    seen: dict[int, datetime] = {}
+
+    def all_started() -> bool:
+        for process in fleet:
+            if process.pid not in seen and process.lines("worker started"):
+                seen[process.pid] = count(database, "select clock_timestamp()")
+        return len(seen) == len(fleet)
+
     try:
         started = "all have started, those with wrong clocks last"
-        wait_until(lambda: all(process.lines("worker started") for process in fleet), started, timeout=SOON, pause=0.1)
+        wait_until(all_started, started, timeout=SOON, pause=0.1)
         sets = "select count(*) from (select tick from reconciliation_jobs group by tick having count(*) = 3) as whole"
 
         def three_sets() -> bool:
@@ -106,29 +114,26 @@ def test_instances_two_with_wrong_clocks_make_one_set_of_jobs_per_tick(place: To
         assert set(ticks.values()) == {1}, "each tick was seen to by one instance"
         assert {line["scheduled"] + line["already_active"] for line in lines} == {3}
         made = dict(database.execute("select tick, count(*)::int from reconciliation_jobs group by tick").fetchall())
-        assert set(made.values()) == {3}, "and has one set of jobs"
+        told = {datetime.fromisoformat(line["tick"]): line["scheduled"] for line in lines}
+        assert {tick: made.get(tick, 0) for tick in told} == told, "and has one set of jobs: one for each that had none"
         assert all(moment.second % 2 == 0 and moment.microsecond == 0 for moment in made)
         assert all(process.alive for process in fleet)
-        assert [round(ahead(database, process)) for process in fleet] == [*[0] * right, 2, -2], (
-            "their clocks were as meant"
-        )
+        for process, meant in zip(fleet, [*[0] * right, 2, -2], strict=True):
+            least, most = ahead(database, process, seen[process.pid])
+            assert least - 0.05 < meant < most + 0.05, "their clocks were as meant"
     finally:
         for process in fleet:
             process.kill()
         remove_leftovers()
 
 
-def ahead(database: Database, process: Process) -> float:
-    """Seconds that its clock goes before the database's."""
+def ahead(database: Database, process: Process, seen_at: datetime) -> tuple[float, float]:
+    """How many seconds its clock goes before the database's, at least and at most: between the two times of the database's clock at
+    which it had registered and at which the test saw what it had said."""
     (line,) = process.lines("worker started")
     believed = datetime.fromisoformat(line["time"])
-    seconds: float = count(
-        database,
-        "select extract(epoch from %s - started_at)::float8 from trueup.workers where pid = %s",
-        believed,
-        process.pid,
-    )
-    return seconds
+    registered: datetime = count(database, "select started_at from trueup.workers where pid = %s", process.pid)
+    return (believed - seen_at).total_seconds(), (believed - registered).total_seconds()
 
 
 def once(database: Database, place: Town, **variables: str) -> Process:
