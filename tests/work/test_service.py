@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import importlib
+import inspect
+import re
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psycopg
@@ -161,3 +164,26 @@ async def test_an_idle_worker_has_the_connections_that_the_guide_names(database_
                     await asyncio.sleep(0.05)
     page = Path("docs/howto/deploying.md").read_text()
     assert all(f"`{part}`" in page for part in OF_EVERY_WORKER | EXTRA[what])
+
+
+importlib.import_module("trueup.work.worker")  # and with it every service of a worker
+OWN = {("Claimer", "_wake")}  # the hints' event wakes it, too
+
+
+def subclasses(of: type) -> Iterator[type]:
+    for cls in of.__subclasses__():
+        yield cls
+        yield from subclasses(cls)
+
+
+async def test_no_service_keeps_something_of_its_own_under_a_name_of_the_loop() -> None:
+    """The loop sets its count of failures to 0 after each pass: a sweeper that kept its own there never paused for longer."""
+    loop = vars(Service(Events())).keys()
+    taken = {
+        (cls.__name__, name)
+        for cls in subclasses(Service)
+        if cls.__module__.startswith("trueup.")
+        for name in re.findall(r"self\.(\w+)(?:: [^=\n]+)? = ", inspect.getsource(cls))
+        if name in loop
+    }
+    assert taken - {(cls.__name__, "name") for cls in subclasses(Service)} == OWN
