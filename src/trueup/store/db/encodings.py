@@ -19,7 +19,7 @@ from trueup.jobs.job import Draft
 from trueup.store.db.asyncpg import AsyncpgConnection
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-_TEXTS = {"unique_key": "unique=", "key": "the value of fair_by=", "kind": "its name", "queue": "its queue"}
+_KEYS = {"unique_key": "unique=", "key": "the value of fair_by="}  # names of kinds and queues are ASCII
 
 
 def encoding_of(connection: AsyncConnection[Any] | Connection[Any] | AsyncpgConnection) -> str | None:
@@ -37,7 +37,7 @@ def fitted(draft: Draft, encoding: str | None) -> Draft:
     """The job as this encoding can carry it. Raises InvalidArguments that names what it cannot."""
     if encoding is None:
         return draft
-    for name, called in _TEXTS.items():
+    for name, called in _KEYS.items():
         text = getattr(draft, name)
         if text and not text.isascii():
             _check(draft.kind, called, text, encoding)
