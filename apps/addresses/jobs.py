@@ -157,7 +157,7 @@ async def advance(
 
 
 async def go_back(tx: Tx, job: Job, blocks: int) -> None:
-    """Blocks were replaced: so many of the last that were read are to be read again. Raises LostClaim."""
+    """Blocks were replaced: this many of the last that were read are to be read again. Raises LostClaim."""
     await _fenced(
         tx, job, "next_block = greatest(from_block, next_block - %(blocks)s), next_parent = null", {"blocks": blocks}
     )

@@ -71,7 +71,7 @@ class Created:
 
 
 async def try_lock(tx: Tx, *, wait: timedelta = timedelta()) -> bool:
-    """Whether we have it, until the end of the transaction. Asked for again for so long."""
+    """Whether we have it, until the end of the transaction. Retried for up to `wait`."""
     until = time.monotonic() + wait.total_seconds()
     while True:
         row = await (await tx.execute("select pg_try_advisory_xact_lock(%s)", [LOCK])).fetchone()
@@ -82,7 +82,7 @@ async def try_lock(tx: Tx, *, wait: timedelta = timedelta()) -> bool:
 
 
 async def create_jobs(tx: Tx, tick: datetime) -> Created:
-    """A job for each monitored address that has none active. Addresses for which there can be none are told of, and do not
+    """A job for each monitored address that has none active. Addresses for which there can be none are logged, and do not
     keep the others from theirs. Raises what the database says when it is not about single addresses."""
     created = Created()
     await _find_malformed(tx, created)

@@ -51,8 +51,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     commands.add_parser("worker", help="send messages that are due")
     seed = commands.add_parser("seed", help="make up some users")
     seed.add_argument("--users", type=int, default=2000)
-    seed.add_argument("--days", type=float, default=1.0, help="their birthdays fall within so many days")
-    seed.add_argument("--hours-ago", type=float, default=0.0, help="as if it had been done so many hours ago")
+    seed.add_argument("--days", type=float, default=1.0, help="spread their birthdays over this many days")
+    seed.add_argument("--hours-ago", type=float, default=0.0, help="pretend that it was done this many hours ago")
     sink = commands.add_parser("sink", help="a receiver to try it with")
     sink.add_argument("--secret", default=None, help="check signatures")
     for command, port in ((serve, 8080), (sink, 8081)):

@@ -38,7 +38,7 @@ class Made:
 
 
 def made_up(count: int, around: datetime, *, days: float, at: time = time(9), seed: int = 0) -> Iterator[Made]:
-    """Users whose next birthdays begin, at that time on their own clocks, within so many days after that moment, or else as
+    """Users whose next birthdays begin, at that time on their own clocks, within this many days after that moment, or else as
     soon as can be; the zones take turns."""
     chance = random.Random(seed)  # noqa: S311 - made-up people
     for number in range(count):
@@ -48,7 +48,7 @@ def made_up(count: int, around: datetime, *, days: float, at: time = time(9), se
 
 
 def mornings(timezone: str, around: datetime, *, days: float, at: time = time(9)) -> list[date]:
-    """The days whose `at` comes there within so many days after that moment; at least the next one."""
+    """The days whose `at` comes there within this many days after that moment; at least the next one."""
     there = ZoneInfo(timezone)
     until = around + timedelta(days=days)
     day = around.astimezone(there).date()

@@ -3,7 +3,7 @@
 POST /hook          takes a message; 200, also for one it has already seen
 GET  /counts        how many came, how many different ones, how many twice
 GET  /messages      the different ones, in the order in which they came first
-PUT  /mood?status=503&for=5   answer with that status for so many seconds (Retry-After with 429)
+PUT  /mood?status=503&for=5   answer with that status for this many seconds (Retry-After with 429)
 """
 
 from __future__ import annotations

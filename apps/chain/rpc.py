@@ -136,7 +136,7 @@ class Rpc:
 
 
 def _unpacking(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Unpacks a part of an answer, up to so many bytes. httpx unpacks without bounds, and as often as an answer says it was packed."""
+    """Unpacks a part of an answer, up to a number of bytes. httpx unpacks without bounds, and as often as an answer says it was packed."""
     if encoding in ("", "identity"):
         return lambda part, most: part
     if encoding != "gzip":

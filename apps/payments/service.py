@@ -33,7 +33,7 @@ FRESH_FOR = timedelta(seconds=1)  # one look at the tip of a chain serves every 
 # Rows are looked for twice in an interval, and each rests for a little more than half of it: so every second time, once in an
 # interval. Resting for all of it would mean missing the next time by a moment, and coming round in two.
 LOOKS, REST = 2, 0.6
-# What is confirmed or expired changes ever more rarely: it rests for a tenth of the time since, at most for so long.
+# What is confirmed or expired changes ever more rarely: it rests for a tenth of the time since, and at most for this long.
 CALM, MAX_REST = 10, timedelta(minutes=10)
 CATCHING_UP = timedelta(seconds=1)  # until the next look at a request whose chain is not read to its end
 

@@ -44,7 +44,7 @@ async def zones(tx: Tx) -> list[str]:
 
 
 async def due(tx: Tx, clocks: Sequence[Clock], most: int) -> list[dict[str, Any]]:
-    """Up to so many users whose hour has come and who have had none today, with what there is to tell them."""
+    """Users whose hour has come and who have had none today, up to `most` of them, with what there is to tell them."""
     params: dict[str, Any] = {
         "zones": [clock.timezone for clock in clocks],
         "days": [clock.day for clock in clocks],
@@ -55,7 +55,7 @@ async def due(tx: Tx, clocks: Sequence[Clock], most: int) -> list[dict[str, Any]
 
 
 async def make_some(tx: Tx, clocks: Sequence[Clock], most: int) -> int:
-    """For up to so many users. Returns how many there were; fewer than `most` means that these were the last."""
+    """For up to `most` users. Returns how many there were; fewer than `most` means that these were the last."""
     users = await due(tx, clocks, most)
     async with tx.cursor() as cursor:
         for user in users:

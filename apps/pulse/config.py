@@ -44,7 +44,7 @@ class Config:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What trueup is to know of it."""
+        """The settings for trueup."""
         return {"redis_url": self.redis_url, "redis_unavailable": WITHOUT_REDIS[self.without_redis]}
 
 

@@ -24,7 +24,7 @@ class Receiver:
         return f"http://{LOOPBACK}:{self._server.server_port}/hook"
 
     def fail(self, seconds: float) -> None:
-        """Answer 503 for so long, and take nothing."""
+        """Answer 503 for this long, and take nothing."""
         self._failing_until = time.monotonic() + seconds
 
     def _take(self, key: str, body: bytes) -> int:

@@ -142,7 +142,7 @@ class Story:
         self._interrupt_receiver()
 
     def _wait_for_more(self) -> bool:
-        """Until a minute's messages are delivered, when so many wait that all of it can happen again; whether they do."""
+        """Until a minute's messages are delivered, when enough wait for all of it to happen again; whether they do."""
         messages, enough = self._look().messages, ROUND * self._rate
         if messages.due - messages.ended < enough + MIN_SECONDS * self._rate:
             return False

@@ -359,7 +359,7 @@ def _all_fitted(
 
 
 def _some(drafts: Iterator[Draft], most: int, most_bytes: int) -> list[Draft]:
-    """The next ones, up to the one with which they are so many or so large."""
+    """The next ones, until they are `most` or have `most_bytes`."""
     some: list[Draft] = []
     size = 0
     for draft in islice(drafts, most):

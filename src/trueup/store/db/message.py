@@ -79,8 +79,8 @@ class Answers:
     def __init__(
         self, peer: _Peer, results: Sequence[PGresult], before: int = 0, each: tuple[int, int] = (0, 1)
     ) -> None:
-        """`before`: the number of leading statements to leave out of the answers. `each`: of what follows, by turns so many are left
-        out and so many are not."""
+        """`before`: the number of leading statements to leave out of the answers. `each`: of what follows, how many are left
+        out and how many are kept, by turns."""
         self._peer = peer
         self.error: psycopg.Error | None = None
         if not results:
