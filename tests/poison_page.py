@@ -119,7 +119,7 @@ WHY = {
     "f": "is not evaluated at this stage",
     "g": "rows that are locked are passed over",
     "h": "takes the same way as at the claim or the write",
-    "i": "the server ends the statement (statement_timeout), and each of its rows is written alone",
+    "i": "the server ends the statement, and each lease is renewed alone",
 }
 Cell = Callable[..., Any] | str
 
@@ -241,7 +241,7 @@ GRID: dict[str, tuple[Cell, ...]] = {
         "e",
         "e",
         rows.test_a_handler_that_hangs_does_not_keep_new_rows_waiting,
-        "i",
+        finisher.test_rows_whose_trigger_takes_long_are_written_after_the_others,
         "i",
         "e",
         purger.test_a_statement_that_takes_too_long_is_reported_and_the_next_sweep_happens,

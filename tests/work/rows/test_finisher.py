@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -26,6 +27,7 @@ from trueup.events import (
     ServiceFailed,
 )
 from trueup.store.rows.asks import Asks
+from trueup.store.rows.compose import steering
 from trueup.testing.clock import ManualClock
 from trueup.work.rows.sweeper import Sweeper
 
@@ -105,6 +107,21 @@ async def test_a_row_that_somebody_has_locked_is_written_when_they_let_go(live: 
     assert not sweep.done()
     await other.close()
     assert (await sweep).changed == 3
+
+
+@pytest.mark.slow
+async def test_rows_whose_trigger_takes_long_are_written_after_the_others(live: Field) -> None:
+    await live.put(12)
+    await live.do(
+        "create function dawdle() returns trigger language plpgsql as $$ begin perform pg_sleep(0.7); return new; end $$;"
+        "create trigger dawdle before update on things for each row when (old.id in (2, 3)) execute function dawdle()"
+    )
+    live.fix(lambda row: To("done"), concurrency=12)
+    rows = (await live.gather()).rows
+    rows.steer_together = steering(rows.statements, timedelta(seconds=1.2))
+    assert (await live.sweep()).changed == 12
+    assert {event.key for event in live.events.of(RowChanged)[-2:]} == {"2", "3"}
+    assert not live.events.of(RowRetried)
 
 
 async def test_a_row_that_stays_locked_is_lost_when_its_lease_has_passed(field: Field, clock: ManualClock) -> None:

@@ -62,7 +62,7 @@ async def settle_apart(
         end = [] if asks.drafts else [talk.commit]
         sign = Query(rows.statements["tables/sign"], signed(rows.found.spec))
         *answers, ((apart.sign,),) = await talk.each_afresh(
-            rows.steer, [*asks.parts, talk.filled(sign)], end, IMMEDIATE
+            rows.steer_together, [*asks.parts, talk.filled(sign)], end, IMMEDIATE
         )
         for keys, answer in zip(asks.keys, answers, strict=True):
             _read(apart, keys, answer)

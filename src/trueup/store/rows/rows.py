@@ -38,6 +38,12 @@ from trueup.store.rows.tables import Found
 
 GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
 
+# A trigger that takes long for some rows makes all others in their statement wait, and keeps their leases from being renewed.
+MAX_TOGETHER = timedelta(seconds=4)  # for a statement with several rows
+MAX_BRIEFLY = timedelta(
+    seconds=0.3
+)  # for each of them alone after that, until all those have been written that are quick
+
 
 class Rows:
     def __init__(
@@ -65,6 +71,8 @@ class Rows:
         self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
         self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
         self.steer = steering(statements, timeout)
+        self.steer_together = steering(statements, min(timeout, MAX_TOGETHER))
+        self.steer_briefly = steering(statements, min(timeout, MAX_BRIEFLY))
         self.search_for = search_time(timeout)
         # How far rows in quarantine have been looked at, to see whether they still belong there.
         self.set_aside_until: tuple[datetime | None, str] = (None, "")
@@ -164,6 +172,7 @@ class Rows:
         tx: AsyncConnection[Any] | None = None,
         *,
         touch: bool = True,
+        briefly: bool = False,
     ) -> dict[str, Done]:
         """Write what was decided, and enqueue what follows from it, together. A key that does not come back was lost.
 
@@ -171,14 +180,15 @@ class Rows:
         all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
         """
         asks, drafts = self.asks.of(rows, moves, touch=touch)
+        steer = self.steer_together if len(rows) > 1 else self.steer_briefly if briefly else self.steer
         if tx is None and len(asks) == 1 and not drafts:
-            return dict(await self.settling.fetch_steered(self.steer, asks[0][0], {**asks[0][1], **self.about(holder)}))
+            return dict(await self.settling.fetch_steered(steer, asks[0][0], {**asks[0][1], **self.about(holder)}))
         if tx is not None:
             return await self._settle(holder, asks, drafts, tx)
         done: dict[str, Done] = {}
         async with self.settling.conversation() as talk:
             texts = [talk.filled(Query(query, {**params, **self.about(holder)})) for query, params in asks]
-            for answer in await talk.each_afresh(self.steer, texts, () if drafts else [talk.commit]):
+            for answer in await talk.each_afresh(steer, texts, () if drafts else [talk.commit]):
                 done |= dict(answer)
             if drafts:
                 await self.follow(drafts, done, talk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Move
@@ -22,6 +23,8 @@ class Ending(Pending):
     touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
     busy: int = 0
     busy_since: float | None = None  # its row has been locked by another transaction since then
+    # After a statement with it and others has taken too long it is written alone, at first within a moment. A slow one was not.
+    speed: Literal["usual", "unknown", "slow"] = "usual"
 
     @property
     def row(self) -> ClaimedRow:

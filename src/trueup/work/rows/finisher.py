@@ -40,7 +40,7 @@ from trueup.reconcile.decide import (
     Written,
     decide,
 )
-from trueup.store.db.connect import is_away, may_pass
+from trueup.store.db.connect import TIMED_OUT, is_away, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows
@@ -146,12 +146,17 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             row = ending.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
                 # Suspects go apart: one of them that is refused again does not make the others wait.
-                groups.setdefault((row.holder, ending.touch, self._suspect(ending), claim), []).append(ending)
+                # A slow one is written alone, and after the others.
+                slow = ending.speed == "slow"
+                if slow and any(key[0] for key in groups):
+                    ending.not_before = elapsed() + UNHURRIED
+                    continue
+                groups.setdefault((slow, row.holder, ending.touch, self._suspect(ending), claim), []).append(ending)
             else:
                 self._forget([ending])
                 self.reports.lost(ending)
         try:
-            for group in groups.values():
+            for _, group in sorted(groups.items(), key=lambda each: each[0][0]):
                 self._fits = None
                 await self._send(group)
         finally:
@@ -182,7 +187,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             await super()._send(group)
 
     async def _statement(self, group: list[Ending]) -> dict[str, Done]:
-        return await self._rows.settle(*self._about(group), touch=group[0].touch)
+        return await self._rows.settle(*self._about(group), touch=group[0].touch, briefly=group[0].speed == "unknown")
 
     def _about(self, group: list[Ending]) -> tuple[UUID, list[ClaimedRow], list[Move]]:
         self._made = self._rows.made
@@ -212,11 +217,16 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
     async def _refused(self, group: list[Ending], error: Exception, took: float) -> None:
         if not to_repeat(error) and await self._has_changed(group):
             await self._send(group)
+        elif group[0].speed == "unknown" and isinstance(error, TIMED_OUT):
+            group[0].speed, group[0].not_before = "slow", elapsed() + UNHURRIED
         else:
             await super()._refused(group, error, took)
 
     async def _divide(self, group: list[Ending], error: Exception, took: float) -> None:
         if took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
+            if isinstance(error, TIMED_OUT):
+                for ending in group:
+                    ending.speed = "unknown"
             await super()._divide(group, error, took)
         else:
             await self._send_apart(group)
@@ -232,7 +242,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             if not to_repeat(apart) and await self._has_changed(ready):
                 await self._send(ready)
             else:
-                await super()._divide(ready, apart, SLOW)
+                await self._divide(ready, apart, max(SLOW, self._rows.search_for))
             return
         suspect = self._suspect(ready[0])
         self._wary[suspect] = WARY_FOR if apart.refused else self._wary[suspect] - len(ready)
