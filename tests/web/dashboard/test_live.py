@@ -33,13 +33,32 @@ async def test_a_dear_answer_is_older_on_a_page_that_follows_than_on_one_that_is
     following = shown.followed()
     assert await shown.shared("queues", look) == 1
     now += 1.5
-    assert await following.shared("queues", look) == 1, "a hundred times 50 ms have not passed"
+    assert await following.shared("queues", look) == 1, "fifty times 50 ms have not passed"
     assert await shown.shared("queues", look) == 2, "a person who asks gets a new one after a second"
     assert await following.shared("queues", look) == 2, "which is kept for all"
-    now += 5.1
+    now += 2.6
     assert await following.shared("queues", look) == 3
     shown.forget()
     assert await following.shared("queues", look) == 4, "after an action everything is looked at anew"
+
+
+@pytest.mark.parametrize("answers", [1, 5, 40])
+async def test_live_pages_take_a_fiftieth_of_a_core_together_however_much_they_show(
+    monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    now, spent = 0.0, 0.0
+
+    async def look() -> None:
+        nonlocal now, spent
+        now, spent = now + 0.02, spent + 0.02
+
+    monkeypatch.setattr(source, "elapsed", lambda: now)
+    following = Source("shop", App("postgresql://nowhere/shop")).followed()
+    for _ in range(300):
+        for number in range(answers):
+            await following.shared(number, look)
+        now += 2.0
+    assert 0 < spent / now < 0.025
 
 
 async def test_a_look_from_before_an_action_is_not_shown_after_it() -> None:

@@ -1,8 +1,8 @@
 """An App that the dashboard shows: its name on the page, what it is asked, and answers that are shared for a moment.
 
 Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives every tab the same answer
-until it is older than a second, or ten times as old as the look took. For pages that follow by themselves it is a hundred times
-as old: no answer that live pages show takes more than a hundredth of a core, however many tabs show it.
+until it is older than a second, or ten times as old as the look took. Pages that follow by themselves keep every answer for fifty
+times as long as all their looks take together: they take a fiftieth of a core at most, however many tabs show however much.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 FRESH = 1.0  # seconds
 TIMES = 10  # as long as the look took, for a page that a person asks for
-LIVE_TIMES = 100  # for one that follows by itself
+LIVE_TIMES = 50  # as long as all looks took, for pages that follow by themselves
+LIVE_FOR = (
+    60.0  # seconds that an answer counts among those since a live page asked for it, and is kept at most for their sake
+)
 MAX_KEPT = 256  # answers
 
 
@@ -45,7 +48,8 @@ class Source:
         self.app = app
         self.dry_runs = DryRuns()
         self._opened: tuple[Store, asyncio.AbstractEventLoop] | None = None
-        self._times = TIMES
+        self._follows = False
+        self._followed: dict[object, float] = {}  # when a live page has asked for each
         self._kept: dict[object, Answer] = {}
         self._asked: dict[object, asyncio.Task[Any]] = {}
 
@@ -60,7 +64,7 @@ class Source:
     def followed(self) -> Self:
         """The same for a page that follows by itself: it takes older answers where a new one would cost much."""
         same = copy(self)
-        same._times = LIVE_TIMES
+        same._follows = True
         return same
 
     def explained(self) -> Explained:
@@ -84,8 +88,11 @@ class Source:
 
     async def shared(self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
         """The answer of `look`, from the cache if it was asked a moment ago."""
+        now = elapsed()
+        if self._follows:
+            self._followed[key] = now
         kept = self._kept.get(key)
-        if kept is not None and elapsed() - kept.at < max(fresh, self._times * kept.took):
+        if kept is not None and now - kept.at < max(fresh, self._keeps(kept, now)):
             return cast(T, kept.answer)
         task = self._asked.get(key)
         if task is None:
@@ -93,12 +100,20 @@ class Source:
             task.add_done_callback(partial(self._looked, key))
         return cast(T, await asyncio.shield(task))
 
+    def _keeps(self, kept: Answer, now: float) -> float:
+        """For how many seconds this answer is good."""
+        if not self._follows:
+            return TIMES * kept.took
+        live = [each.took for key, each in self._kept.items() if now - self._followed.get(key, -LIVE_FOR) < LIVE_FOR]
+        return min(LIVE_TIMES * sum(live), LIVE_FOR)
+
     async def _look(self, key: object, look: Callable[[], Awaitable[T]]) -> T:
         begun = elapsed()
         answer = await look()
         ended = elapsed()
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
+            self._followed.clear()
         if self._asked.get(key) is asyncio.current_task():  # nothing was done meanwhile, see `forget`
             self._kept[key] = Answer(answer, ended, ended - begun)
         return answer
