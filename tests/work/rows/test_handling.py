@@ -431,13 +431,27 @@ async def test_a_transaction_commits_the_handlers_writes_and_the_outcome_togethe
     assert len(field.events.of(RowChanged)) == 1
 
 
-async def test_what_a_handler_raises_or_does_too_long_after_its_commit_changes_nothing(field: Field) -> None:
+async def test_what_a_handler_raises_or_does_too_long_after_its_commit_changes_nothing(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scopes: dict[object, asyncio.Timeout] = {}
+    original = asyncio.timeout
+
+    def timeout(seconds: float | None) -> asyncio.Timeout:
+        scope = original(seconds)
+        if seconds == 3_600:
+            scopes[asyncio.current_task()] = scope
+        return scope
+
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+
     async def handler(row: Any, *, ctx: Context) -> Any:
         async with ctx.transaction(To("done")) as tx:
             await tx.execute("insert into log values (%s, 'sent')", (row.id,))
         if row.id == 1:
             raise ValueError("too late")
         if row.id == 2:
+            scopes[asyncio.current_task()].reschedule(0.0)  # its time is over now
             await asyncio.Event().wait()
         if row.id == 3:
             async with ctx.transaction(To("twice")):
@@ -445,7 +459,7 @@ async def test_what_a_handler_raises_or_does_too_long_after_its_commit_changes_n
         return "junk"
 
     await field.put(4)
-    field.fix(handler, timeout="200ms")
+    field.fix(handler, timeout="1h")
     counts = await field.sweep()
     assert (counts.claimed, counts.changed, counts.settled) == (4, 4, 4)
     assert await field.states() == {"done": 4}
