@@ -223,3 +223,25 @@ async def test_two_long_jobs_run_at_once_where_each_process_has_one_place(
         await work.enqueue_many([(n, n % 3, True) for n in range(2)])
         async with app.worker(concurrency=1), app.worker(concurrency=1), app.worker(concurrency=1):
             await seen.seen(JobCompleted, count=62)
+
+
+async def test_a_worker_holds_no_more_jobs_of_a_limited_kind_than_it_has_places(database_url: str) -> None:
+    """However quick they are: what waits in its hand counts against the limit, and other workers have places."""
+    app = App(database_url, gather_for="0s")
+    seen, held = Watched(app), []
+
+    def running() -> int:
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute("select count(*) from trueup.jobs where state = 'running'").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    @app.job(limit=10)
+    async def work(n: int) -> None:
+        held.append(await asyncio.to_thread(running))
+
+    async with app:
+        await work.enqueue_many((n,) for n in range(60))
+        async with app.worker(concurrency=1):
+            await seen.seen(JobCompleted, count=60)
+    assert max(held) == 1
