@@ -830,3 +830,19 @@ async def test_a_proposal_that_cannot_be_shown_is_recorded_all_the_same(field: F
     proposed = {event.key: event.outcome for event in field.events.of(RowProposed)}
     assert proposed["1"] == "To(… ValueError …)"
     assert len(proposed["3"]) < 3_000
+
+
+@pytest.mark.parametrize("claim", ["row_lock", "lease"])
+async def test_an_outcome_is_stored_as_it_is_whatever_encoding_its_handler_has_set(field: Field, claim: Any) -> None:
+    async def locked(row: Any, *, tx: Any) -> Any:
+        await tx.execute("set client_encoding to latin1")
+        return To("done", note="süß")
+
+    async def in_transaction(row: Any, *, ctx: Context) -> None:
+        async with ctx.transaction(To("done", note="süß")) as tx:
+            await tx.execute("set client_encoding to latin1")
+
+    await field.put(6)
+    field.fix(locked if claim == "row_lock" else in_transaction, claim=claim, concurrency=2)
+    assert (await field.sweep()).changed == 6
+    assert await field.ask("select distinct note from things") == [{"note": "süß"}]

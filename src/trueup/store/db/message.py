@@ -281,7 +281,8 @@ class _Peer:
         self._pgconn = connection.pgconn
         self._escape = Escaping(connection.pgconn).escape_literal
         self.encoding = connection.info.encoding
-        self._transformed = connection
+        self._connection = connection
+        self._encoded = connection.pgconn.parameter_status(_REPORTED[0])
         self.transformer = Transformer(connection)
         self.kept: dict[bytes, _Template] | None = None
         self.afresh: Sequence[bytes] = ()
@@ -290,11 +291,16 @@ class _Peer:
     async def exchange(self, message: bytes) -> Sequence[PGresult]:
         async with self._lock:
             results: Sequence[PGresult] = await self._wait(_exchange(self._pgconn, message))
-        if self.reported is not None and self.reported[0] != self._pgconn.parameter_status(_REPORTED[0]):
-            self.transformer = Transformer(
-                self._transformed
-            )  # a trigger has set another encoding for what comes after it
+        self._follow_encoding()
         return results
+
+    def _follow_encoding(self) -> None:
+        """A user's statement or trigger may have set another encoding: for what comes after it, in this transaction too."""
+        if self._encoded == (now := self._pgconn.parameter_status(_REPORTED[0])):
+            return
+        self._encoded = now
+        self.encoding = self._connection.info.encoding
+        self.transformer = Transformer(self._connection)
 
     def reports(self) -> Sequence[bytes | None]:
         return [self._pgconn.parameter_status(name) for name in _REPORTED]
@@ -311,6 +317,7 @@ class _Peer:
         return self.filled(self.kept[query.text], query.params)
 
     def filled(self, template: _Template, params: Params) -> bytes:
+        self._follow_encoding()
         parts = [template.texts[0]]
         for name, text in zip(template.names, template.texts[1:], strict=True):
             parts.append(self._literal(params[name]))
