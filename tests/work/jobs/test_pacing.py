@@ -13,7 +13,7 @@ from tests.work.jobs.test_hand import job
 from trueup.durations import Rate
 from trueup.store.lanes import Offset
 from trueup.testing.clock import ManualClock
-from trueup.work.jobs.pacing import MAX_GIVEN_BACK, MIN_TOLERANCE, Paced
+from trueup.work.jobs.pacing import MAX_GIVEN_BACK, MAX_WAIT, MIN_TOLERANCE, Paced
 
 rates = st.builds(
     lambda count, burst: Rate(count, timedelta(seconds=1), min(burst, count)), st.integers(1, 50), st.integers(1, 5)
@@ -68,6 +68,16 @@ def test_a_process_that_is_always_late_starts_one_now_and_then() -> None:
         paced.late()
         started += paced.take(lambda _: True) is not None
     assert started == 3
+
+
+def test_a_job_that_finds_no_place_goes_back_however_often_others_did_before() -> None:
+    clock, rate = ManualClock(), Rate.parse("100/s")
+    paced = Paced(clock.elapsed)
+    for number in range(3 * MAX_GIVEN_BACK):
+        paced.add(job(number, lane="@send"), clock.elapsed(), rate)
+        clock.advance(seconds=MIN_TOLERANCE + MAX_WAIT + 0.01)
+        assert paced.take(lambda _: False) is None
+        assert [late.id for late in paced.late()] == [number]
 
 
 def test_it_is_known_when_the_next_may_start() -> None:

@@ -16,7 +16,8 @@ from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
 
 MIN_TOLERANCE = 0.1  # seconds a start may be late; with a slower rate, its spacing
-MAX_GIVEN_BACK = 5  # times in a row that late jobs go back; then one starts late
+MAX_GIVEN_BACK = 5  # times in a row that late jobs go back; then one may start late
+MAX_WAIT = 1.0  # seconds more, in which a place becomes free for that one or it goes back, too
 
 
 @dataclass(slots=True)
@@ -39,7 +40,9 @@ class _Lane:
     def is_late(self, now: float) -> bool:
         """Whether its first job has missed its moment, and is to go back."""
         tolerance = max(self.spacing, MIN_TOLERANCE)
-        return bool(self.expected) and now - self.expected[0][0] > tolerance and self.given_back < MAX_GIVEN_BACK
+        if self.given_back >= MAX_GIVEN_BACK:
+            tolerance += MAX_WAIT
+        return bool(self.expected) and now - self.expected[0][0] > tolerance
 
     def late(self, now: float) -> list[ClaimedJob]:
         """Take out what has missed its moment."""
