@@ -152,3 +152,50 @@ async def test_only_jobs_that_were_committed_are_reported(database_url: str, end
                     end()
         assert sum(event.count for event in watched.of(JobsEnqueued)) == (3 if ends == "committed" else 0)
         assert await app.store.pool.fetch(b"select count(*) from trueup.jobs") == [(3 if ends == "committed" else 0,)]
+
+
+SETTINGS = {
+    "app.tenant": "acme",
+    "client_encoding": "LATIN1",
+    "datestyle": "SQL, DMY",
+    "default_transaction_read_only": "on",
+    "role": "pg_monitor",
+    "search_path": "nowhere",
+    "session_authorization": "pg_monitor",
+    "statement_timeout": "1234",
+    "timezone": "Pacific/Chatham",
+}
+SET = "select set_config(%s, %s, false)"
+SHOWN = "select coalesce(current_setting(%s, true), '')"
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+async def test_what_a_transaction_sets_for_its_session_is_gone_in_the_next(database_url: str, setting: str) -> None:
+    """A tenant above all: the policies of its rows must not see another's."""
+    app = App(database_url, pool_size=1)
+    async with app:
+        async with app.transaction() as tx:
+            before = await (await tx.execute(SHOWN, [setting])).fetchone()
+            await tx.execute(SET, [setting, SETTINGS[setting]])
+        async with app.transaction() as tx:
+            after = await (await tx.execute(SHOWN, [setting])).fetchone()
+    assert after == before
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+async def test_what_a_sync_transaction_sets_for_its_session_is_gone_in_the_next(
+    database_url: str, setting: str
+) -> None:
+    def in_a_thread() -> tuple[object, object]:
+        begin = app.store.transactions.begin_sync
+        with begin() as tx:
+            before = tx.execute(SHOWN, [setting]).fetchone()
+            tx.execute(SET, [setting, SETTINGS[setting]])
+        with begin() as tx:
+            after = tx.execute(SHOWN, [setting]).fetchone()
+        return before, after
+
+    app = App(database_url, pool_size=1)
+    async with app:
+        before, after = await asyncio.to_thread(in_a_thread)
+    assert after == before

@@ -297,12 +297,12 @@ async def begin_afresh(connection: psycopg.AsyncConnection[Any], *, direct: bool
     message.begin_afresh(connection, [OWN_ROLE, RESET_ALL, *again])
 
 
-def afresh_sync(connection: psycopg.Connection[Any]) -> Sequence[bytes]:
-    """What each transaction of ours is to begin with on this connection, for the same reason."""
-    if not leads_to_the_server_sync(connection, ours=True):
+def afresh_sync(connection: psycopg.Connection[Any], *, ours: bool) -> Sequence[bytes]:
+    """What each transaction is to begin with on this connection, for the same reason."""
+    if not leads_to_the_server_sync(connection, ours=ours):
         return OWN_SESSION
     connection.execute(RESET_ALL)
-    again = _set_again(connection, connection.execute(OUR_DEFAULTS).fetchone(), ours=True)
+    again = _set_again(connection, connection.execute(OUR_DEFAULTS).fetchone(), ours=ours)
     for each in again:
         connection.execute(each)
     return [*OWN_SESSION, RESET_ALL, *again]
@@ -323,17 +323,24 @@ def _set_again(
     return [statement for differs, statement in needed if differs]
 
 
-async def make_ready(connection: psycopg.AsyncConnection[Any], prepare: str, *, ours: bool) -> None:
-    """Prepare a connection for a pool. With `prepare="auto"`, statements are prepared on it unless there is a pooler."""
+async def make_ready(connection: psycopg.AsyncConnection[Any], prepare: str, *, ours: bool) -> bool:
+    """Prepare a connection for a pool. With `prepare="auto"`, statements are prepared on it unless there is a pooler.
+
+    Whether it leads to the server, without a pooler in between.
+    """
     await make_readable(connection)
-    if await leads_to_the_server(connection, ours=ours) and prepare == "auto":
+    direct = await leads_to_the_server(connection, ours=ours)
+    if direct and prepare == "auto":
         connection.prepare_threshold = ON_REQUEST
+    return direct
 
 
-def make_ready_sync(connection: psycopg.Connection[Any], prepare: str, *, ours: bool) -> None:
+def make_ready_sync(connection: psycopg.Connection[Any], prepare: str, *, ours: bool) -> bool:
     make_readable_sync(connection)
-    if leads_to_the_server_sync(connection, ours=ours) and prepare == "auto":
+    direct = leads_to_the_server_sync(connection, ours=ours)
+    if direct and prepare == "auto":
         connection.prepare_threshold = ON_REQUEST
+    return direct
 
 
 def limit(timeout: timedelta, lock_timeout: timedelta | None = None) -> bytes:

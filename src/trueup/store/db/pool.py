@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection, ClientCursor, Connection, IsolationLevel, errors
 from psycopg.pq import TransactionStatus
@@ -28,6 +29,7 @@ from trueup.store.db import message
 from trueup.store.db.confirmed import AsyncConfirmedConnection, ConfirmedConnection
 from trueup.store.db.connect import (
     ARRAY_NULLS,
+    afresh_sync,
     begin_afresh,
     check_array_nulls,
     closed_unless_usable,
@@ -145,6 +147,7 @@ class Pool(_Bounded):
             connection_class=AsyncConfirmedConnection,
             open=False,
             configure=self._configure,
+            reset=None if self._ours else self._reset,
             name="trueup",
             **self._bounds,
         )
@@ -154,11 +157,21 @@ class Pool(_Bounded):
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         try:
             async with closed_unless_usable(connection):  # the pool forgets it, and does not close it
-                await make_ready(connection, self._prepare, ours=self._ours)
+                direct = await make_ready(connection, self._prepare, ours=self._ours)
+                if direct and not self._ours:
+                    await begin_afresh(connection, direct=True, ours=False)
             self._unready = ""
         except Exception as error:
             self._unready = describe(error)
             raise
+
+    @staticmethod
+    async def _reset(connection: AsyncConnection[Any]) -> None:
+        """Undo what a user's transaction has set for the session; the pool calls this beside its callers."""
+        if message.is_as_opened(connection):
+            await message.send(connection)
+        else:
+            await connection.close()
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -340,6 +353,7 @@ class SyncPool(_Bounded):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         self._opening = threading.Lock()  # handlers in threads come all at once
+        self._afresh: WeakKeyDictionary[Connection[Any], Sequence[bytes]] = WeakKeyDictionary()
         super().__init__(*given, **options)
 
     def begin_anew(self) -> object:
@@ -349,12 +363,18 @@ class SyncPool(_Bounded):
 
     def _configure(self, connection: Connection[Any]) -> None:
         try:
-            make_ready_sync(connection, self._prepare, ours=self._ours)
+            direct = make_ready_sync(connection, self._prepare, ours=self._ours)
+            if direct and not self._ours:
+                self._afresh[connection] = afresh_sync(connection, ours=False)
             self._unready = ""
         except BaseException as error:
             connection.close()  # the pool forgets it, and does not close it
             self._unready = describe(error)
             raise
+
+    def _reset(self, connection: Connection[Any]) -> None:
+        for statement in self._afresh.get(connection, ()):
+            connection.execute(statement)
 
     def close(self) -> None:
         with self._opening:
@@ -412,6 +432,7 @@ class SyncPool(_Bounded):
                     connection_class=ConfirmedConnection,
                     open=True,
                     configure=self._configure,
+                    reset=None if self._ours else self._reset,
                     name="trueup-sync",
                     **self._bounds,
                 )

@@ -55,7 +55,7 @@ class ThreadConnection:
             if self._connection is None or went_away(self._connection):
                 self._drop()
                 self._connection = self._connect(self._part)
-                self._afresh = afresh_sync(self._connection) if self._for_rows else ()
+                self._afresh = afresh_sync(self._connection, ours=True) if self._for_rows else ()
             connection = self._connection
             timer = threading.Timer(self._timeout, give_up_sync, [connection])
             timer.daemon = True
