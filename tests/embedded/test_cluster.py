@@ -6,7 +6,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -48,8 +48,12 @@ def busy_backend(cluster: Cluster) -> Iterator[int]:
             calculation = pool.submit(calculate)
             active = f"select state = 'active' from pg_stat_activity where pid = {pid}"
             wait_until(lambda: ask(cluster, active), "the backend is at work")
-            yield pid
-            wait_until(lambda: not processes.alive(pid), "the backend is gone")
+            try:
+                yield pid
+                wait_until(lambda: not processes.alive(pid), "the backend is gone")
+            finally:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # after a failure it would calculate for hours
             calculation.result(30)
 
 
@@ -152,7 +156,7 @@ def test_processes_that_outlived_their_postmaster_do_not_keep_the_next_from_star
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not cluster.running, "the postmaster is dead")
-        assert postmaster.orphans(cluster.data) == [orphan]
+        wait_until(lambda: postmaster.orphans(cluster.data) == [orphan], "the others have noticed that it is dead")
         cluster.start()
         assert not processes.alive(orphan)
     assert ask(cluster, "select 1") == 1
