@@ -72,7 +72,6 @@ def test_every_event_that_is_written_can_be_imported_from_one_place() -> None:
     files = [importlib.import_module(f"trueup.events.{file.name}") for file in pkgutil.iter_modules(events.__path__)]
     written = [cls for file in files for cls in classes_in(file)]
     assert sorted(cls.__name__ for cls in written) == sorted(cls.__name__ for cls in classes_in(events))
-    assert {cls.__name__ for cls in written} == {*events.__all__} - {"Event", "Events", "Subscriber"}
 
 
 @pytest.mark.parametrize("cls", classes_in(events), ids=lambda cls: cls.name)

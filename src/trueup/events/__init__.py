@@ -4,190 +4,25 @@ An event's name is stable and so are its fields: `docs/reference/events.md` list
 any thread. Emitting never fails: a subscriber that raises is reported on the `trueup.events` logger, and the others still get the
 event.
 
-Each noun has its file; all other packages import from here.
+Each noun has its file, and every event in it is a name of this package; all other packages import from here.
 """
 
 from __future__ import annotations
 
-from trueup.events.bus import Events, Subscriber
-from trueup.events.database import (
-    ConnectionAwaited,
-    DatabaseLost,
-    DatabaseRestored,
-    HistoryDayCreated,
-    HistoryDayDropped,
-    ListenRestored,
-    ListenUnavailable,
-    MigrationApplied,
-    MigrationWaits,
-    NotificationIgnored,
-    StatementTimedOut,
-)
-from trueup.events.event import Event
-from trueup.events.jobs import (
-    ExecutorBroken,
-    JobBuried,
-    JobClaimLost,
-    JobCompleted,
-    JobDeferred,
-    JobDropped,
-    JobFailedAfterDone,
-    JobFinishRefused,
-    JobReleased,
-    JobRescued,
-    JobResultDropped,
-    JobRetried,
-    JobsCancelled,
-    JobsClaimed,
-    JobsDiscarded,
-    JobsEnqueued,
-    JobSnoozed,
-    JobsRevived,
-    JobStarted,
-    JobsUnserved,
-)
-from trueup.events.leases import LeaseAcquired, LeaseGrantedOpenly, LeaseLost, LeaseNotReleased
-from trueup.events.reconcilers import (
-    IndexMissing,
-    NaiveTimestamp,
-    ReconcilerDeclared,
-    ReconcilerPaused,
-    ReconcilerResumed,
-    ScanCompleted,
-    ScanItemFailed,
-    SweepCompleted,
-    SweepFailed,
-    SweepRefused,
-)
-from trueup.events.rows import (
-    RowChanged,
-    RowClaimLost,
-    RowConflict,
-    RowProposed,
-    RowQuarantined,
-    RowReleased,
-    RowRetried,
-    RowsClaimed,
-    RowsFreed,
-    RowUnchanged,
-    RowUndone,
-)
-from trueup.events.schedules import (
-    RunHandledElsewhere,
-    RunPostponed,
-    ScheduleAhead,
-    ScheduleChanged,
-    ScheduleRefused,
-    ScheduleRetired,
-    ScheduleUndeclared,
-    ScheduleUnreadable,
-    TicksDecided,
-)
-from trueup.events.streams import DuplicateWindowShort
-from trueup.events.workers import (
-    AlertRaised,
-    AlertResolved,
-    DowntimeFound,
-    LoopBlocked,
-    ModuleDeclared,
-    RenewalFailed,
-    ServiceFailed,
-    WorkerExpired,
-    WorkerLeaseLost,
-    WorkerProcessEnded,
-    WorkersReloaded,
-    WorkerStarted,
-    WorkerStopped,
-    WorkerStopping,
-)
-
-__all__ = [
-    "AlertRaised",
-    "AlertResolved",
-    "ConnectionAwaited",
-    "DatabaseLost",
-    "DatabaseRestored",
-    "DowntimeFound",
-    "DuplicateWindowShort",
-    "Event",
-    "Events",
-    "ExecutorBroken",
-    "HistoryDayCreated",
-    "HistoryDayDropped",
-    "IndexMissing",
-    "JobBuried",
-    "JobClaimLost",
-    "JobCompleted",
-    "JobDeferred",
-    "JobDropped",
-    "JobFailedAfterDone",
-    "JobFinishRefused",
-    "JobReleased",
-    "JobRescued",
-    "JobResultDropped",
-    "JobRetried",
-    "JobSnoozed",
-    "JobStarted",
-    "JobsCancelled",
-    "JobsClaimed",
-    "JobsDiscarded",
-    "JobsEnqueued",
-    "JobsRevived",
-    "JobsUnserved",
-    "LeaseAcquired",
-    "LeaseGrantedOpenly",
-    "LeaseLost",
-    "LeaseNotReleased",
-    "ListenRestored",
-    "ListenUnavailable",
-    "LoopBlocked",
-    "MigrationApplied",
-    "MigrationWaits",
-    "ModuleDeclared",
-    "NaiveTimestamp",
-    "NotificationIgnored",
-    "ReconcilerDeclared",
-    "ReconcilerPaused",
-    "ReconcilerResumed",
-    "RenewalFailed",
-    "RowChanged",
-    "RowClaimLost",
-    "RowConflict",
-    "RowProposed",
-    "RowQuarantined",
-    "RowReleased",
-    "RowRetried",
-    "RowUnchanged",
-    "RowUndone",
-    "RowsClaimed",
-    "RowsFreed",
-    "RunHandledElsewhere",
-    "RunPostponed",
-    "ScanCompleted",
-    "ScanItemFailed",
-    "ScheduleAhead",
-    "ScheduleChanged",
-    "ScheduleRefused",
-    "ScheduleRetired",
-    "ScheduleUndeclared",
-    "ScheduleUnreadable",
-    "ServiceFailed",
-    "StatementTimedOut",
-    "Subscriber",
-    "SweepCompleted",
-    "SweepFailed",
-    "SweepRefused",
-    "TicksDecided",
-    "WorkerExpired",
-    "WorkerLeaseLost",
-    "WorkerProcessEnded",
-    "WorkerStarted",
-    "WorkerStopped",
-    "WorkerStopping",
-    "WorkersReloaded",
-]
+from trueup.events.bus import Events as Events
+from trueup.events.bus import Subscriber as Subscriber
+from trueup.events.database import *
+from trueup.events.event import Event as Event
+from trueup.events.jobs import *
+from trueup.events.leases import *
+from trueup.events.reconcilers import *
+from trueup.events.rows import *
+from trueup.events.schedules import *
+from trueup.events.streams import *
+from trueup.events.workers import *
 
 # A pickle names the module of a class: it is this one, whichever file the class is written in.
 for _each in tuple(globals().values()):
     if isinstance(_each, type) and _each.__module__.startswith(f"{__name__}."):
         _each.__module__ = __name__
+del _each
