@@ -34,6 +34,9 @@ from trueup.store.workers import Workers
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 HOLDER = UUID(int=1)
+TODAY = "greatest(now() - n * interval '1 s', date_trunc('day', now(), 'UTC') + n * interval '1 us')"
+"""The n-th moment before now, and never yesterday: two halves in two partitions would be too small for an index to pay."""
+
 LARGE = """
 insert into trueup.workers
 select ('00000000-0000-0000-0000-' || lpad(to_hex(n), 12, '0'))::uuid, 'host', n, null, '{default}', 10, now(), now(),
@@ -50,14 +53,14 @@ insert into trueup.lanes values ('@send');
 insert into trueup.history (id, kind, queue, lane, key, state, priority, run_at, args, attempt, max_attempts, crashes, term,
                             holder, enqueued_at, finished_at, errors)
 select 200000 + n, 'send', 'default', 'default', '', case when n % 10 = 0 then 'dead' else 'done' end, 0, now(), '{}', 1, 1, 0, 1,
-       '00000000-0000-0000-0000-000000000001', now(), now() - n * interval '1 s', '[]'
+       '00000000-0000-0000-0000-000000000001', now(), {today}, '[]'
   from generate_series(1, 20000) as n;
 insert into trueup.schedules (name, origin, spec, policy, kind, queue, lane, max_attempts, next_due_at, decided_until, created_at, changed_at)
 select 'nightly ' || n, 'code', '{"kind": "every", "interval": "1h"}', '{}', 'send', 'default', 'default', 4,
        now() + (n - 100) * interval '1 min', now(), now(), now() from generate_series(1, 10000) as n;
 insert into trueup.schedule_versions select name, version, now() - interval '1 h', state, spec from trueup.schedules;
 insert into trueup.ticks (schedule, due_at, last_due_at, outcome, job_id, version, decided_at)
-select 'nightly ' || n % 100, now() - n * interval '1 s', now() - n * interval '1 s', 'fired', 200000 + n, 1, now()
+select 'nightly ' || n % 100, {today}, {today}, 'fired', 200000 + n, 1, now()
   from generate_series(1, 20000) as n;
 insert into trueup.declarations
 select 'digest ' || n, null, null, '{default}', '{send}', '{@send}', array['nightly ' || n, 'nightly ' || n + 1], '{}', now(), now(), now()
@@ -81,7 +84,7 @@ insert into trueup.unique_windows select 'send', 'w ' || n, n, now() + (n - 100)
 def large_database_url(server: TestServer) -> Iterator[str]:
     with server.database() as url:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(LARGE)
+            connection.execute(LARGE.replace("{today}", TODAY))
             connection.execute("vacuum analyze")
         yield url
 
