@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,14 @@ DURABLE = {
     "checkpoint_timeout": "15min",
     "max_connections": "100",
 }
+
+RECORDS = {  # what a record of the write-ahead log is about, by how its type begins; the first that fits
+    "row versions": ("Heap/INSERT", "Heap/UPDATE", "Heap/HOT_UPDATE", "Heap2/MULTI_INSERT"),
+    "deletions": ("Heap/DELETE",),
+    "row locks": ("Heap/LOCK", "Heap2/LOCK_UPDATED"),
+    "index entries": ("Btree/",),
+}
+FULL_PAGES, OTHER_RECORDS = "full pages", "others"
 
 
 @contextmanager
@@ -63,3 +73,23 @@ def wal_bytes(connection: psycopg.Connection[Any]) -> float:
     row = connection.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
     assert row is not None
     return float(row[0])
+
+
+def wal_position(connection: psycopg.Connection[Any]) -> str:
+    """Up to where the server has written its log to disk."""
+    row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def wal_records(cluster: Cluster, start: str, end: str) -> dict[str, int]:
+    """The bytes of log between two positions, by what they are about. A page's first change after a checkpoint is a full page."""
+    command = (cluster.programs / "pg_waldump", "--path", cluster.data / "pg_wal", "--start", start, "--end", end)
+    said = subprocess.run([*command, "--stats=record"], capture_output=True, text=True, check=True).stdout
+    found = dict.fromkeys([*RECORDS, FULL_PAGES, OTHER_RECORDS], 0)
+    line = re.compile(r"^(\S+/\S+) +\d+ \(.*?\) +(\d+) \(.*?\) +(\d+) \(.*?\)", re.MULTILINE)
+    for kind, size, pages in line.findall(said):
+        about = next((name for name, begins in RECORDS.items() if kind.startswith(begins)), OTHER_RECORDS)
+        found[about] += int(size)
+        found[FULL_PAGES] += int(pages)
+    return found

@@ -55,6 +55,7 @@ def described(who: Contestant, figures: Figures) -> dict[str, Any]:
             "client_us": round(costs.client, 1),
             "server_us": round(costs.server, 1),
             "wal_bytes": round(costs.wal),
+            "wal_records": {about: round(size) for about, size in costs.records.items()},
         },
         "pick-up": _latency(figures.latency),
         "urgent": _latency(figures.urgent_latency),
@@ -76,8 +77,11 @@ def show(result: dict[str, Any], console: Console) -> None:
         cost = f"{job['client_us']:.0f} + {job['server_us']:.0f} µs", f"{job['wal_bytes']:,} B"
         times = [f"{one[what]['p50_ms']:.1f} / {one[what]['p99_ms']:.1f} ms" for what in ("pick-up", "urgent")]
         rest.add_row(one["name"], *cost, *times, idle)
-    console.print(speed)
-    console.print(rest)
+    log = Table(Column("bytes of log per job", min_width=16), *result["contestants"][0]["per job"]["wal_records"])
+    for one in result["contestants"]:
+        log.add_row(one["name"], *map(str, one["per job"]["wal_records"].values()))
+    for table in (speed, rest, log):
+        console.print(table)
     goals = Table("goal", *dict.fromkeys(one["who"] for one in result["goals"]))
     for goal in dict.fromkeys(one["goal"] for one in result["goals"]):
         reached = [one for one in result["goals"] if one["goal"] == goal]

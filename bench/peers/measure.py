@@ -22,7 +22,7 @@ from psycopg import sql
 from bench.jobs import percentile
 from bench.peers.contestants import Contestant
 from bench.peers.process import Process, WentWrong
-from bench.server import cpu_seconds, process_seconds, wal_bytes
+from bench.server import cpu_seconds, process_seconds, wal_position, wal_records
 from trueup.embedded.cluster import Cluster
 
 AT_LEAST = 1_000  # jobs for the slow ones, too: fewer say nothing
@@ -37,14 +37,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job of a drain took: CPU time of the worker and of the server, in microseconds, and bytes of write-ahead log.
+    """What a job of a drain took: CPU time of the worker and of the server, in microseconds, and bytes of write-ahead log
+    by what they are about.
 
     They say more than the rate on a machine that does other work too.
     """
 
     client: float
     server: float
-    wal: float
+    records: dict[str, float]
+
+    @property
+    def wal(self) -> float:
+        return sum(self.records.values())
 
 
 @dataclass
@@ -71,8 +76,11 @@ class Figures:
 
     def costs(self) -> Cost:
         """The medians over the rounds."""
-        parts = zip(*((one.client, one.server, one.wal) for one in self.cost), strict=True)
-        return Cost(*map(statistics.median, parts))
+        return Cost(
+            statistics.median(one.client for one in self.cost),
+            statistics.median(one.server for one in self.cost),
+            {about: statistics.median(one.records[about] for one in self.cost) for about in self.cost[0].records},
+        )
 
 
 @dataclass(frozen=True)
@@ -89,9 +97,9 @@ class Entry:
         self.database.execute("checkpoint")
         return Process(self.who.name, self.who.command(self.url, work, count))
 
-    def spent(self, process: Process) -> tuple[float, float, float]:
-        """So far: CPU seconds of the process and of the server, and bytes of write-ahead log."""
-        return process_seconds(process.pid), cpu_seconds(self.cluster), wal_bytes(self.database)
+    def spent(self, process: Process) -> tuple[float, float]:
+        """CPU seconds so far, of the process and of the server."""
+        return process_seconds(process.pid), cpu_seconds(self.cluster)
 
     def left(self) -> int:
         """Jobs in its queue."""
@@ -140,7 +148,7 @@ def drain(entry: Entry, jobs: int) -> None:
     entry.database.execute("analyze")
     with entry.process("drain", jobs) as process:
         process.answer()
-        before, started = entry.spent(process), time.perf_counter()
+        position, before, started = wal_position(entry.database), entry.spent(process), time.perf_counter()
         process.answer()
         while entry.left():
             time.sleep(LOOK_EVERY)
@@ -149,8 +157,9 @@ def drain(entry: Entry, jobs: int) -> None:
         entry.expect("jobs run", process.answer(), {"ran": jobs, "different": jobs})
         process.finished()
     entry.figures.drain.append(jobs / taken)
-    client, server, wal = (late - early for early, late in zip(before, after, strict=True))
-    entry.figures.cost.append(Cost(client / jobs * 1e6, server / jobs * 1e6, wal / jobs))
+    client, server = ((late - early) / jobs * 1e6 for early, late in zip(before, after, strict=True))
+    written = wal_records(entry.cluster, position, wal_position(entry.database))
+    entry.figures.cost.append(Cost(client, server, {about: size / jobs for about, size in written.items()}))
 
 
 def urgent(entry: Entry, jobs: int) -> None:
