@@ -45,6 +45,7 @@ from trueup.work.registration import Registrations
 from trueup.work.writing import Pending, Writer
 
 FIRST_PAUSE, MAX_PAUSE = 0.25, 30.0  # seconds until an outcome that was refused is tried again
+WRITTEN_ALREADY = (Nothing, Buried)
 REFUSALS_IN_A_ROW = 3  # with nothing written in between, it is the server that refuses, not a row
 
 
@@ -93,7 +94,7 @@ class Finisher(Writer[Ending, set[int]]):
             self.lost(run.job)
             return
         ended = Ending(run.job, move, elapsed() - run.started, uncertain=uncertain, size=_size(move))
-        if isinstance(move, Nothing | Buried):
+        if isinstance(move, WRITTEN_ALREADY):
             self._tell([ended])
         else:
             self._add(ended)
@@ -257,8 +258,8 @@ def _event(job: ClaimedJob, move: Move, duration: float) -> Event:
 
 def _size(move: Move) -> int:
     match move:
-        case Complete(str() as result):
-            return len(result)
+        case Complete(result):
+            return len(result) if result is not None else 0
         case RetryAfter(failure=failure):
             return len(failure.message) + len(failure.traceback)
         case Bury(failures=failures) | Defer(failures=failures):

@@ -181,12 +181,11 @@ class Hand:
         given: list[ClaimedJob] = []
         keep = ahead + self._starting()
         while self.waiting_plain > keep:
-            queue = max(self._waiting.values(), key=len, default=deque())
-            plain = next((job for job in reversed(queue) if job.lane == job.queue), None)
-            if plain is None:
+            longest = max(self._waiting.values(), key=len, default=deque())
+            job = _pop_last_plain(longest)
+            if job is None:
                 return given
-            queue.remove(plain)
-            given.append(self._went(plain))
+            given.append(self._went(job))
         return given
 
     def _starting(self) -> int:
@@ -264,3 +263,12 @@ class Hand:
     def _may_run(self, queue: str) -> bool:
         cap = self.queues.get(queue)
         return cap is None or self._running_of.get(queue, 0) < cap
+
+
+def _pop_last_plain(jobs: deque[ClaimedJob]) -> ClaimedJob | None:
+    """Take out the last job without limits. Those with limits stay in front of it, so it is at the end or near it."""
+    for distance, job in enumerate(reversed(jobs), 1):
+        if job.lane == job.queue:
+            del jobs[-distance]
+            return job
+    return None

@@ -113,8 +113,10 @@ class Runner:
         job = self._hand.take()
         if job is None:
             return None
-        task = asyncio.create_task(self._one(job))
-        return await task
+        return await asyncio.create_task(self._alone(job))
+
+    async def _alone(self, job: ClaimedJob) -> Outcome:
+        return await self._one(job, _current_task())
 
     async def close(self) -> None:
         """End the idle runners; those with a job in hand are left to it."""
@@ -141,7 +143,7 @@ class Runner:
             self.rouse(min(self._hand.waiting, 1))
 
     async def _runner(self) -> None:
-        clean = copy_context()
+        clean, task = copy_context(), _current_task()
         while not self._closed:
             if self._starts_left == 0:
                 await asyncio.sleep(0)
@@ -151,7 +153,7 @@ class Runner:
                 await self._rest()
                 continue
             self._count_start()
-            await self._one(job)
+            await self._one(job, task)
             if self._hand.waiting <= self._hints.low_water:
                 self._hints.room()
             if _changed(clean):
@@ -171,9 +173,7 @@ class Runner:
         self._hints.room()
         await waiter
 
-    async def _one(self, job: ClaimedJob) -> Outcome:
-        task = asyncio.current_task()
-        assert task is not None
+    async def _one(self, job: ClaimedJob, task: asyncio.Task[Any]) -> Outcome:
         run = RunningJob(job, task, elapsed())
         self._hand.started(run)
         self.started += 1
@@ -283,6 +283,12 @@ def tick_of(job: ClaimedJob) -> Tick:
     """The tick this job runs for; for one that was enqueued by hand, the moment it was due."""
     due_at = job.due_at or job.run_at
     return Tick(job.schedule or job.kind, due_at, job.claimed_at - due_at, job.attempt)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _changed(clean: Variables) -> bool:
