@@ -166,7 +166,9 @@ def test_a_job_that_kills_its_worker_each_time_is_buried_and_blocks_nobody(crash
     for worker in crash.workers.alive:
         crash.workers.wait_registered(worker)
     crash.prove()
-    assert deaths == 3
+    # A worker that stalls for longer than its lease spends an attempt without a death.
+    stalled = len(crash.events("worker.lease_lost"))
+    assert 3 - stalled <= deaths <= 3
     assert crash.states() == {"done": 80, "dead": 1}
     ((reason, errors),) = crash.query("select reason, errors from trueup.history where state = 'dead'")
     assert reason == "its worker died at the last attempt"

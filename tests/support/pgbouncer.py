@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -31,6 +32,7 @@ select pg_backend_pid(), (select count(*) from pg_prepared_statements), (select 
        (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'),
        array(select name from pg_settings where source = 'session')
 """
+ENDED_BY_CANCEL = "FATAL @"
 SINGLE, DOUBLE = "'", '"'
 
 # When the server could not be reached, PgBouncer tries it again after server_login_retry: by default 15 s, for which every
@@ -126,31 +128,41 @@ class PgBouncer:
                 stderr=log,
                 **way.options,
             )
+        threading.Thread(target=self._supervise, args=(self._process,), daemon=True).start()
         wait_until(self._answers, "PgBouncer answers")
 
     def stop(self) -> None:
         """Break every connection, and refuse new ones until started again. Harmless when already stopped."""
-        if self._process is None:
+        process, self._process = self._process, None
+        if process is None:
             return
-        self._process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(STOP_TIMEOUT)
+            process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+            process.kill()
+            process.wait()
 
     def kill(self) -> None:
         """As a crash of its machine: nothing is ended in order."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
 
     def restart(self) -> None:
         """As when PgBouncer is upgraded: all clients and all server connections are lost."""
         self.stop()
         self.start()
+
+    def _supervise(self, process: subprocess.Popen[bytes]) -> None:
+        """Start it again when it ends by a mistake of its own, as a service manager would.
+
+        Before 1.21 a cancel request that arrives at the wrong moment ends it (its issues 822 and 904).
+        """
+        process.wait()
+        if self._process is process and ENDED_BY_CANCEL in self._log.read_text():
+            self.start()
 
     def _configure(self, directory: Path) -> None:
         host, port, password = (str(self._upstream.get(name, "")) for name in ("host", "port", "password"))

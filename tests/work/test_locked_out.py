@@ -143,8 +143,9 @@ async def test_no_backend_stays_behind_in_a_lock_queue(database_url: str, backen
     if not pooled:  # a pooler lends one session to several parts
         assert {part: count for part, count in backends.most.items() if part in OWN and count > 1} == {}, backends.most
     assert backends.most_at_once <= len(OWN) + 10, backends.most
-    timed_out = {event.part for event in events.of(StatementTimedOut)}
-    assert {"claim", "housekeeping", "plan"} <= timed_out
+    # Where this process had no time to read the refusal before its own limit, the connection was closed.
+    reported = {event.part for event in [*events.of(StatementTimedOut), *events.of(DatabaseLost)]}
+    assert {"claim", "housekeeping", "plan"} <= reported
 
 
 async def test_a_refusal_leaves_the_connection_as_it_is_and_is_not_called_a_lost_database(app: App) -> None:
