@@ -50,9 +50,9 @@ def test_cut_text_keeps_both_ends_and_says_how_much_is_missing() -> None:
 
 def test_an_error_of_50_megabytes_is_described_at_once() -> None:
     error = ValueError("x y\x00" * 12_500_000)
-    started = time.perf_counter()
+    started = time.thread_time()
     failure = raised(error)
-    assert time.perf_counter() - started < 3
+    assert time.thread_time() - started < 3
     assert len(failure.message) < MAX_MESSAGE + 100
     assert len(failure.traceback) < MAX_TRACEBACK + 100
 

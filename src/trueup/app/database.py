@@ -193,9 +193,7 @@ class OnDatabase:
 
     def _explained(self, tx: Any = None) -> Explained:
         """Errors of the driver as trueup's own where these say more."""
-        with BUILDING:
-            from trueup.store.explained import Explained
-        return Explained(self.store, tx)
+        return self.store.explained(tx)
 
 
 def _clock(clock: Clock) -> Clock:

@@ -75,12 +75,11 @@ class Session:
         import asyncio
 
         from trueup.operate.acting import acting
-        from trueup.store.explained import Explained
 
         async def connected() -> T:
             try:
                 note_new_server(app.settings)
-                async with Explained(await app.open()):
+                async with (await app.open()).explained():
                     return await work(app)
             finally:
                 await app.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -175,13 +175,17 @@ class Job(Generic[P, R]):
     def _unique_for(self, duration: Duration | None) -> timedelta | None:
         return None if duration is None else _positive(f"job {self.kind!r}: unique_for", duration)
 
+    @cached_property
+    def _plain(self) -> Request[P, R]:
+        return Request(self, self._defaults)
+
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Store a run. Raises InvalidArguments when they do not fit the function, before anything is sent."""
-        return await Request[P, R](self, self._defaults).enqueue(*args, **kwargs)
+        return await self._plain.enqueue(*args, **kwargs)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` for code without an event loop."""
-        return Request[P, R](self, self._defaults).enqueue_sync(*args, **kwargs)
+        return self._plain.enqueue_sync(*args, **kwargs)
 
     async def enqueue_many(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
         """Store a run per item: all of them or none, in bounded memory.
@@ -189,10 +193,10 @@ class Job(Generic[P, R]):
         An item is `job.args(…)`, which type checkers compare with the function, a tuple of positional arguments or a dict of
         named ones.
         """
-        return await Request[P, R](self, self._defaults).enqueue_many(calls)
+        return await self._plain.enqueue_many(calls)
 
     def enqueue_many_sync(self, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Enqueued:
-        return Request[P, R](self, self._defaults).enqueue_many_sync(calls)
+        return self._plain.enqueue_many_sync(calls)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
         """The arguments of one run: an item for `enqueue_many`."""
@@ -200,7 +204,7 @@ class Job(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
         """A run as a value, not stored yet: for `then=[…]` lists."""
-        return Request[P, R](self, self._defaults).call(*args, **kwargs)
+        return self._plain.call(*args, **kwargs)
 
 
 class DeclaredJob(Job[P, R], Generic[P, R, Called, Returns]):
@@ -275,7 +279,7 @@ class Request(Generic[P, R]):
         return draft
 
     def _draft(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft:
-        return self._filled(self._template(), args, kwargs)
+        return self._filled(self._template, args, kwargs)
 
     def _all_of(self, template: Draft, calls: Iterable[Call[P] | Sequence[Any] | Mapping[str, Any]]) -> Iterable[Draft]:
         """To be read more than once if `calls` is a collection: another iterable may be empty the second time."""
@@ -300,11 +304,12 @@ class Request(Generic[P, R]):
                 raise InvalidArguments(f"item {position}: {error}") from None
 
     def _bulk_template(self) -> Draft:
-        template = self._template()
+        template = self._template
         if template.on_conflict == "replace" or template.unique_for is not None:
             raise ConfigError(f"{self._job.kind}: enqueue_many takes on_conflict 'keep' or 'raise' and no unique_for=")
         return template
 
+    @cached_property
     def _template(self) -> Draft:
         job, options = self._job, self._options
         queue = options.queue or job.queue

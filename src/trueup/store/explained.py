@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import psycopg
 
@@ -21,8 +21,10 @@ from trueup.store.db.blocking import finish
 from trueup.store.db.connect import is_away, unavailable
 from trueup.store.db.repository import Database
 from trueup.store.health import Health
-from trueup.store.store import Store
 from trueup.texts import describe
+
+if TYPE_CHECKING:
+    from trueup.store.store import Store
 
 # SQLSTATE
 NO_SCHEMA = frozenset({"42P01", "3F000"})  # undefined table, undefined schema

@@ -27,6 +27,7 @@ from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.db.transactions import Transactions
 from trueup.store.declarations import Declarations
 from trueup.store.enqueue import Enqueue
+from trueup.store.explained import Explained
 from trueup.store.history import History
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
@@ -85,6 +86,10 @@ class Store:
         self.actions = Actions(self.pool, self.statements)
         self.rates = Rates(self.statements, self.pool, self.sync_pool)
         self.enqueue = Enqueue(self.statements, self.pool, self.sync_pool)
+
+    def explained(self, tx: Any = None) -> Explained:
+        """A block in which errors of the driver become trueup's own where these say more."""
+        return Explained(self, tx)
 
     def _waited(self, seconds: float, got: bool) -> None:
         self.events.emit(ConnectionAwaited(round(seconds * 1000, 3), got))

@@ -263,7 +263,7 @@ async def repeat(connection: AsyncConnection[Any], times: int, parts: Sequence[P
 
 async def fetch(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
     cursor = await connection.execute(query, params)
-    return await cursor.fetchall() if cursor.description is not None else []
+    return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
 async def fetch_records(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any]) -> list[Record]:

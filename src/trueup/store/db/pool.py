@@ -178,21 +178,15 @@ class Pool(_Bounded):
         if pool is not None:
             await pool.close()
 
-    @asynccontextmanager
-    async def use(self, since: float | None = None) -> AsyncIterator[AsyncConnection[Any]]:
+    def use(self, since: float | None = None) -> _Use:
         """A connection for a moment. `since` is when the caller began to wait, if that was earlier."""
+        return _Use(self, since)
+
+    async def _opened(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
         if self._pool is None or self._loop is not asyncio.get_running_loop():
             await self.open()  # a pool belongs to its loop: a second asyncio.run() gets one of its own
-        pool = self._pool
-        assert pool is not None
-        connection = await self._take(pool, elapsed() if since is None else since)
-        try:
-            yield connection
-        except errors.ReadOnlySqlTransaction:
-            await connection.close()  # its session stays read-only when the database takes writes again
-            raise
-        finally:
-            await pool.putconn(connection)
+        assert self._pool is not None
+        return self._pool
 
     async def _take(self, pool: AsyncConnectionPool[AsyncConnection[Any]], since: float) -> AsyncConnection[Any]:
         """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
@@ -259,6 +253,26 @@ class Pool(_Bounded):
         """One transaction that everything on what is yielded is part of."""
         async with self.transaction() as connection:
             yield Begun(connection)
+
+
+class _Use:
+    """What `Pool.use` returns. A class, because a generator takes twice the time, and each enqueue has one."""
+
+    def __init__(self, pool: Pool, since: float | None) -> None:
+        self._pool = pool
+        self._since = since
+
+    async def __aenter__(self) -> AsyncConnection[Any]:
+        self._opened = await self._pool._opened()
+        self._connection = await self._pool._take(self._opened, elapsed() if self._since is None else self._since)
+        return self._connection
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None and issubclass(kind, errors.ReadOnlySqlTransaction):
+                await self._connection.close()  # its session stays read-only when the database takes writes again
+        finally:
+            await self._opened.putconn(self._connection)
 
 
 class Begun:
@@ -468,7 +482,7 @@ logging.getLogger("psycopg.pool").addFilter(_Rarely())
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
     cursor = connection.execute(query, params)
-    return cursor.fetchall() if cursor.description is not None else []
+    return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def fetch_records_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any]) -> list[Record]:
@@ -487,4 +501,4 @@ def fetch_limited_sync(
     cursor.execute(b"\n;\n".join([*before, limit(timeout), query]), params)
     while cursor.nextset():
         pass
-    return cursor.fetchall() if cursor.description is not None else []
+    return cursor.fetchall() if cursor.rownumber is not None else []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection, errors
@@ -23,17 +22,23 @@ T = TypeVar("T")
 
 
 async def repeated(connection: AsyncConnection[Any], send: Callable[[], Awaitable[T]]) -> T:
-    for pause in PAUSES if _alone(connection) else ():
-        with suppress(*ASKS_TO_REPEAT):
+    for pause in PAUSES:
+        try:
             return await send()
+        except ASKS_TO_REPEAT:
+            if not _was_alone(connection):
+                raise
         await asyncio.sleep(pause)
     return await send()
 
 
 def repeated_sync(connection: Connection[Any], send: Callable[[], T]) -> T:
-    for pause in PAUSES if _alone(connection) else ():
-        with suppress(*ASKS_TO_REPEAT):
+    for pause in PAUSES:
+        try:
             return send()
+        except ASKS_TO_REPEAT:
+            if not _was_alone(connection):
+                raise
         time.sleep(pause)
     return send()
 
@@ -69,6 +74,6 @@ def repeated_whole_sync(once: Callable[[], T], possible: Callable[[], bool] = _a
     return once()
 
 
-def _alone(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
-    """Whether the next statement is a transaction of its own."""
+def _was_alone(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
+    """Whether the statement that has failed was a transaction of its own."""
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE

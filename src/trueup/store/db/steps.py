@@ -71,7 +71,7 @@ async def fetch(
     else:
         prepare = _prepare(connection, often)
         await repeated(connection, lambda: cursor.execute(query, params, prepare=prepare))
-    return await cursor.fetchall() if cursor.description is not None else []
+    return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any], *, often: bool = False) -> Fetched:
@@ -82,7 +82,7 @@ def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, A
     else:
         prepare = _prepare(connection, often)
         repeated_sync(connection, lambda: cursor.execute(query, params, prepare=prepare))
-    return cursor.fetchall() if cursor.description is not None else []
+    return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def _prepare(connection: AsyncConnection[Any] | Connection[Any], often: bool) -> bool | None:

@@ -69,7 +69,7 @@ class Source:
 
     def explained(self) -> Explained:
         """A block in which errors of the database say what to do. It is open already."""
-        return Explained(self.app.store)
+        return self.app.store.explained()
 
     @property
     def flow(self) -> Flow:

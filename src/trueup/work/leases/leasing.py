@@ -52,7 +52,7 @@ class Leasing:
 
     def _source(self, backend: Backend, key: int | str | None) -> tuple[LeaseBackend, Terms, Explained]:
         store = self.store()
-        return self.backend(backend, key), store.terms, Explained(store)
+        return self.backend(backend, key), store.terms, store.explained()
 
     def backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
         """What keeps leases of this kind."""
