@@ -157,14 +157,14 @@ def test_masking_twice_is_masking_once(text: str) -> None:
 )
 def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
     text = piece * (500_000 // len(piece))
-    started = time.perf_counter()
+    started = time.thread_time()
     mask(text)
     mask("password='" + text)
     mask("postgresql://u:" + text)
     Secret(text)
     with pytest.raises(ConfigError):
         check_dsn(text)
-    assert time.perf_counter() - started < 5  # milliseconds when linear, hours when not
+    assert time.thread_time() - started < 5  # milliseconds when linear, hours when not
 
 
 @pytest.mark.parametrize(

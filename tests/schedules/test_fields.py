@@ -91,12 +91,12 @@ def test_a_long_list_is_accepted() -> None:
 
 @pytest.mark.parametrize("expr", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 30 2 */2", "0 0 */31 * 1#5"])
 def test_a_day_that_never_comes_is_refused_at_once(expr: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(
         ConfigError, match=r"never comes: no day has day-of-month '\S+', month '\S+', day-of-week '\S+'"
     ):
         Expression.parse(expr)
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_huge_range_or_step_allocates_nothing() -> None:
