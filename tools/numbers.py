@@ -1,4 +1,4 @@
-"""Writes the last column of "In numbers" on the page about the architecture: `python -m tools.numbers`.
+"""Writes the last column of "Size" on the page about the architecture: `python -m tools.numbers`.
 
 A test compares that column with the code and allows for some growth in between.
 """
@@ -20,7 +20,7 @@ _ROW = re.compile(r"^\| (?P<what>[^|]+) \| (?P<before>[\d, ]+) \| (?P<now>[\d, ]
 
 def shown(page: str) -> dict[str, list[int]]:
     """The last column of the table, by the first one."""
-    _, _, rest = page.partition("\n## In numbers\n")
+    _, _, rest = page.partition("\n## Size\n")
     rows = _ROW.finditer(rest.partition("\n## ")[0])
     return {row["what"]: [int(each.replace(",", "")) for each in row["now"].split(", ")] for row in rows}
 

@@ -13,7 +13,7 @@ from tools.mutants import mutants
 PAGE = (DOCS / "explanation/guarantees.md").read_text("utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.partition("## What each promise rests on")[2].splitlines()
+    for line in PAGE.partition("## The mechanism behind each promise")[2].splitlines()
     if line.startswith("| ") and not line.startswith(("| promise ", "| --- "))
 ]
 KNOWN = (
