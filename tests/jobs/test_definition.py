@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -243,3 +244,27 @@ def test_items_of_a_batch_are_tuples_or_dicts_and_a_bad_one_is_named_by_its_posi
 def test_a_batch_cannot_replace_or_take_windows(using: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="enqueue_many takes on_conflict 'keep' or 'raise' and no unique_for="):
         declared().using(**using)._bulk_template()
+
+
+def test_a_function_that_yields_is_no_job() -> None:
+    app = App("postgresql://nowhere/x")
+
+    def plain() -> Any:
+        yield 1
+
+    async def asynchronous() -> Any:
+        yield 1
+
+    for function in (plain, asynchronous):
+        with pytest.raises(ConfigError, match="its function yields, so calling it runs nothing"):
+            app.job(name="yields")(function)
+
+
+class Sender:
+    async def __call__(self, to: str) -> None: ...
+
+
+@pytest.mark.parametrize("what", [Sender(), Sender, partial(send, "a")], ids=["object", "class", "partial"])
+def test_what_can_be_called_and_is_no_function_is_no_job(what: Any) -> None:
+    with pytest.raises(ConfigError, match=r"@app.job decorates a function, not .*; call it in a def of its own"):
+        App("postgresql://nowhere/x").job(name="sender")(what)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 
 from tests.support.watching import Watched, until
 from trueup import App, JobFailed, Retry
-from trueup.events import Events, JobReleased, JobRetried, ScanCompleted, ScanItemFailed
+from trueup.events import Events, JobReleased, JobRetried, ScanCompleted, ScanItemFailed, ServiceFailed, TicksDecided
 from trueup.jobs.middleware import Middlewares
 from trueup.work.calling import Caller, is_own_ending
 
@@ -105,6 +108,84 @@ async def test_a_job_that_cancels_tasks_is_retried_and_buried(app: App, whose: s
         assert await (await good.enqueue(7)).result("15s") == 7
     errors = (await app.store.views.job(int(handle)) or {})["errors"]
     assert [error["message"] for error in errors] == ["the handler's task was cancelled from inside the handler"] * 2
+
+
+async def test_a_handler_that_cancels_every_task_it_finds_leaves_a_worker_that_goes_on(app: App, events: Watched) -> None:
+    @app.job(retry=TWICE)
+    async def cancels() -> None:
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("trueup"):
+                task.cancel()
+        await asyncio.sleep(10)
+
+    @app.job
+    async def good(n: int) -> int:
+        return n
+
+    @app.cron("* * * * * *")
+    async def secondly() -> None: ...
+
+    async with app.worker(concurrency=2):
+        await app.store.pool.fetch(b"select 1")
+        handle = await cancels.enqueue()
+        with pytest.raises(JobFailed, match=r"out of attempts|cancelled from inside"):
+            await handle.result("15s")
+        assert [await (await good.enqueue(n)).result("15s") for n in range(3)] == [0, 1, 2]
+        assert {each.service for each in events.of(ServiceFailed)} >= {"claimer", "ticker", "listener"}
+        before = len(events.of(TicksDecided))
+        await until(lambda: len(events.of(TicksDecided)) > before)
+        async with AsyncExitStack() as stack:  # the pool's tasks have been cancelled, too
+            for _ in range(app.settings.pool_size):
+                await stack.enter_async_context(app.transaction())
+
+
+async def _coroutine() -> str:
+    return "done"
+
+
+NOT_RUN: dict[str, Callable[[], Any]] = {
+    "coroutine": _coroutine,
+    "generator": lambda: (n for n in range(3)),
+    "asynchronous generator": lambda: (n async for n in _numbers()),
+}
+
+
+async def _numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("returned", NOT_RUN)
+@pytest.mark.parametrize("where", ["loop", "thread", "executor"])
+async def test_a_job_whose_body_has_not_run_is_not_done(app: App, returned: str, where: str) -> None:
+    async def on_the_loop() -> Any:
+        return NOT_RUN[returned]()
+
+    def plain() -> Any:  # as a decorator leaves it that calls an async def without awaiting it
+        return NOT_RUN[returned]()
+
+    with ThreadPoolExecutor(1) as threads:
+        executor = threads if where == "executor" else None
+        job = app.job(retry=Retry(max_attempts=1), name="wrapped", executor=executor)(
+            on_the_loop if where == "loop" else plain
+        )
+        async with app.worker():
+            with pytest.raises(JobFailed, match="out of attempts"):
+                await (await job.enqueue()).result("15s")
+    (dead,) = await app.jobs.list(state="dead")
+    assert dead.error is not None
+    assert "which nothing runs: make it an async def" in dead.error.message
+
+
+@pytest.mark.parametrize("how", ["returns", "exits", "raises"])
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_a_child_that_a_handler_forks_does_not_become_a_second_worker(
+    database_url: str, where: str, how: str
+) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.work.forking", database_url, where, how, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asyncio.wait_for(program.communicate(), 30)  # its output ends with the last process that has it
+    assert said.split() == [b"forked", b"good", b"stopped"]
 
 
 @pytest.mark.parametrize("poison", [name for name in POISON if name != "stop iteration"])

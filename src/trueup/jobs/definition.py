@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, isroutine
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from trueup.backoff import JOB_RETRY, Retry, retry_policy
@@ -80,10 +80,14 @@ class Job(Generic[P, R]):
         with BUILDING:
             from trueup.jobs.arguments import Arguments  # here, because programs that declare no job need no pydantic
             from trueup.jobs.result_shape import ResultShape
+        if callable(function) and not isroutine(function):
+            raise ConfigError(f"@app.job decorates a function, not {shown(function)}; call it in a def of its own")
         self.kind = checked_name("job name", _function_name(function) if name is None else name)
         self.queue = checked_name("queue", queue)
         self.function = function
         self.is_async = iscoroutinefunction(function)
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise ConfigError(f"job {self.kind!r}: its function yields, so calling it runs nothing; a job returns")
         self.retry = retry_policy(f"job {self.kind!r}: retry", retry, JOB_RETRY)
         self.timeout = None if timeout is None else _positive(f"job {self.kind!r}: timeout", timeout)
         self.arguments = Arguments(self.kind, function, local_names)

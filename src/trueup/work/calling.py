@@ -8,11 +8,13 @@ after a timeout, and waited for when `patient` says so, because its work must no
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Protocol, TypeVar
 
 from trueup.clock import deadline, elapsed
@@ -23,9 +25,10 @@ from trueup.jobs.job import HandlerCall
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import JobTimeout
 from trueup.work.executors.pools import Pools
-from trueup.work.threads import Threads
+from trueup.work.threads import Threads, end_in_a_fork
 
 T = TypeVar("T")
+_NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType, asyncio.Future)
 Patient = Callable[[], bool]
 Hook = Callable[[HandlerCall], AbstractAsyncContextManager[Any]]
 
@@ -122,13 +125,14 @@ class Caller:
     async def _timed(
         self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
     ) -> Any:
-        if timeout is None:
-            return await self._call(function, is_async, None, patient)
-        token = deadline.set(elapsed() + timeout.total_seconds())
+        process = os.getpid()
+        token = None if timeout is None else deadline.set(elapsed() + timeout.total_seconds())
         try:
             return await self._call(function, is_async, timeout, patient)
         finally:
-            deadline.reset(token)
+            end_in_a_fork(process)
+            if token is not None:
+                deadline.reset(token)
 
     async def _call(
         self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
@@ -136,9 +140,9 @@ class Caller:
         for around in reversed(AROUND):
             function = partial(_on_loop if is_async else _in_thread, around, function)
         if is_async:
-            return await (function() if timeout is None else within(timeout, function()))
+            return _has_run(await (function() if timeout is None else within(timeout, function())))
         thread = self._threads.run(partial(copy_context().run, function))
-        return await within(timeout, outlasting(thread, patient))
+        return _has_run(await within(timeout, outlasting(thread, patient)))
 
     async def call_elsewhere(
         self,
@@ -151,11 +155,24 @@ class Caller:
         """The same on the job's executor. Waiting for a place there costs none of its time."""
         pool = self.pools.of(job)
         call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
-        return await self.surrounded(about.handler_call if about is not None else None, call)
+        return _has_run(await self.surrounded(about.handler_call if about is not None else None, call))
 
     def close(self) -> None:
         self._threads.close()
         self.pools.close()
+
+
+def _has_run(result: T) -> T:
+    """Raises TypeError for a result that says that the function's body has not run: nothing awaits or iterates it."""
+    kind = type(result)
+    if not issubclass(kind, _NOT_RUN):
+        return result
+    if isinstance(result, CoroutineType | GeneratorType):
+        result.close()  # or Python warns that it was never awaited
+    raise TypeError(
+        f"the handler returned a {kind.__name__}, which nothing runs: make it an async def that awaits, "
+        "and the decorators around it, too"
+    )
 
 
 async def within(timeout: timedelta | None, call: Awaitable[T]) -> T:

@@ -1,7 +1,9 @@
 """The shape of everything that loops: `run_once` does one pass and is what tests call; the loop around it is here, once.
 
 A pass that fails because the database is away is repeated with growing, jittered pauses; any other error is an event, and
-the loop goes on at its usual pace. `wake` cuts the pause short. `stop` lets a pass under way end.
+the loop goes on at its usual pace. `wake` cuts the pause short. `stop` lets a pass under way end. Only `kill` ends the loop by
+cancelling its task: when anything else does (a handler that cancels every task it finds), that is an event, and the loop begins
+again. Otherwise its worker would renew its lease and never do this part of its work again.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ import asyncio
 import random
 
 from trueup.clock import elapsed
+from trueup.errors import TrueupError
 from trueup.events import Events, ServiceFailed
 from trueup.store.db.connect import RETRYABLE, TIMED_OUT, is_away
 from trueup.texts import describe, type_name
 
 SAY_EVERY = 60.0  # seconds between reports of a loop that keeps failing, once it has failed often
+RESTART_AFTER = 0.5  # seconds after its task was cancelled
 MAX_PAUSE = 5.0  # seconds between tries while the database is away
 
 
@@ -28,6 +32,7 @@ class Service:
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._restart: asyncio.TimerHandle | None = None
         self._failures = 0  # in a row
         self._said_at = 0.0
 
@@ -42,12 +47,14 @@ class Service:
         """Does nothing when it runs already."""
         if self._task is None:
             self._stop.clear()
-            self._task = asyncio.create_task(self._loop(), name=f"trueup {self.name}")
+            self._begin()
 
     async def stop(self) -> None:
         """Returns when the loop has ended. May be called twice, and before start."""
         self._stop.set()
         self._wake.set()
+        if self._restart is not None:
+            self._restart.cancel()
         task = self._task
         if task is not None:
             await asyncio.wait({task})
@@ -58,6 +65,16 @@ class Service:
         if self._task is not None:
             self._task.cancel()
         await self.stop()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._loop(), name=f"trueup {self.name}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._stop.is_set():
+            self._failed(TrueupError("its task was cancelled by something else in this process, perhaps by a handler"))
+            # Later: an event loop that is being closed cancels every task, and must not get a new one.
+            self._restart = task.get_loop().call_later(RESTART_AFTER, self._begin)
 
     async def _loop(self) -> None:
         failures = 0

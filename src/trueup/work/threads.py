@@ -7,6 +7,7 @@ timed-out call would keep its slot. Here the number of threads is bounded by who
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -53,10 +54,12 @@ class Threads:
     def _work(self, inbox: SimpleQueue[Call | None]) -> None:
         while (call := inbox.get()) is not None:
             function, loop, future = call
+            process = os.getpid()
             try:
                 result, error = function(), None
             except BaseException as raised:
                 result, error = None, raised if can_be_told(raised) else UnreadableError.of(raised)
+            end_in_a_fork(process)
             with self._lock:
                 self._busy -= 1
                 self._idle.append(inbox)
@@ -67,6 +70,15 @@ class Threads:
             except RuntimeError:  # the loop is closed: nothing waits for the result
                 return
             del call, function, future, result, error
+
+
+def end_in_a_fork(process: int) -> None:
+    """End this process unless it is the one that called the handler: a child that the handler forked has come back from it.
+
+    It would go on as a second copy of the worker, on the same connections to the server.
+    """
+    if os.getpid() != process:
+        os._exit(1)
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

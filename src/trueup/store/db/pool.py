@@ -123,6 +123,22 @@ class _Bounded:
             self._on_wait(waited, got)
 
 
+_AsyncPool = AsyncConnectionPool[AsyncConnection[Any]]
+
+
+def _tasks(pool: _AsyncPool) -> list[asyncio.Task[None]]:
+    """Those that make its connections; psycopg_pool has no public name for them."""
+    return [each for each in getattr(pool, "_workers", ()) if isinstance(each, asyncio.Task)]
+
+
+async def _closed(pool: _AsyncPool) -> None:
+    if any(map(asyncio.Task.done, _tasks(pool))):  # a cancelled one would cancel its closing
+        pool._workers[:] = [each for each in _tasks(pool) if not each.done()]
+        if isinstance(pool._sched_runner, asyncio.Task) and pool._sched_runner.done():
+            pool._sched_runner = None
+    await pool.close()
+
+
 class Pool(_Bounded):
     """An async pool that opens on first use and hands out only connections the server has not closed."""
 
@@ -176,7 +192,7 @@ class Pool(_Bounded):
     async def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            await pool.close()
+            await _closed(pool)
 
     def use(self, since: float | None = None) -> _Use:
         """A connection for a moment. `since` is when the caller began to wait, if that was earlier."""
@@ -188,19 +204,31 @@ class Pool(_Bounded):
         assert self._pool is not None
         return self._pool
 
-    async def _take(self, pool: AsyncConnectionPool[AsyncConnection[Any]], since: float) -> AsyncConnection[Any]:
-        """A connection that the server has not closed. Raises DatabaseUnavailable when none can be had."""
+    async def _take(self, pool: _AsyncPool, since: float) -> tuple[_AsyncPool, AsyncConnection[Any]]:
+        """A connection that the server has not closed, and its pool. Raises DatabaseUnavailable when none can be had."""
         while True:
             try:
                 connection = await pool.getconn(timeout=self._slice())
             except PoolTimeout as error:
                 self._waits_on(since, error)
+                if any(map(asyncio.Task.done, _tasks(pool))):
+                    pool = await self._replace(pool)
                 continue
             if not went_away(connection):
                 self._report(since, got=True)
-                return connection
+                return pool, connection
             await connection.close()
             await pool.putconn(connection)
+
+    async def _replace(self, crippled: _AsyncPool) -> _AsyncPool:
+        """The tasks that make its connections were cancelled by something else in this process: it would never get another one."""
+        if self._pool is crippled:
+            self._pool = None
+            await _closed(crippled)
+        if self._pool is None:
+            await self.open()
+        assert self._pool is not None
+        return self._pool
 
     def overdue(self, since: float) -> bool:
         """Whether a caller that has waited since then would be refused at the next check."""
@@ -263,8 +291,8 @@ class _Use:
         self._since = since
 
     async def __aenter__(self) -> AsyncConnection[Any]:
-        self._opened = await self._pool._opened()
-        self._connection = await self._pool._take(self._opened, elapsed() if self._since is None else self._since)
+        since = elapsed() if self._since is None else self._since
+        self._opened, self._connection = await self._pool._take(await self._pool._opened(), since)
         return self._connection
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
