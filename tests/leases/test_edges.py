@@ -35,6 +35,27 @@ async def is_free(app: App, name: str = "nightly") -> bool:
         return False
 
 
+@pytest.mark.parametrize("backend", ["postgres", "advisory"])
+async def test_a_lease_that_was_released_before_its_threads_had_a_turn_is_not_lost(
+    app: App, monkeypatch: pytest.MonkeyPatch, backend: Any
+) -> None:
+    events, released, watched = Watched(app), threading.Event(), threading.Event()
+    watch = hold.Hold._watch
+
+    def late(self: hold.Hold) -> None:
+        released.wait(10)
+        watch(self)
+        watched.set()
+
+    monkeypatch.setattr(hold.Hold, "_watch", late)
+    async with app.lease("brief", backend=backend):
+        pass
+    released.set()
+    await asyncio.to_thread(watched.wait, 10)
+    assert events.of(LeaseAcquired)
+    assert not events.of(LeaseLost)
+
+
 async def forget(app: App) -> None:
     """As if the time of every lease were over."""
     async with app.store.pool.use() as connection:

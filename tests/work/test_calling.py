@@ -110,7 +110,9 @@ async def test_a_job_that_cancels_tasks_is_retried_and_buried(app: App, whose: s
     assert [error["message"] for error in errors] == ["the handler's task was cancelled from inside the handler"] * 2
 
 
-async def test_a_handler_that_cancels_every_task_it_finds_leaves_a_worker_that_goes_on(app: App, events: Watched) -> None:
+async def test_a_handler_that_cancels_every_task_it_finds_leaves_a_worker_that_goes_on(
+    app: App, events: Watched
+) -> None:
     @app.job(retry=TWICE)
     async def cancels() -> None:
         for task in asyncio.all_tasks():

@@ -242,6 +242,8 @@ class Hold(Renewing):
         until = float("inf") if most is None else elapsed() + most.total_seconds()
         while True:
             left = min(self._trust.left(elapsed()), until - elapsed())
+            if self._over.is_set():  # released, perhaps before this thread had its first turn
+                return
             if left <= 0:
                 overdue = elapsed() >= until
                 self._lose("it was held for as long as it may be" if overdue else "it could not be renewed in time")
