@@ -167,6 +167,65 @@ def test_an_attempt_is_read_with_what_is_known_of_its_worker(stored: dict[str, o
     assert (read.made_by, str(read), read.at) == (made_by, "ValueError: boom", None)
 
 
+def _routes(count: int) -> list[Exception]:
+    return [raised(ConnectionError(f"no route to host {n}")).error for n in range(count)]  # type: ignore[misc]
+
+
+def _noted() -> Exception:
+    error = ValueError("noted")
+    for _ in range(200_000):
+        error.add_note("n" * 100)
+    return error
+
+
+def _caused(by: BaseException) -> Exception:
+    error = ValueError("caused")
+    error.__cause__ = by
+    return error
+
+
+def _circular() -> ExceptionGroup[Exception]:
+    errors = _routes(200)
+    group = ExceptionGroup("circular", errors)
+    for each in errors:
+        each.__cause__ = group
+    return group
+
+
+def _shared(depth: int) -> ExceptionGroup[Exception]:
+    group = ExceptionGroup("the innermost", _routes(1))
+    for _ in range(depth):
+        group = ExceptionGroup("shared", [group] * 20)
+    return group
+
+
+WIDE: dict[str, Callable[[], BaseException]] = {
+    "group": lambda: ExceptionGroup("unhandled errors in a TaskGroup", _routes(5_000)),
+    "group in a group": lambda: ExceptionGroup("outer", [ExceptionGroup("inner", _routes(5_000))]),
+    "cause": lambda: _caused(ExceptionGroup("inner", _routes(5_000))),
+    "group of causes": lambda: ExceptionGroup("g", [_caused(ExceptionGroup("h", _routes(5_000)))]),
+    "group that causes its own errors": _circular,
+    "groups that are shared": lambda: _shared(12),
+    "notes": _noted,
+}
+
+
+@pytest.mark.parametrize("what", WIDE)
+def test_an_error_of_any_width_is_told_in_a_moment(what: str) -> None:
+    error = WIDE[what]()
+    started = time.process_time()
+    failure = raised(error)
+    assert time.process_time() - started < 0.2
+    assert "n" in failure.traceback
+    assert len(failure.traceback) < 2 * MAX_TRACEBACK
+
+
+def test_of_a_large_group_the_first_errors_are_told_and_how_many_there_are() -> None:
+    told = raised(ExceptionGroup("offline", _routes(40))).traceback
+    assert "no route to host 3" in told
+    assert "and 25 more errors of this group" in raised(ExceptionGroup("offline", [ValueError("x")] * 40)).traceback
+
+
 def test_an_error_that_was_never_raised_has_no_trace() -> None:
     assert "traceback" not in orjson.loads(Failure.of(ValueError("boom"), 1).to_json())
 

@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
@@ -20,6 +20,9 @@ __all__ = ["MAX_ERRORS", "MAX_MESSAGE", "MAX_TRACEBACK", "Failure", "clean", "de
 MAX_ERRORS = 25  # kept per job: the first and the latest
 MAX_HOST = 255  # characters
 MAX_CAUSES = 50  # of a chain: to format one that a loop has made longer and longer takes seconds
+MAX_IN_GROUP = 15  # errors: as many as Python prints, after it has formatted all of them
+MAX_NOTES = 20  # of an error
+MAX_NARROWED = 200  # errors, with those of groups within groups: Python prints less of them
 
 
 class UnreadableError(Exception):
@@ -54,6 +57,41 @@ def _cut_causes(error: BaseException) -> None:
             return
         seen.add(id(last))
         last = last.__cause__ or last.__context__
+
+
+def narrowed(error: BaseException, known: dict[int, BaseException] | None = None) -> BaseException:
+    """The error without most of the errors of a large group: `asyncio.TaskGroup` makes them when the network is away.
+
+    Causes and contexts that are such groups are replaced; notes beyond the first ones are removed.
+    """
+    known = {} if known is None else known
+    if id(error) in known or len(known) > MAX_NARROWED:
+        return known.get(id(error), error)
+    known[id(error)] = error  # while it is under way: it may be the cause of what is in it
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        del notes[MAX_NOTES:]
+    _cut_causes(error)
+    if error.__cause__ is not None:
+        error.__cause__ = narrowed(error.__cause__, known)  # also says that the context is not shown
+    elif error.__context__ is not None and not error.__suppress_context__:
+        error.__context__ = narrowed(error.__context__, known)
+    if isinstance(error, BaseExceptionGroup):
+        known[id(error)] = few = _first_of(error, known)
+        return few
+    return error
+
+
+def _first_of(group: BaseExceptionGroup[Any], known: dict[int, BaseException]) -> BaseExceptionGroup[Any]:
+    kept = [narrowed(each, known) for each in group.exceptions[:MAX_IN_GROUP]]
+    few = BaseExceptionGroup.__new__(type(group), group.message, kept)
+    if (left := len(group.exceptions) - len(kept)) > 0:
+        few.add_note(f"and {left:,} more errors of this group")
+    for note in getattr(group, "__notes__", ()):
+        few.add_note(note)
+    few.__traceback__, few.__cause__, few.__context__ = group.__traceback__, group.__cause__, group.__context__
+    few.__suppress_context__ = group.__suppress_context__
+    return few
 
 
 class Claim(Protocol):
@@ -105,6 +143,7 @@ def traceback_text(error: BaseException, frames: TracebackType | None) -> str:
     if frames is None:
         return ""
     try:
+        error = narrowed(error)
         lines = traceback.format_exception(type(error), error, frames, limit=-30, chain=True)
         text = without_contents("".join(lines), error).rstrip()
         return clean(f"{text}\n", MAX_TRACEBACK)  # with its last line ended, as Python and Django's tasks have it
