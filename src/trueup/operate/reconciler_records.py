@@ -90,7 +90,10 @@ class ReconcilerRecords(Operating):
         return await self._views.summary()
 
     async def waiting(self, name: str) -> int | None:
-        """How many rows there are for one now; None for what is not declared here, for scans, and beyond counting."""
+        """How many rows there are for one now; None for what is not declared here, for scans, and beyond counting.
+
+        Raises ConfigError when its table does not fit its declaration, or PostgreSQL refuses to count.
+        """
         declared = self._declared.get(name)
         if declared is None:
             return None

@@ -61,6 +61,30 @@ async def test_live_pages_take_a_fiftieth_of_a_core_together_however_much_they_s
     assert 0 < spent / now < 0.025
 
 
+async def test_a_count_that_waits_for_a_lock_makes_nothing_else_on_the_page_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, looks = 0.0, 0
+
+    async def look() -> int:
+        nonlocal looks
+        looks += 1
+        return looks
+
+    async def count() -> None:
+        nonlocal now
+        now += 30.0
+
+    monkeypatch.setattr(source, "elapsed", lambda: now)
+    following = Source("shop", App("postgresql://nowhere/shop")).followed()
+    await following.shared("waiting", count, beside=True)
+    assert await following.shared("queues", look) == 1
+    now += 2.0
+    await following.shared("waiting", count, beside=True)
+    assert now < 40, "the count is kept for as long as before"
+    assert await following.shared("queues", look) == 2
+
+
 async def test_a_look_from_before_an_action_is_not_shown_after_it() -> None:
     begun, goes_on, looks = asyncio.Event(), asyncio.Event(), 0
 

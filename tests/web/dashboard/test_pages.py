@@ -14,10 +14,11 @@ from tests.web.dashboard.test_who_may import OPERATOR, TOKENS, client
 from trueup import App, Retry, Row
 from trueup.jobs.records import JobError
 from trueup.schedules.once import Once
+from trueup.store.flow import SweptSpan
 from trueup.testing.worker import ManualWorker
 from trueup.web import dashboard
 from trueup.web.dashboard.api.endpoints import ENDPOINTS
-from trueup.web.dashboard.pages.reconcilers import _story
+from trueup.web.dashboard.pages.reconcilers import _rate, _story
 
 pytestmark = pytest.mark.asyncio
 
@@ -81,6 +82,58 @@ async def refused(app: App, pages: Iterable[str], answers: Iterable[str]) -> lis
 
 async def test_every_page_is_there_before_anything_has_happened(app: App) -> None:
     assert await refused(app, PAGES, ANSWERS) == []
+
+
+@pytest.mark.parametrize("trouble", ["where", "refused", "locked", "column", "table"])
+async def test_rows_that_cannot_be_counted_hide_neither_their_reconciler_nor_the_others(
+    database_url: str, trouble: str
+) -> None:
+    """It is on these pages that the trouble is looked for."""
+    where = {"where": "1 / (id - 1) > 0", "refused": "refused(id)"}.get(trouble)
+    after = {
+        "locked": "begin; lock table sheets in access exclusive mode",
+        "column": "alter table sheets drop column made_at",
+        "table": "drop table sheets",
+    }
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(TABLES + TABLES.replace("papers", "sheets"))  # type: ignore[arg-type]
+        connection.execute(
+            "create function refused(int) returns bool language plpgsql"
+            " as $$ begin raise insufficient_privilege; end $$"
+        )
+        async with App(database_url, statement_timeout="300ms") as app:
+            papers = app.table("papers", key="id", state="state", changed_at="made_at")
+            sheets = app.table("sheets", key="id", state="state", changed_at="made_at", where=where)
+            papers.move("new", to="seen", name="well", stale_for="1m")
+            sheets.move("new", to="seen", name="unwell", stale_for="1m")
+            assert await app.reconcilers.waiting("well") == 3
+            connection.execute(after.get(trouble, ""))
+            assert await refused(app, ["/reconcilers/unwell"], ["/reconcilers/unwell"]) == []
+            assert await refused(app, PAGES, ANSWERS) == []
+            async with client(dashboard.asgi(app, TOKENS), headers={"authorization": f"Bearer {OPERATOR}"}) as operator:
+                listed = (await operator.get("/api/v1/trueup/reconcilers")).json()["reconcilers"]
+                page = (await operator.get("/trueup/reconcilers/unwell")).text
+    assert {each["name"]: each["waiting"] for each in listed} == {"well": 3, "unwell": None}
+    why = {"where": "division by zero", "refused": "SQLSTATE 42501", "locked": "took longer than"}
+    assert why.get(trouble, "sheets") in page
+
+
+async def test_a_page_does_not_wait_for_a_lock_on_a_users_table_and_shows_the_count_later(
+    app: App, database_url: str
+) -> None:
+    app.table("papers", key="id", state="state", changed_at="made_at").move(
+        "new", to="seen", name="locked", stale_for="1m"
+    )
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(TABLES)
+        connection.execute("begin")
+        connection.execute("lock table papers in access exclusive mode")
+        async with client(dashboard.asgi(app, TOKENS), headers={"authorization": f"Bearer {OPERATOR}"}) as operator:
+            page = (await operator.get("/trueup/reconcilers/locked")).text
+            assert "Waiting rows are not counted. Counting takes longer than 1 s." in page
+            connection.execute("rollback")
+            (found,) = (await operator.get("/api/v1/trueup/reconcilers")).json()["reconcilers"]
+    assert (found["waiting"], found["uncounted"]) == (3, "")
 
 
 @pytest.mark.slow
@@ -207,3 +260,16 @@ async def test_the_timeline_of_a_row_has_the_failure_before_what_followed_from_i
     told = _story(row, [JobError(1, "ValueError", "boom", at)])
     assert [each.headline for each in reversed(told)] == ["Last claimed", "Attempt 1 failed", "Set aside"]
     assert "running" not in {each.word for each in told}
+
+
+@pytest.mark.parametrize(
+    ("minutes", "rows", "rate"), [(1, [0, 0, 600], 600 / 660), (4, [300, 300, 0], 600 / 840), (2, [120], 1.0)]
+)
+async def test_the_rate_of_a_reconciler_is_of_the_last_minutes_up_to_now(
+    minutes: int, rows: list[int], rate: float
+) -> None:
+    """Work that has just begun, and work that has just stopped, shows at once."""
+    last = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    step = timedelta(minutes=5)
+    spans = [SweptSpan(last - step * ago, changed=changed) for ago, changed in enumerate(reversed(rows))][::-1]
+    assert _rate(spans, last + timedelta(minutes=minutes)) == pytest.approx(rate)

@@ -15,7 +15,7 @@ from trueup.errors import ConfigError
 from trueup.operate.runs.results import Run
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
-from trueup.store.db.connect import is_away
+from trueup.store.db.connect import TIMED_OUT, is_away
 from trueup.store.rows import tables
 from trueup.store.rows.guard import try_every
 from trueup.store.rows.purges import Purges
@@ -62,12 +62,24 @@ async def tried(store: Store, settings: Settings, of: Rows | Purges) -> None:
 
 
 async def waiting(of: Rows | Purges, late_by: timedelta | None = None) -> int | None:
-    """How many rows there are for it; None when that is too many to count, or takes too long."""
+    """How many rows there are for it; None when that is too many to count, or takes too long.
+
+    Raises ConfigError when PostgreSQL refuses the statement: its `where=` raises, or the role may not read.
+    """
     try:
         count = await of.waiting(MAX_COUNTED, late_by=late_by)
-    except errors.QueryCanceled:
+    except TIMED_OUT:
         return None
+    except psycopg.Error as error:
+        if is_away(error):
+            raise
+        name = of.purge.name if isinstance(of, Purges) else of.reconciler.name
+        raise refused(name, error) from None
     return None if count >= MAX_COUNTED else count
+
+
+def refused(name: str, error: psycopg.Error) -> ConfigError:
+    return ConfigError(f"reconciler {name!r}: PostgreSQL refuses the statement: {describe(error)}")
 
 
 @contextmanager
@@ -83,4 +95,4 @@ def slowness_explained(name: str, settings: Settings, run: Run | None = None) ->
     except psycopg.Error as error:
         if is_away(error):
             raise
-        raise ConfigError(f"reconciler {name!r}: PostgreSQL refuses the statement: {describe(error)}") from None
+        raise refused(name, error) from None

@@ -30,6 +30,7 @@ from starlette.routing import Route
 from trueup.dsn import mask
 from trueup.errors import DatabaseUnavailable, NotFound, SchemaMismatch, TrueupError
 from trueup.operate.acting import acting
+from trueup.store.db.connect import is_away
 from trueup.texts import describe
 from trueup.web.dashboard import actions, forms, render
 from trueup.web.dashboard.actions import Action
@@ -288,9 +289,7 @@ class Site:
         except NotFound as error:
             return self._message(request, person, 404, "Not found", _sentence(str(error)))
         except UNANSWERED as error:
-            mismatch = isinstance(error, SchemaMismatch)
-            title = "The schema does not fit this release" if mismatch else "The database is unavailable"
-            return self._message(request, person, 503, title, _sentence(describe(error)))
+            return self._message(request, person, 503, _titled(error), _sentence(describe(error)))
         except TrueupError as error:
             return self._message(request, person, 400, "This cannot be looked for", _sentence(str(error)))
 
@@ -387,6 +386,13 @@ def _said(request: Request) -> tuple[str, bool] | None:
 
 def _event(name: str, data: object) -> str:
     return f"event: {name}\ndata: {orjson.dumps(data).decode()}\n\n"
+
+
+def _titled(error: Exception) -> str:
+    if isinstance(error, SchemaMismatch):
+        return "The schema does not fit this release"
+    refused = isinstance(error, psycopg.Error) and not is_away(error)
+    return "PostgreSQL refuses this" if refused else "The database is unavailable"
 
 
 def _sentence(text: str) -> str:

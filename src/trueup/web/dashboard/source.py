@@ -2,7 +2,8 @@
 
 Many open tabs must not mean many statements: pages ask through `shared`, which looks once and gives every tab the same answer
 until it is older than a second, or ten times as old as the look took. Pages that follow by themselves keep every answer for fifty
-times as long as all their looks take together: they take a fiftieth of a core at most, however many tabs show however much.
+times as long as all their looks take together: they take a fiftieth of a core at most, however many tabs show however much. Counts
+of users' rows may wait for locks, so they share another fiftieth and do not make the rest of a page old.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ LIVE_FOR = (
     60.0  # seconds that an answer counts among those since a live page asked for it, and is kept at most for their sake
 )
 MAX_KEPT = 256  # answers
+COUNTS = 4  # of users' tables at a time: each has a connection of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Answer:
     answer: Any
     at: float
     took: float  # seconds
+    beside: bool
 
 
 class Source:
@@ -47,6 +50,7 @@ class Source:
         self.name = name
         self.app = app
         self.dry_runs = DryRuns()
+        self.counts = asyncio.Semaphore(COUNTS)
         self._opened: tuple[Store, asyncio.AbstractEventLoop] | None = None
         self._follows = False
         self._followed: dict[object, float] = {}  # when a live page has asked for each
@@ -57,6 +61,7 @@ class Source:
         loop = asyncio.get_running_loop()
         if self._opened is None or self._opened[1] is not loop:
             self._opened = (await self.app.open(), loop)
+            self.counts = asyncio.Semaphore(COUNTS)
             self._kept.clear()
             self._asked.clear()
         return self._opened[0]
@@ -86,8 +91,13 @@ class Source:
         store = self.app.store
         return Quarantine(store.pool, store.statements)
 
-    async def shared(self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH) -> T:
-        """The answer of `look`, from the cache if it was asked a moment ago."""
+    async def shared(
+        self, key: object, look: Callable[[], Awaitable[T]], fresh: float = FRESH, *, beside: bool = False
+    ) -> T:
+        """The answer of `look`, from the cache if it was asked a moment ago.
+
+        One that may take long goes `beside` the others: live pages keep those for the time that they take themselves.
+        """
         now = elapsed()
         if self._follows:
             self._followed[key] = now
@@ -96,7 +106,7 @@ class Source:
             return cast(T, kept.answer)
         task = self._asked.get(key)
         if task is None:
-            task = self._asked[key] = asyncio.ensure_future(self._look(key, look))
+            task = self._asked[key] = asyncio.ensure_future(self._look(key, look, beside))
             task.add_done_callback(partial(self._looked, key))
         return cast(T, await asyncio.shield(task))
 
@@ -104,10 +114,14 @@ class Source:
         """For how many seconds this answer is good."""
         if not self._follows:
             return TIMES * kept.took
-        live = [each.took for key, each in self._kept.items() if now - self._followed.get(key, -LIVE_FOR) < LIVE_FOR]
+        live = [
+            each.took
+            for key, each in self._kept.items()
+            if each.beside == kept.beside and now - self._followed.get(key, -LIVE_FOR) < LIVE_FOR
+        ]
         return min(LIVE_TIMES * sum(live), LIVE_FOR)
 
-    async def _look(self, key: object, look: Callable[[], Awaitable[T]]) -> T:
+    async def _look(self, key: object, look: Callable[[], Awaitable[T]], beside: bool) -> T:
         begun = elapsed()
         answer = await look()
         ended = elapsed()
@@ -115,7 +129,7 @@ class Source:
             self._kept.clear()
             self._followed.clear()
         if self._asked.get(key) is asyncio.current_task():  # nothing was done meanwhile, see `forget`
-            self._kept[key] = Answer(answer, ended, ended - begun)
+            self._kept[key] = Answer(answer, ended, ended - begun, beside)
         return answer
 
     def _looked(self, key: object, look: asyncio.Task[Any]) -> None:

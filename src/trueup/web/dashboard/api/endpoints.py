@@ -19,6 +19,8 @@ from trueup.web.dashboard.pages import reconcilers as reconciler_pages
 from trueup.web.dashboard.pages.schedules import Backfill
 from trueup.web.dashboard.visit import Visit, clean
 
+COUNT_FOR = 10.0  # seconds that a program waits for a count, which it asks for once
+
 Answer = Callable[[Visit, Any, Any], Awaitable[BaseModel]]
 
 
@@ -152,13 +154,13 @@ async def backfill(visit: Visit, query: Any, body: models.BackfillRange) -> Base
 
 
 async def reconcilers(visit: Visit, query: Any, body: Any) -> BaseModel:
-    found = await reconciler_pages.measured(visit)
+    found = await reconciler_pages.measured(visit, count_for=COUNT_FOR)
     return models.Reconcilers(reconcilers=[models.ReconcilerSummary(**each) for each in found])
 
 
 async def reconciler(visit: Visit, query: Any, body: Any) -> BaseModel:
     name = visit.part("name")
-    found = (await reconciler_pages.reconciler(visit))["reconciler"]
+    found = (await reconciler_pages.reconciler(visit, COUNT_FOR))["reconciler"]
     quarantine = [] if found["what"] == "scan" else await visit.app.reconcilers.quarantined(name, limit=200)
     rows = [models.Quarantined(**each) for each in quarantine]
     return models.Reconciler(**{**found, "quarantine": rows})

@@ -241,7 +241,7 @@ class Year(Model):
 
 
 class ReconcilerSummary(Model):
-    """`waiting` is null where the App does not declare it; `rate` is rows per second of the last minutes."""
+    """`waiting` is null where `uncounted` says why it is not known; `rate` is rows per second of the last minutes."""
 
     name: str
     what: str
@@ -255,6 +255,7 @@ class ReconcilerSummary(Model):
     discarded: int
     outcomes: dict[str, int]
     waiting: int | None
+    uncounted: str
     rate: float
     eta_s: float | None
 

@@ -90,8 +90,9 @@ class Tile:
 def _tiles(
     visit: Visit, spans: list[Span], queues: list[Any], workers: list[Any], planning: Any, step: timedelta
 ) -> list[Tile]:
-    recent = spans[-max(1, LATELY // step) - 1 : -1] or spans[-1:]
-    per_second = sum(span.ended for span in recent) / (step.total_seconds() * len(recent))
+    recent = spans[-max(1, LATELY // step) - 1 :]  # the last one has only begun
+    seconds = (visit.now - recent[0].begins_at).total_seconds()
+    per_second = sum(span.ended for span in recent) / max(1.0, seconds)
     oldest = _oldest(queues)
     dead = sum(span.dead for span in spans)
     later = sum(each["queued"] - each["due"] for each in queues)

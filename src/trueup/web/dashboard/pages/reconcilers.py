@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,8 +15,9 @@ from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS, Looked
 from trueup.web.dashboard.visit import Visit
 
 WITHIN, STEP = timedelta(hours=6), timedelta(minutes=5)
-LATELY = 2  # spans that the rate is taken from: the last whole ones
+LATELY = 2  # whole spans that the rate is taken from, and the one that has begun
 COUNT_EVERY = 10.0  # seconds: counting looks at the user's own table
+COUNT_FOR = 1.0  # seconds that a page waits for it: the table may be large, or locked by a migration
 QUARANTINED = 50
 
 
@@ -31,7 +33,7 @@ async def reconcilers(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def measured(visit: Visit, most: int | None = None) -> list[dict[str, Any]]:
+async def measured(visit: Visit, most: int | None = None, count_for: float = COUNT_FOR) -> list[dict[str, Any]]:
     """All, or those where most has to be looked at."""
     source = visit.source
     listed = await source.shared("reconcilers", visit.app.reconcilers.list, 2.0)
@@ -40,10 +42,14 @@ async def measured(visit: Visit, most: int | None = None) -> list[dict[str, Any]
             listed, key=lambda each: (not each["last_error"], each["state"] == "active", not each["quarantined"])
         )[:most]
     swept = await source.shared("swept", lambda: source.flow.sweeps(visit.now, WITHIN, STEP), 2.0)
-    return [await _measured(visit, each, swept.get(each["name"], [])) for each in listed]
+    counted = await asyncio.gather(*(_waiting(visit, each, count_for) for each in listed))
+    return [
+        _measured(visit, each, waiting, swept.get(each["name"], []))
+        for each, waiting in zip(listed, counted, strict=True)
+    ]
 
 
-async def reconciler(visit: Visit) -> dict[str, Any]:
+async def reconciler(visit: Visit, count_for: float = COUNT_FOR) -> dict[str, Any]:
     name, source = visit.part("name"), visit.source
     found = await source.shared(("reconciler", name), lambda: visit.app.reconcilers.show(name, 20), 2.0)
     swept = await source.shared(("swept", name), lambda: source.flow.sweeps(visit.now, WITHIN, STEP, name), 2.0)
@@ -56,7 +62,7 @@ async def reconciler(visit: Visit) -> dict[str, Any]:
         )
     )
     return {
-        "reconciler": await _measured(visit, found, spans),
+        "reconciler": _measured(visit, found, await _waiting(visit, found, count_for), spans),
         "title": name,
         "quarantined": quarantined,
         "dry": source.dry_runs.latest(name),
@@ -110,29 +116,59 @@ async def row(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def _measured(visit: Visit, record: dict[str, Any], spans: list[SweptSpan]) -> dict[str, Any]:
-    name = record["name"]
-    whole = [span.total for span in spans[-LATELY - 1 : -1]]
-    rate = sum(whole) / (len(whole) * STEP.total_seconds()) if whole else 0.0
-    waiting = await visit.source.shared(("waiting", name), lambda: _waiting(visit, record), COUNT_EVERY)
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many rows wait for one, or why that is not known."""
+
+    rows: int | None
+    why_not: str = ""
+
+
+def _measured(visit: Visit, record: dict[str, Any], waiting: Waiting, spans: list[SweptSpan]) -> dict[str, Any]:
+    rate = _rate(spans, visit.now)
     return {
         **record,
-        "waiting": waiting,
+        "waiting": waiting.rows,
+        "uncounted": waiting.why_not,
         "rate": rate,
-        "eta_s": waiting / rate if waiting and rate else None,
-        "spark": charts.spark([span.total for span in spans], "ok", f"Rows of {name} per 5 minutes, 6 hours")
+        "eta_s": waiting.rows / rate if waiting.rows and rate else None,
+        "spark": charts.spark([span.total for span in spans], "ok", f"Rows of {record['name']} per 5 minutes, 6 hours")
         if spans
         else None,
     }
 
 
-async def _waiting(visit: Visit, record: dict[str, Any]) -> int | None:
-    if record["what"] == "scan" or not record["declared_here"]:
-        return None
+def _rate(spans: list[SweptSpan], now: datetime) -> float:
+    """Rows per second, up to now."""
+    recent = spans[-LATELY - 1 :]
+    seconds = (now - recent[0].begins_at).total_seconds() if recent else 0.0
+    return sum(span.total for span in recent) / seconds if seconds > 0 else 0.0
+
+
+async def _waiting(visit: Visit, record: dict[str, Any], count_for: float) -> Waiting:
+    """A count that takes longer goes on beside the page, which shows it at a later look."""
+    if record["what"] == "scan":
+        return Waiting(None, "A scan finds its items itself")
+    if not record["declared_here"]:
+        return Waiting(None, "This dashboard's App does not declare it")
+    name = record["name"]
     try:
-        return await visit.app.reconcilers.waiting(record["name"])
-    except (ConfigError, NotFound):
-        return None
+        async with asyncio.timeout(count_for):
+            key = ("waiting", name)
+            return await visit.source.shared(key, lambda: _count(visit, name), COUNT_EVERY, beside=True)
+    except TimeoutError:
+        return Waiting(None, f"Counting takes longer than {count_for:g} s")
+
+
+async def _count(visit: Visit, name: str) -> Waiting:
+    try:
+        async with visit.source.counts:
+            rows = await visit.app.reconcilers.waiting(name)
+    except (ConfigError, NotFound) as error:
+        return Waiting(None, str(error))
+    return Waiting(
+        rows, "" if rows is not None else "Too many to count, or counting took longer than statement_timeout"
+    )
 
 
 @dataclass(frozen=True, slots=True)
