@@ -130,7 +130,7 @@ def test_a_triggered_run_is_a_job_with_the_arguments_of_the_schedule(cli: Cli, r
     assert cli("jobs", "show", job_id, "--json").json["result"] == 3
     (tick,) = show(cli)["ticks"]
     assert (tick["outcome"], tick["reason"], tick["run"]) == ("fired", "triggered", "done")
-    assert "fired: triggered" in cli("schedules", "list").out
+    assert "fired, run done: triggered" in cli("schedules", "list").out
 
 
 def test_a_backfill_fires_a_range_once(cli: Cli) -> None:

@@ -59,10 +59,13 @@ def _row(schedule: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _last(schedule: dict[str, Any]) -> str:
-    """The verdict on the last tick, or why the next one cannot be stored."""
+    """The verdict on the last tick with the state of its run, or why the next one cannot be stored."""
     if schedule["refused"] is not None:
         return f"refused: {schedule['refused']['error']}"
-    return _outcome(schedule["last_outcome"], schedule["last_reason"]) if schedule["last_outcome"] else ""
+    if not schedule["last_outcome"]:
+        return ""
+    run = f", run {schedule['last_run']}" if schedule["last_run"] else ""
+    return _outcome(schedule["last_outcome"] + run, schedule["last_reason"])
 
 
 @group.command("show")

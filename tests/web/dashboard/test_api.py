@@ -101,7 +101,7 @@ SAID = {
     ),
     "/reconcilers/ship_paid_orders/row?key=70311": (r"Attempt 5 failed.*?Attempt 1 failed", r"Traceback"),
     "/fleet": (
-        r"2 × 2026.11.2",
+        r"2 of release 2026.11.2",
         r"event loop was blocked 3 times.*?resize_image",
         *(r"nightly-export.*?held.*?worker-a", r"9 kinds, 4 schedules, 3 reconcilers", r"Term"),
     ),

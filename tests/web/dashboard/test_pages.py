@@ -273,3 +273,36 @@ async def test_the_rate_of_a_reconciler_is_of_the_last_minutes_up_to_now(
     step = timedelta(minutes=5)
     spans = [SweptSpan(last - step * ago, changed=changed) for ago, changed in enumerate(reversed(rows))][::-1]
     assert _rate(spans, last + timedelta(minutes=minutes)) == pytest.approx(rate)
+
+
+async def test_schedules_whose_last_run_died_come_first_and_lead_to_it(app: App) -> None:
+    """That its tick was fired says nothing about its run."""
+
+    @app.every("1d", retry=Retry(max_attempts=1))
+    async def works() -> None: ...
+
+    @app.every("2d", retry=Retry(max_attempts=1))
+    async def zealous() -> None:
+        raise ValueError("boom")
+
+    await app.open()
+    worker = ManualWorker(app)
+    await worker.begin()
+    for name in ("works", "zealous"):
+        await app.schedules.trigger(name)
+    assert {each["name"]: each["last_run"] for each in await app.schedules.list()} == {
+        "works": "queued",
+        "zealous": "queued",
+    }
+    await worker.run_pending()
+    await worker.end()
+    assert {each["name"]: each["last_run"] for each in await app.schedules.list()} == {
+        "works": "done",
+        "zealous": "dead",
+    }
+    async with client(dashboard.asgi(app, TOKENS), headers={"authorization": f"Bearer {OPERATOR}"}) as operator:
+        listed = (await operator.get("/api/v1/trueup/schedules")).json()["schedules"]
+        page = (await operator.get("/trueup/schedules")).text
+    job = next(each["last_job_id"] for each in listed if each["last_run"] == "dead")
+    assert re.search(f'href="/trueup/jobs/{job}"><span class="state bad">', page)
+    assert re.findall('data-key="(works|zealous)"', page) == ["zealous", "works"]

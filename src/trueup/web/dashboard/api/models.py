@@ -154,7 +154,7 @@ class Fleet(Model):
     leases: list[Lease]
 
 
-class ScheduleSummary(Model):
+class ScheduleFacts(Model):
     name: str
     state: str
     origin: str
@@ -163,6 +163,15 @@ class ScheduleSummary(Model):
     queue: str
     next_due_at: datetime | None
     note: str | None
+
+
+class ScheduleSummary(ScheduleFacts):
+    """`last_outcome` is what became of the last tick, `last_run` the state of its job."""
+
+    last_due_at: datetime | None
+    last_outcome: str | None
+    last_job_id: int | None
+    last_run: str | None
 
 
 class Tick(Model):
@@ -174,7 +183,7 @@ class Tick(Model):
     decided_at: datetime
 
 
-class Schedule(ScheduleSummary):
+class Schedule(ScheduleFacts):
     policy: dict[str, Any]
     ticks: list[Tick]
 

@@ -15,7 +15,7 @@ async def fleet(visit: Visit) -> dict[str, Any]:
     releases: dict[str, int] = {}
     for worker in workers:
         if worker["alive"]:
-            release = worker["release"] or "unknown"
+            release = worker["release"] or ""
             releases[release] = releases.get(release, 0) + 1
     # Those that are gone or were blocked come first.
     urgent = sorted(workers, key=lambda worker: (worker["alive"], worker["blocked"] is None))
@@ -24,7 +24,7 @@ async def fleet(visit: Visit) -> dict[str, Any]:
         "hidden": max(0, len(workers) - visit.most),
         "declared": _declared(workers),
         "alive": sum(worker["alive"] for worker in workers),
-        "releases": releases,
+        "releases": releases if any(releases) else {},
         "leases": leases[: visit.most],
         "more_leases": len(leases) > visit.most,
     }

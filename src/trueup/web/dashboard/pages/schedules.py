@@ -33,7 +33,10 @@ LATE = timedelta(seconds=60)  # where a schedule's policy cannot be read
 async def schedules(visit: Visit) -> dict[str, Any]:
     found = await visit.source.shared("schedules", visit.app.schedules.list)
     order = {"active": 0, "paused": 1}
-    found = sorted(found, key=lambda each: (not each["refused"], order.get(each["state"], 2), each["name"]))
+    found = sorted(
+        found,
+        key=lambda each: (not each["refused"], each["last_run"] != "dead", order.get(each["state"], 2), each["name"]),
+    )
     until = visit.now + AHEAD
     # Ticks are found by arithmetic, which must not hold up other pages.
     lines = await asyncio.to_thread(lambda: [_ahead(each, visit.now, until) for each in found[:MAX_LINES]])
