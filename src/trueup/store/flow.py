@@ -1,11 +1,16 @@
-"""Throughput over time: jobs enqueued and ended, and the outcomes of sweeps, by time span."""
+"""Throughput over time: jobs enqueued and ended, and the outcomes of sweeps, by time span; and arguments for a list of jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from trueup.jobs.records import JobSummary
 from trueup.store.db.repository import Repository
+
+MAX_ARGUMENTS = 1_000  # bytes, as they are stored
 
 
 @dataclass(slots=True)
@@ -53,6 +58,13 @@ class Flow(Repository):
             if enqueued_in is not None and (span := spans.get(enqueued_in.astimezone(UTC))) is not None:
                 span.enqueued += number
         return list(spans.values())
+
+    async def arguments(self, jobs: Iterable[JobSummary]) -> dict[int, dict[str, Any]]:
+        """The arguments of these jobs by id, where they are few: a list shows no more of them."""
+        listed = tuple(jobs)
+        since = min((job.finished_at for job in listed if job.finished_at is not None), default=None)
+        params = {"ids": [job.id for job in listed], "since": since, "most": MAX_ARGUMENTS}
+        return dict(await self._fetch("views/arguments", **params)) if listed else {}
 
     async def sweeps(
         self, now: datetime, within: timedelta, step: timedelta, name: str | None = None

@@ -306,3 +306,28 @@ async def test_schedules_whose_last_run_died_come_first_and_lead_to_it(app: App)
     job = next(each["last_job_id"] for each in listed if each["last_run"] == "dead")
     assert re.search(f'href="/trueup/jobs/{job}"><span class="state bad">', page)
     assert re.findall('data-key="(works|zealous)"', page) == ["zealous", "works"]
+
+
+async def test_the_list_of_jobs_shows_their_arguments_live_and_ended_unless_they_are_large(app: App) -> None:
+    @app.job(retry=Retry(max_attempts=1))
+    async def mail(to: str, order: int, remarks: str = "") -> None:
+        if order == 2:
+            raise ValueError("bad address")
+
+    await app.open()
+    for order, note in ((1, ""), (2, ""), (3, "".join(map(chr, range(65, 10_000))))):
+        await mail.enqueue("ann@example.org", order, note)
+    worker = ManualWorker(app)
+    await worker.begin()
+    await worker.run_pending()
+    await worker.end()
+    await mail.using(delay="1h").enqueue("<b>", 4, "x" * 500)
+    async with client(dashboard.asgi(app, TOKENS), headers={"authorization": f"Bearer {OPERATOR}"}) as operator:
+        page = (await operator.get("/trueup/jobs")).text
+    assert re.findall(r'class="args">to=&#34;(.*?)&#34;, order=(\d)', page) == [
+        ("&lt;b&gt;", "4"),
+        ("ann@example.org", "2"),
+        ("ann@example.org", "1"),
+    ]
+    assert "xxx…" in page
+    assert "x" * 200 not in page

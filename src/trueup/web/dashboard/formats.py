@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
@@ -20,6 +20,7 @@ Redact = Callable[[str, Any], Any]
 """`redact(kind, arguments)` returns what may be shown of a job's arguments, its result or {"note": …} of its progress."""
 
 MAX_JSON = 20_000  # characters of a payload on a page
+MAX_BRIEF = 160  # of one in a list
 
 
 def length(seconds: float | None) -> str:
@@ -86,6 +87,15 @@ def rate(per_second: float) -> str:
     if per_second <= 0:
         return "0/min"
     return f"{per_second:,.1f}/s" if per_second >= 1 else f"{per_second * 60:,.1f}/min"
+
+
+def brief(arguments: Any) -> str:
+    """Arguments in a line of a list: `to="ann@example.org", order=7`."""
+    if not isinstance(arguments, Mapping):
+        return str(arguments or "")[:MAX_BRIEF]
+    told = (f"{name}={to_json(value, serialize_unknown=True).decode()}" for name, value in arguments.items())
+    line = ", ".join(told)
+    return line if len(line) <= MAX_BRIEF else line[:MAX_BRIEF] + "…"
 
 
 def pretty(value: Any) -> str:

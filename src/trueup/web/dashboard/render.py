@@ -59,6 +59,7 @@ def _environment() -> Environment:
         "span": formats.length,
         "rate": formats.rate,
         "clock": formats.clock,
+        "brief": formats.brief,
         "pretty": formats.pretty,
         "rule": formats.rule,
         "error_line": formats.error_line,

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from trueup.errors import NotFound
-from trueup.jobs.records import JobDetails
+from trueup.jobs.records import JobDetails, JobPage
 from trueup.jobs.states import JobState
 from trueup.web.dashboard.bulk import STATES
 from trueup.web.dashboard.visit import Visit
@@ -44,15 +44,14 @@ def filters(visit: Visit) -> dict[str, Any]:
 async def jobs(visit: Visit) -> dict[str, Any]:
     source, app = visit.source, visit.app
     asked, before = wanted(visit), visit.number("before", 1, MAX_ID)
-    page = await source.shared(
-        ("jobs", orjson.dumps(asked), before), lambda: app.jobs.list(**asked, limit=PAGE, after=before)
-    )
+    page, args = await source.shared(("jobs", orjson.dumps(asked), before), lambda: _listed(visit, asked, before))
     queues = await source.shared("queues", app.store.views.queues)
     ended = await source.shared("ended", lambda: app.store.views.ended(3600.0), 5.0)
     dead = await source.shared("dead", lambda: app.jobs.count(state="dead"), 2.0)
     given = filters(visit)
     return {
         "page": page,
+        "args": {job.id: visit.shown(job.kind, args[job.id]) for job in page if job.id in args},
         "searched": page.next is not None and len(page) < PAGE,
         "filters": given,
         "before": before,
@@ -78,6 +77,11 @@ async def jobs(visit: Visit) -> dict[str, Any]:
         "undo_for": visit.bulk.undo_for,
         "all_states_url": visit.url("jobs", **{**given, "state": None}),
     }
+
+
+async def _listed(visit: Visit, asked: dict[str, Any], before: int | None) -> tuple[JobPage, dict[int, dict[str, Any]]]:
+    page = await visit.app.jobs.list(**asked, limit=PAGE, after=before)
+    return page, await visit.source.flow.arguments(page)
 
 
 def possible(asked: dict[str, Any]) -> list[str]:
