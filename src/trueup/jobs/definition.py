@@ -95,20 +95,8 @@ class Job(Generic[P, R]):
         self.controls = Controls.parse(self.kind, limit, rate, fair_by, self.arguments.names)
         self.lane = self.controls.lane(self.kind, self.queue)
         self.executor = executor
-        if executor is not None and not isinstance(executor, Executor) and not callable(executor):
-            raise ConfigError(
-                f"job {self.kind!r}: executor= takes an Executor or a function that makes one, not {executor!r:.60}"
-            )
-        if (
-            type(executor).__module__ == "distributed.cfexecutor"
-        ):  # runs equal calls once, and waits for its scheduler on our loop
-            raise ConfigError(
-                f"job {self.kind!r}: executor= takes no Client.get_executor(); pass trueup.integrations.dask.Dask(address)"
-            )
-        if executor is not None and (self.is_async or self.arguments.context):
-            raise ConfigError(
-                f"job {self.kind!r}: executor= takes a plain function without a Context; it may run in another process"
-            )
+        if executor is not None:
+            _check_executor(f"job {self.kind!r}", executor, plain=not self.is_async and not self.arguments.context)
         if exhausted is not None and not callable(exhausted):
             raise ConfigError(
                 f"job {self.kind!r}: exhausted= takes a function of one argument, the Exhausted job, not {exhausted!r:.60}"
@@ -366,6 +354,19 @@ def _function_name(function: Any) -> str:
     if name is None:
         raise ConfigError(f"@app.job: the function {shown(function)} has no name of its own; give name=")
     return name
+
+
+def _check_executor(who: str, executor: object, *, plain: bool) -> None:
+    """Raises ConfigError for what is no executor, and for a function that is not plain: async, or with a Context."""
+    if not isinstance(executor, Executor) and not callable(executor):
+        raise ConfigError(f"{who}: executor= takes an Executor or a function that makes one, not {executor!r:.60}")
+    if type(executor).__module__ == "distributed.cfexecutor":
+        # It runs equal calls once, and waits for its scheduler on our loop.
+        raise ConfigError(
+            f"{who}: executor= takes no Client.get_executor(); pass trueup.integrations.dask.Dask(address)"
+        )
+    if not plain:
+        raise ConfigError(f"{who}: executor= takes a plain function without a Context; it may run in another process")
 
 
 def _positive(what: str, duration: Duration) -> timedelta:

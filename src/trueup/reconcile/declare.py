@@ -99,8 +99,6 @@ class Table:
         def declare(function: F) -> F:
             name = _name(options, getattr(function, "__name__", "") or "reconciler")
             who = f"reconciler {name!r}"
-            if order_by is not None and not isinstance(order_by, str):
-                raise wrong(f"{who}: order_by", order_by, "a column, such as 'created_at' or 'created_at desc',")
             with naming(f"{who}: {'claimed_as' if working_state is None else 'working_state'}"):
                 working = self._claimed_as(claimed_as)
             selection = Selection.of(
@@ -109,17 +107,12 @@ class Table:
                 [self._state(state) for state in states],
                 stale_for=stale_for,
                 due_at=self._column(due_at),
-                order_by=self._order(order_by),
+                order_by=self._order(who, order_by),
                 claimed_as=working,
             )
             handler = RowHandler(function, who, local_names)
             handler.translate = self._translate
-            if isinstance(options.get("pause_by"), str):
-                options["pause_by"] = self._column(cast(str, options["pause_by"]))
-            for option in ("failed", "exhausted"):
-                if options.get(option) is not None:
-                    options[option] = self._translating(options[option])
-            self._register(Reconciler.of(name, selection, handler, options))
+            self._register(Reconciler.of(name, selection, handler, self._translated(options)))
             return function
 
         return declare
@@ -187,6 +180,18 @@ class Table:
         model = self.spec.model
         return outcome if model is None else translated(outcome, model.column, model.stored, self.spec.state)
 
+    def _translated(self, options: ReconcileOptions) -> ReconcileOptions:
+        """The same options in the table's own names and values."""
+        made = options.copy()
+        pause_by, failed, exhausted = options.get("pause_by"), options.get("failed"), options.get("exhausted")
+        if isinstance(pause_by, str):
+            made["pause_by"] = self._column(pause_by)
+        if failed is not None:
+            made["failed"] = self._translating(failed)
+        if exhausted is not None:
+            made["exhausted"] = self._translating(exhausted)
+        return made
+
     def _translating(self, given: Any) -> Any:
         """The same for what is given instead of an outcome: a function that returns one."""
         if self.spec.model is None or not callable(given):
@@ -208,7 +213,9 @@ class Table:
     def _column(self, named: str | None) -> str | None:
         return named if named is None or self.spec.model is None else self.spec.model.column(named)
 
-    def _order(self, order_by: str | None) -> str | None:
+    def _order(self, who: str, order_by: str | None) -> str | None:
+        if order_by is not None and not isinstance(order_by, str):
+            raise wrong(f"{who}: order_by", order_by, "a column, such as 'created_at' or 'created_at desc',")
         if order_by is None or self.spec.model is None:
             return order_by
         name, direction = ordered_by(order_by)

@@ -101,27 +101,7 @@ class Reconciler:
         lease_for = positive(who, "lease_for", options.get("lease_for", "30s"))
         if lease_for < MIN_LEASE:
             raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; the minimum is a second")
-        if claim == "row_lock" and (selection.claimed_as is not None or selection.table.lease_columns is not None):
-            raise ConfigError(
-                f"{who}: claim='row_lock' holds the row by its lock; claimed_as= and lease_columns= are for claim='lease'"
-            )
-        if handler.tx is not None and claim != "row_lock" and mode != "shadow":
-            raise ConfigError(
-                f"{who}: its handler asks for tx, which only claim='row_lock' gives; "
-                "with leases, use ctx.transaction(outcome)"
-            )
-        exhausted = options.get("exhausted")
-        if exhausted is not None and not isinstance(exhausted, To | Stay | Delete) and not callable(exhausted):
-            raise ConfigError(
-                f"{who}: exhausted={exhausted!r}: To, Stay, Delete or a function of row and Failed is needed"
-            )
-        failed = options.get("failed")
-        if failed is not None and not isinstance(failed, To | Stay) and not callable(failed):
-            raise ConfigError(f"{who}: failed={failed!r}: To, Stay or a function of row and Failed is needed")
-        if isinstance(failed, To) and failed.state not in selection.states:
-            raise ConfigError(
-                f"{who}: failed={failed!r}: rows in that state would never be tried again; it must be one it looks at"
-            )
+        _check_claim(who, claim, mode, selection, handler)
         return cls(
             name=name,
             selection=selection,
@@ -132,8 +112,8 @@ class Reconciler:
             claim=claim,  # type: ignore[arg-type]
             lease_for=lease_for,
             retry=retry_policy(f"{who}: retry", options.get("retry"), SHORT_RETRY),
-            failed=failed,
-            exhausted=exhausted,
+            failed=_failed(who, options.get("failed"), selection),
+            exhausted=_exhausted(who, options.get("exhausted")),
             rate=slower(rate_of(who, "rate", options.get("rate")), _canary(who, options.get("canary"))),
             revisit=every if revisit is None else duration_of(f"{who}: revisit", revisit),
             run_at_start=flag(f"{who}: run_at_start", options.get("run_at_start", False)),
@@ -170,6 +150,34 @@ class Reconciler:
             "pause_on": self.pause_on,
             "pause_by": self.pause_by if isinstance(self.pause_by, str) else getattr(self.pause_by, "__name__", None),
         }
+
+
+def _check_claim(who: str, claim: str, mode: str, selection: Selection, handler: RowHandler) -> None:
+    """Raises ConfigError for what this kind of claim cannot do."""
+    if claim == "row_lock" and (selection.claimed_as is not None or selection.table.lease_columns is not None):
+        raise ConfigError(
+            f"{who}: claim='row_lock' holds the row by its lock; claimed_as= and lease_columns= are for claim='lease'"
+        )
+    if handler.tx is not None and claim != "row_lock" and mode != "shadow":
+        raise ConfigError(
+            f"{who}: its handler asks for tx, which only claim='row_lock' gives; with leases, use ctx.transaction(outcome)"
+        )
+
+
+def _failed(who: str, failed: AfterFailure | None, selection: Selection) -> AfterFailure | None:
+    if failed is not None and not isinstance(failed, To | Stay) and not callable(failed):
+        raise ConfigError(f"{who}: failed={failed!r}: To, Stay or a function of row and Failed is needed")
+    if isinstance(failed, To) and failed.state not in selection.states:
+        raise ConfigError(
+            f"{who}: failed={failed!r}: rows in that state would never be tried again; it must be one it looks at"
+        )
+    return failed
+
+
+def _exhausted(who: str, exhausted: Exhausted | None) -> Exhausted | None:
+    if exhausted is not None and not isinstance(exhausted, To | Stay | Delete) and not callable(exhausted):
+        raise ConfigError(f"{who}: exhausted={exhausted!r}: To, Stay, Delete or a function of row and Failed is needed")
+    return exhausted
 
 
 def _pause_by(who: str, by: object, handler: RowHandler) -> PauseBy | None:

@@ -70,18 +70,7 @@ class Selection:
             raise ConfigError(f"{who}: stale_for= needs to know when a row changed; give changed_at= to table {table}")
         if due_at is not None:
             checked_identifier(f"{who}: due_at", due_at)
-        claimed_set: tuple[tuple[str, Any], ...] = ()
-        if isinstance(claimed_as, To):
-            ours = {table.state, table.changed_at, table.version, due_at, *table.key, *(table.lease_columns or ())}
-            taken = [column for column in claimed_as.columns if column in ours]
-            if taken or claimed_as.then:
-                what = f"{taken[0]!r} is a column that trueup looks after" if taken else "a claim enqueues nothing"
-                raise ConfigError(f"{who}: claimed_as={claimed_as!r}: {what}; leave it out")
-            claimed_set = tuple(claimed_as.columns.items())
-            claimed_as = claimed_as.state
-        working = None if claimed_as is None else state_text(claimed_as)
-        if working is not None and table.state is None:
-            raise ConfigError(f"{who}: claimed_as= needs a table declared with state=")
+        working, claimed_set = _working_state(who, table, due_at, claimed_as)
         if working in texts:
             raise ConfigError(f"{who}: claimed_as={working!r} is one of the states it looks at; it must be another one")
         stale = None if stale_for is None else duration_of(f"{who}: stale_for", stale_for)
@@ -111,3 +100,23 @@ class Selection:
         if self.table.where is not None:
             parts.append(self.table.where)
         return f"{self.table}: {', '.join(parts)}"
+
+
+def _working_state(
+    who: str, table: TableSpec, due_at: str | None, claimed_as: State | To | None
+) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
+    """The state that a claim puts rows in, and the further columns that it writes."""
+    if claimed_as is None:
+        return None, ()
+    columns: tuple[tuple[str, Any], ...] = ()
+    if isinstance(claimed_as, To):
+        ours = {table.state, table.changed_at, table.version, due_at, *table.key, *(table.lease_columns or ())}
+        taken = [column for column in claimed_as.columns if column in ours]
+        if taken or claimed_as.then:
+            what = f"{taken[0]!r} is a column that trueup looks after" if taken else "a claim enqueues nothing"
+            raise ConfigError(f"{who}: claimed_as={claimed_as!r}: {what}; leave it out")
+        columns = tuple(claimed_as.columns.items())
+        claimed_as = claimed_as.state
+    if table.state is None:
+        raise ConfigError(f"{who}: claimed_as= needs a table declared with state=")
+    return state_text(claimed_as), columns
