@@ -14,6 +14,8 @@ from trueup.operate.checks import advice
 from trueup.program import typed
 
 WARNINGS = frozenset({"overdue_jobs", "breakers", "quarantine", "dead_letters"})  # the severity of the others is error
+AT_ONCE = timedelta()  # an increase says what happened: there is nothing to wait for
+RATE = "[$__rate_interval]"  # what Grafana fits to the width of a chart
 UNWATCHED_FOR = timedelta(minutes=5)  # a deployment restarts every worker in less
 
 
@@ -42,7 +44,14 @@ class Rule:
 
 def rules(registered: Registered) -> list[Rule]:
     """A rule per check that is not switched off, one for a fleet without a watcher, and those for what is declared."""
-    return [*_of_checks(registered), *_of_processes(), *_of_work(registered)]
+    found = [*_of_checks(registered), *_of_processes()]
+    if registered.kinds:
+        found += _of_jobs(registered)
+    if registered.reconcilers:
+        found += _of_reconcilers(_among("reconciler", registered.reconcilers))
+    if registered.scans:
+        found += _of_scans(_among("scan", registered.scans))
+    return found
 
 
 def _of_checks(registered: Registered) -> Iterator[Rule]:
@@ -69,11 +78,10 @@ def _of_checks(registered: Registered) -> Iterator[Rule]:
 
 
 def _of_processes() -> Iterator[Rule]:
-    now = timedelta()
     yield Rule(
         "TrueupDowntime",
         _grew("trueup_downtime_seconds_total", "1h"),
-        now,
+        AT_ONCE,
         "warning",
         "trueup: no worker was alive for {{ $value | humanizeDuration }}",
         f"See what was missed and what is caught up with: {typed('trueup recovery')}",
@@ -81,7 +89,7 @@ def _of_processes() -> Iterator[Rule]:
     yield Rule(
         "TrueupWorkerLeasesLost",
         _grew("trueup_worker_leases_lost_total", "15m"),
-        now,
+        AT_ONCE,
         "warning",
         "trueup: a worker lost its lease",
         "The process was frozen or cut off for longer than lease_for: look for CPU limits, swapping and network trouble.",
@@ -89,61 +97,61 @@ def _of_processes() -> Iterator[Rule]:
     yield Rule(
         "TrueupServiceFailures",
         _grew("trueup_service_failures_total", "15m", by="service"),
-        now,
+        AT_ONCE,
         "warning",
         "trueup: the service {{ $labels.service }} of a worker fails",
         "The worker goes on; `service failed` in its log has the error.",
     )
 
 
-def _of_work(registered: Registered) -> Iterator[Rule]:
-    now = timedelta()
-    if registered.kinds:
-        kinds = _among("kind", registered.kinds)
-        yield Rule(
-            "TrueupJobsDied",
-            _grew("trueup_jobs_buried_total", "15m", kinds, "kind"),
-            now,
-            "warning",
-            "trueup: jobs of the kind {{ $labels.kind }} died",
-            f"{typed('trueup dead list')}, then revive or discard them",
-        )
-        yield Rule(
-            "TrueupJobsLate",
-            f"max by (kind, queue) (trueup_jobs_oldest_due_age_seconds{{{kinds}}}) > {_allowed_age(registered):g}",
-            registered.alert_after,
-            "warning",
-            "trueup: {{ $labels.kind }} has waited in queue {{ $labels.queue }} for {{ $value | humanizeDuration }}",
-            advice("overdue_jobs"),
-        )
-    if registered.reconcilers:
-        names = _among("reconciler", registered.reconcilers)
-        yield Rule(
-            "TrueupRowsQuarantined",
-            _grew("trueup_rows_total", "15m", f'outcome="quarantined",{names}', "reconciler"),
-            now,
-            "warning",
-            "trueup: the reconciler {{ $labels.reconciler }} put rows into quarantine",
-            advice("quarantine"),
-        )
-        yield Rule(
-            "TrueupSweepsRefused",
-            _grew("trueup_sweeps_refused_total", "15m", names, "reconciler"),
-            now,
-            "critical",
-            "trueup: a sweep of {{ $labels.reconciler }} was refused, because it would have changed too many rows",
-            typed("trueup reconcilers show {{ $labels.reconciler }}"),
-        )
-    if registered.scans:
-        scans = _among("scan", registered.scans)
-        yield Rule(
-            "TrueupScanItemsFailed",
-            _grew("trueup_scan_items_failed_total", "15m", scans, "scan"),
-            now,
-            "warning",
-            "trueup: items of the scan {{ $labels.scan }} fail",
-            "`scan item failed` in the log of the workers has the errors.",
-        )
+def _of_jobs(registered: Registered) -> Iterator[Rule]:
+    kinds = _among("kind", registered.kinds)
+    yield Rule(
+        "TrueupJobsDied",
+        _grew("trueup_jobs_buried_total", "15m", kinds, "kind"),
+        AT_ONCE,
+        "warning",
+        "trueup: jobs of the kind {{ $labels.kind }} died",
+        f"{typed('trueup dead list')}, then revive or discard them",
+    )
+    yield Rule(
+        "TrueupJobsLate",
+        f"max by (kind, queue) (trueup_jobs_oldest_due_age_seconds{{{kinds}}}) > {_allowed_age(registered):g}",
+        registered.alert_after,
+        "warning",
+        "trueup: {{ $labels.kind }} has waited in queue {{ $labels.queue }} for {{ $value | humanizeDuration }}",
+        advice("overdue_jobs"),
+    )
+
+
+def _of_reconcilers(names: str) -> Iterator[Rule]:
+    yield Rule(
+        "TrueupRowsQuarantined",
+        _grew("trueup_rows_total", "15m", f'outcome="quarantined",{names}', "reconciler"),
+        AT_ONCE,
+        "warning",
+        "trueup: the reconciler {{ $labels.reconciler }} put rows into quarantine",
+        advice("quarantine"),
+    )
+    yield Rule(
+        "TrueupSweepsRefused",
+        _grew("trueup_sweeps_refused_total", "15m", names, "reconciler"),
+        AT_ONCE,
+        "critical",
+        "trueup: a sweep of {{ $labels.reconciler }} was refused, because it would have changed too many rows",
+        typed("trueup reconcilers show {{ $labels.reconciler }}"),
+    )
+
+
+def _of_scans(names: str) -> Iterator[Rule]:
+    yield Rule(
+        "TrueupScanItemsFailed",
+        _grew("trueup_scan_items_failed_total", "15m", names, "scan"),
+        AT_ONCE,
+        "warning",
+        "trueup: items of the scan {{ $labels.scan }} fail",
+        "`scan item failed` in the log of the workers has the errors.",
+    )
 
 
 def _allowed_age(registered: Registered) -> float:
@@ -208,70 +216,60 @@ class Panel:
 
 
 def panels(registered: Registered) -> list[Panel]:
-    rate = "[$__rate_interval]"
-    failing = Panel("Failing checks", "none", (("max by (check) (1 - trueup_check_ok)", "{{check}}"),))
-    shown = [failing]
+    """The failing checks, then charts about what is declared, and last the trouble of workers."""
+    shown = [_panel("Failing checks", "none", ("max by (check) (1 - trueup_check_ok)", "{{check}}"))]
     if registered.kinds:
-        kinds = _among("kind", registered.kinds)
-        shown += [
-            Panel(
-                "Due jobs", "none", ((f"max by (kind, queue) (trueup_jobs_due{{{kinds}}})", "{{kind}} ({{queue}})"),)
-            ),
-            Panel(
-                "Age of the oldest due job",
-                "s",
-                ((f"max by (kind, queue) (trueup_jobs_oldest_due_age_seconds{{{kinds}}})", "{{kind}} ({{queue}})"),),
-            ),
-            Panel(
-                "Jobs done",
-                "ops",
-                ((f"sum by (kind) (rate(trueup_jobs_completed_total{{{kinds}}}{rate}))", "{{kind}}"),),
-            ),
-            Panel(
-                "Jobs that failed",
-                "ops",
-                (
-                    (f"sum by (kind) (rate(trueup_jobs_retried_total{{{kinds}}}{rate}))", "{{kind}} retried"),
-                    (f"sum by (kind) (rate(trueup_jobs_buried_total{{{kinds}}}{rate}))", "{{kind}} dead"),
-                ),
-            ),
-            Panel(
-                "Lateness of jobs, 99th percentile", "s", (_percentile("trueup_job_lateness_seconds", "kind", kinds),)
-            ),
-            Panel(
-                "Duration of jobs, 99th percentile", "s", (_percentile("trueup_job_duration_seconds", "kind", kinds),)
-            ),
-        ]
+        shown += _panels_of_jobs(_among("kind", registered.kinds))
     if registered.reconcilers:
-        names = _among("reconciler", registered.reconcilers)
-        outcomes = f"sum by (reconciler, outcome) (rate(trueup_rows_total{{{names}}}{rate}))"
-        shown += [
-            Panel("Rows by outcome", "ops", ((outcomes, "{{reconciler}} {{outcome}}"),)),
-            Panel(
-                "Lateness of rows, 99th percentile",
-                "s",
-                (_percentile("trueup_row_lateness_seconds", "reconciler", names),),
-            ),
-            Panel(
-                "Sweeps that failed",
-                "ops",
-                ((f"sum by (reconciler) (rate(trueup_sweeps_failed_total{{{names}}}{rate}))", "{{reconciler}}"),),
-            ),
-        ]
+        shown += _panels_of_reconcilers(_among("reconciler", registered.reconcilers))
     if registered.scans:
-        items = f"sum by (scan) (rate(trueup_scan_items_total{{{_among('scan', registered.scans)}}}{rate}))"
-        shown.append(Panel("Items of scans", "ops", ((items, "{{scan}}"),)))
-    trouble = (
-        (f"sum(rate(trueup_worker_leases_lost_total{rate}))", "leases lost"),
-        (f"sum(rate(trueup_jobs_rescued_total{rate}))", "jobs rescued"),
-        (f"sum by (part) (rate(trueup_database_lost_total{rate}))", "database lost: {{part}}"),
-        (f"sum by (service) (rate(trueup_service_failures_total{rate}))", "service failed: {{service}}"),
+        items = f"sum by (scan) (rate(trueup_scan_items_total{{{_among('scan', registered.scans)}}}{RATE}))"
+        shown.append(_panel("Items of scans", "ops", (items, "{{scan}}")))
+    trouble = _panel(
+        "Trouble of workers",
+        "ops",
+        (f"sum(rate(trueup_worker_leases_lost_total{RATE}))", "leases lost"),
+        (f"sum(rate(trueup_jobs_rescued_total{RATE}))", "jobs rescued"),
+        (f"sum by (part) (rate(trueup_database_lost_total{RATE}))", "database lost: {{part}}"),
+        (f"sum by (service) (rate(trueup_service_failures_total{RATE}))", "service failed: {{service}}"),
     )
-    return [*shown, Panel("Trouble of workers", "ops", trouble)]
+    return [*shown, trouble]
+
+
+def _panel(title: str, unit: str, *queries: tuple[str, str]) -> Panel:
+    return Panel(title, unit, queries)
+
+
+def _panels_of_jobs(kinds: str) -> list[Panel]:
+    due = f"max by (kind, queue) (trueup_jobs_due{{{kinds}}})"
+    age = f"max by (kind, queue) (trueup_jobs_oldest_due_age_seconds{{{kinds}}})"
+    done, retried, dead = (
+        f"sum by (kind) (rate(trueup_jobs_{ending}_total{{{kinds}}}{RATE}))"
+        for ending in ("completed", "retried", "buried")
+    )
+    return [
+        _panel("Due jobs", "none", (due, "{{kind}} ({{queue}})")),
+        _panel("Age of the oldest due job", "s", (age, "{{kind}} ({{queue}})")),
+        _panel("Jobs done", "ops", (done, "{{kind}}")),
+        _panel("Jobs that failed", "ops", (retried, "{{kind}} retried"), (dead, "{{kind}} dead")),
+        _panel("Lateness of jobs, 99th percentile", "s", _percentile("trueup_job_lateness_seconds", "kind", kinds)),
+        _panel("Duration of jobs, 99th percentile", "s", _percentile("trueup_job_duration_seconds", "kind", kinds)),
+    ]
+
+
+def _panels_of_reconcilers(names: str) -> list[Panel]:
+    outcomes = f"sum by (reconciler, outcome) (rate(trueup_rows_total{{{names}}}{RATE}))"
+    lateness = _percentile("trueup_row_lateness_seconds", "reconciler", names)
+    failed = f"sum by (reconciler) (rate(trueup_sweeps_failed_total{{{names}}}{RATE}))"
+    return [
+        _panel("Rows by outcome", "ops", (outcomes, "{{reconciler}} {{outcome}}")),
+        _panel("Lateness of rows, 99th percentile", "s", lateness),
+        _panel("Sweeps that failed", "ops", (failed, "{{reconciler}}")),
+    ]
 
 
 def _percentile(metric: str, label: str, matcher: str) -> tuple[str, str]:
-    rates = f"sum by (le, {label}) (rate({metric}_bucket{{{matcher}}}[$__rate_interval]))"
+    rates = f"sum by (le, {label}) (rate({metric}_bucket{{{matcher}}}{RATE}))"
     return f"histogram_quantile(0.99, {rates})", f"{{{{{label}}}}}"
 
 
