@@ -16,6 +16,7 @@ from trueup.errors import ConfigError
 from trueup.operate.runs.leased import Bounds, leased
 from trueup.testing.worker import ManualWorker
 from trueup.work.registration import Holder
+from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.services import RowServices
 
 pytestmark = pytest.mark.asyncio
@@ -217,7 +218,7 @@ async def test_a_row_whose_handler_learns_of_the_loss_before_it_is_interrupted_s
 
     async with shop.app.lease("run", ttl="1m") as lease:
         shop.sql(TAKE_OVER)
-        fenced = leased(shop.app._reconcilers.get("settle"), Bounds(None, timedelta(), lease))
+        fenced = leased(shop.app._reconcilers.get("settle"), SweepOptions(), Bounds(None, timedelta(), lease))
         services = RowServices(shop.app.store, shop.app.settings, shop.app.events, [fenced], Holder())
         try:
             await services.gather()

@@ -52,17 +52,10 @@ class ReconcileOperations(QuarantineOperations):
         _check_limit(limit)
         scan = self._scan(name, shadow)
         if scan is not None:
-            if within is not None or drain_for is not None or lease is not None:
-                raise ConfigError(
-                    f"scan {name!r}: within=, drain_for= and lease= are for reconcilers; a scan has its own lease"
-                )
+            _check_unbounded(scan, within, drain_for, lease)
             walk = partial(runs.scan_now, self._store, self._settings, self._events, scan)
             return await self._recorded(name, by, _options(limit), partial(walk, limit=limit, progress=progress))
-        bounds = runs.Bounds(
-            None if within is None else duration_of("within", within),
-            self._settings.drain_for if drain_for is None else duration_of("drain_for", drain_for),
-            lease,
-        )
+        bounds = self._bounds(within, drain_for, lease)
         declared = await self._runnable(name, shadow)
         if not force:
             await self._refuse_paused(name)
@@ -73,6 +66,13 @@ class ReconcileOperations(QuarantineOperations):
         if within is not None or lease is not None:  # part of a program's own run, not what a person did
             return await sweep()
         return await self._recorded(name, by, _options(limit, shadow=shadow, force=force), sweep)
+
+    def _bounds(self, within: Duration | None, drain_for: Duration | None, lease: Lease | None) -> runs.Bounds:
+        return runs.Bounds(
+            None if within is None else duration_of("within", within),
+            self._settings.drain_for if drain_for is None else duration_of("drain_for", drain_for),
+            lease,
+        )
 
     async def _recorded(self, name: str, by: str | None, detail: str | None, run: Callable[[], Awaitable[Run]]) -> Run:
         """A run is many transactions: it is recorded before the first, and what became of how many rows after the last."""
@@ -222,6 +222,13 @@ def _options(limit: int | None, *, shadow: bool = False, force: bool = False) ->
     """How a run was asked for, in words."""
     given = ["in shadow"] * shadow + ["forced"] * force + ([] if limit is None else [f"limit {limit}"])
     return ", ".join(given) or None
+
+
+def _check_unbounded(scan: Scan[Any], *bounds: object) -> None:
+    if any(bound is not None for bound in bounds):
+        raise ConfigError(
+            f"scan {scan.name!r}: within=, drain_for= and lease= are for reconcilers; a scan has its own lease"
+        )
 
 
 def _check_limit(limit: int | None) -> None:

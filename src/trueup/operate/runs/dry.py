@@ -76,36 +76,41 @@ async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str
     handling = Handling(rows, connections, caller, random.Random())  # noqa: S311 - nothing is decided with it
     now = await store.schedules.now()
 
-    async def one(key: str, state: str | None, due_since: datetime | None, attempts: int, values: Any) -> str:
+    async def one(row: Any) -> str:
         async with places:
-            trust = Trust(timedelta(days=1), rows.clock.elapsed())  # there is no lease that could pass
-            row = ClaimedRow(
-                reconciler=rows.reconciler.name,
-                holder=uuid4(),
-                key=key,
-                key_texts=(),
-                term=0,
-                attempt=attempts + 1,
-                spent=False,
-                alone=False,
-                state=state,
-                was_changed_at=None,
-                seen=None,
-                due_at=due_since,
-                claimed_at=now,
-                values=values,
-                trust=trust,
-            )
-            ended = (await handling.run(Held(row, rows.clock.elapsed()))).ended
+            started = rows.clock.elapsed()
+            ended = (await handling.run(Held(_unclaimed(rows.reconciler.name, row, now, started), started))).ended
         if isinstance(ended, BaseException):
             return f"raises {type_name(ended)}: {describe(ended)}"
         return shown(ended)
 
     try:
-        return await asyncio.gather(*(one(*row) for row in found))
+        return await asyncio.gather(*(one(row) for row in found))
     finally:
         caller.close()
         await connections.close()
+
+
+def _unclaimed(reconciler: str, row: Any, now: datetime, started: float) -> ClaimedRow:
+    """A listed row as its handler would see it after a claim. There is no lease that could expire."""
+    key, state, due_since, attempts, values = row
+    return ClaimedRow(
+        reconciler=reconciler,
+        holder=uuid4(),
+        key=key,
+        key_texts=(),
+        term=0,
+        attempt=attempts + 1,
+        spent=False,
+        alone=False,
+        state=state,
+        was_changed_at=None,
+        seen=None,
+        due_at=due_since,
+        claimed_at=now,
+        values=values,
+        trust=Trust(timedelta(days=1), started),
+    )
 
 
 async def dry_scan(scan: Scan[Any], cursor: Any, limit: int) -> DryRun:

@@ -27,8 +27,10 @@ from trueup.operate.runs.orderly import LAST_WORD
 from trueup.reconcile.context import RowContext
 from trueup.reconcile.handler import RowHandler, outcome_of
 from trueup.reconcile.outcome import NOTHING, Again, Delete, Stay, To
+from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.work.leases.hold import Lease
+from trueup.work.rows.options import SweepOptions
 
 LEFT = Again(timedelta())  # to the instance that has the lease now
 
@@ -77,8 +79,11 @@ class Bounds:
                 each.cancel()  # of no effect on one that has ended
 
 
-def leased(reconciler: Reconciler, bounds: Bounds) -> Reconciler:
+def leased(declared: Reconciler | Purge, options: SweepOptions, bounds: Bounds) -> Reconciler:
     """The same, whose handler writes only while the lease is held."""
+    if isinstance(declared, Purge):
+        raise ConfigError(f"reconciler {declared.name!r} has no handler whose outcomes lease= could fence")
+    reconciler = options.of(declared)
     if not reconciler.handler.is_async or reconciler.claim != "lease" or reconciler.mode == "shadow":
         raise ConfigError(
             f"reconciler {reconciler.name!r}: lease= fences the outcomes of async handlers with claim='lease' in mode 'live'"

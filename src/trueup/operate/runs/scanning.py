@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -37,7 +36,7 @@ async def scan_now(
         stopping.append(asyncio.create_task(scanner.stop()))
 
     scanner = Scanner(
-        _limited_scan(scan, limit, progress, stop),
+        _Limited(scan, limit, progress, stop).scan(),
         Scans(connection, store.statements),
         store.terms,
         events,
@@ -57,47 +56,52 @@ async def scan_now(
     return Run(scan.name, scanned.ending, counts, elapsed() - started, why)
 
 
-def _limited_scan(scan: Scan[Any], limit: int | None, progress: Progress | None, stop: Callable[[], None]) -> Scan[Any]:
-    """The same scan, which reports each item that was handled, and stops at its limit."""
-    loop, handler, done = asyncio.get_running_loop(), scan.handler, 0
-    most = math.inf if limit is None else limit
+class _Limited:
+    """A scan that reports each item that was handled, and calls `stop` at its limit."""
 
-    async def source(cursor: Any) -> AsyncIterator[tuple[Any, Any]]:
+    def __init__(self, scan: Scan[Any], limit: int | None, progress: Progress | None, stop: Callable[[], None]) -> None:
+        self._scan, self._handler = scan, scan.handler
+        self._limit, self._progress, self._stop = limit, progress, stop
+        self._loop = asyncio.get_running_loop()
+        self._done = 0
+
+    def scan(self) -> Scan[Any]:
+        limited: Scan[Any] = Scan(
+            self._scan.name,
+            self._source,
+            every=self._scan.every,
+            concurrency=self._scan.concurrency,
+            timeout=self._scan.timeout,
+            run_at_start=self._scan.run_at_start,
+        )
+        limited.each(self._handle if self._scan.is_async else self._handle_sync)
+        return limited
+
+    async def _source(self, cursor: Any) -> AsyncIterator[tuple[Any, Any]]:
         drawn = 0
-        async with aclosing(scan(cursor)) as items:
+        async with aclosing(self._scan(cursor)) as items:
             async for item in items:
                 yield item
                 drawn += 1
-                if drawn >= most:
+                if self._limit is not None and drawn >= self._limit:
                     await asyncio.Event().wait()  # until the last of them is handled: `stop` cancels this
 
-    def handled() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, limit)
-        if done == most:
-            stop()
-
-    async def awaited(item: Any) -> None:
+    async def _handle(self, item: Any) -> None:
         try:
-            await handler(item)
+            await self._handler(item)
         finally:
-            handled()
+            self._count()
 
-    def called(item: Any) -> None:
+    def _handle_sync(self, item: Any) -> None:
+        """Called in a thread."""
         try:
-            handler(item)
+            self._handler(item)
         finally:
-            loop.call_soon_threadsafe(handled)
+            self._loop.call_soon_threadsafe(self._count)
 
-    counted: Scan[Any] = Scan(
-        scan.name,
-        source,
-        every=scan.every,
-        concurrency=scan.concurrency,
-        timeout=scan.timeout,
-        run_at_start=scan.run_at_start,
-    )
-    counted.each(awaited if scan.is_async else called)
-    return counted
+    def _count(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._limit)
+        if self._done == self._limit:
+            self._stop()

@@ -9,7 +9,6 @@ from functools import partial
 
 from trueup.clock import elapsed
 from trueup.config import Settings
-from trueup.errors import ConfigError
 from trueup.events import Events, IndexMissing, RowProposed, RowQuarantined, RowRetried, SweepRefused
 from trueup.operate.runs.leased import Bounds, leased
 from trueup.operate.runs.orderly import orderly
@@ -40,9 +39,7 @@ async def sweep(
     """Raises LostLease when the lease of `bounds` is gone in the end."""
     bounds = bounds or Bounds(None, settings.drain_for, None)
     if bounds.lease is not None:
-        if isinstance(declared, Purge):
-            raise ConfigError(f"reconciler {declared.name!r} has no handler whose outcomes lease= could fence")
-        declared = leased(options.of(declared), bounds)
+        declared = leased(declared, options, bounds)
     bounds.check()
     row_services = RowServices(store, settings, events, [declared], Holder(), options)
     run = Run(declared.name)
