@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import sql
 
@@ -129,39 +129,60 @@ async def find(database: Database, statements: Statements, spec: TableSpec, who:
         if not places:
             ((at, path, schemas, tables),) = await fetch(connection, statements["tables/around"], asked)
             raise wrong(spec, who, _no_table(spec, at, path, schemas, [(schema, name) for schema, name in tables]))
-        (place,) = places
-        oid, schema, name, schema_quoted, name_quoted, kind, temporary, inherited, *ours, elsewhere, rules, guarded = (
-            place
-        )
-        role, usable, deletable = ours
-        if kind in CANNOT_BE_CLAIMED or temporary:
-            raise wrong(spec, who, CANNOT_BE_CLAIMED.get(kind, TEMPORARY))
-        if inherited:
-            raise wrong(spec, who, INHERITED)
-        if elsewhere is not None:
-            raise wrong(spec, who, FOREIGN_PARTITION.format(elsewhere))
-        if rules is not None:
-            raise wrong(spec, who, RULES.format(rules))
-        if not usable:
-            grant = f"GRANT USAGE ON SCHEMA {schema_quoted} TO {role}"
-            raise wrong(spec, who, f"the role {role} may not use the schema {schema!r}; run: {grant}")
-        columns = [_column(*row) for row in await fetch(connection, statements["tables/columns"], {"table": oid})]
-        uniques = await fetch(connection, statements["tables/uniques"], {"table": oid})
-        policies = await fetch(connection, statements["tables/policies"], {"table": oid}) if guarded else None
+        place = _Place(*places[0])
+        _check_place(spec, who, place)
+        table = {"table": place.oid}
+        columns = [_column(*row) for row in await fetch(connection, statements["tables/columns"], table)]
+        uniques = await fetch(connection, statements["tables/uniques"], table)
+        policies = await fetch(connection, statements["tables/policies"], table) if place.guarded else None
     return Found(
         spec,
-        schema,
-        name,
+        place.schema,
+        place.name,
         {column.name: column for column in columns},
-        kind == "p",
-        oid,
-        f"{schema_quoted}.{name_quoted}",
+        place.kind == "p",
+        place.oid,
+        f"{place.schema_quoted}.{place.name_quoted}",
         tuple(Unique(index, tuple(covered), flaw) for index, covered, flaw in uniques),
-        role,
-        deletable,
+        place.role,
+        place.deletable,
         None if policies is None else tuple(Policy(*row) for row in policies),
         sign,
     )
+
+
+class _Place(NamedTuple):
+    """The fields are the columns of `tables/find.sql`."""
+
+    oid: int
+    schema: str
+    name: str
+    schema_quoted: str
+    name_quoted: str
+    kind: str  # as in pg_class.relkind
+    temporary: bool
+    inherited: bool
+    role: str
+    usable: bool  # the schema, by this role
+    deletable: bool  # rows, by this role
+    elsewhere: str | None  # a partition that is a foreign table
+    rules: str | None
+    guarded: bool  # by row-level security
+
+
+def _check_place(spec: TableSpec, who: str | None, place: _Place) -> None:
+    """Raises ConfigError for a table whose rows cannot be claimed."""
+    if place.kind in CANNOT_BE_CLAIMED or place.temporary:
+        raise wrong(spec, who, CANNOT_BE_CLAIMED.get(place.kind, TEMPORARY))
+    if place.inherited:
+        raise wrong(spec, who, INHERITED)
+    if place.elsewhere is not None:
+        raise wrong(spec, who, FOREIGN_PARTITION.format(place.elsewhere))
+    if place.rules is not None:
+        raise wrong(spec, who, RULES.format(place.rules))
+    if not place.usable:
+        grant = f"GRANT USAGE ON SCHEMA {place.schema_quoted} TO {place.role}"
+        raise wrong(spec, who, f"the role {place.role} may not use the schema {place.schema!r}; run: {grant}")
 
 
 def signed(spec: TableSpec) -> dict[str, str | None]:
