@@ -106,22 +106,24 @@ class Lanes(Repository):
 
         `queue` is that of the lane's jobs: nothing is claimed while it is paused. `only` of these jobs, if any are named.
         """
+        place = {
+            "now": self._clock.now(),
+            "holder": holder,
+            "lane": lane,
+            "queue": queue,
+            "kind": lane.removeprefix(LANE_PREFIX),
+            "total": controls.limit.total if controls.limit else None,
+            "per_key": controls.limit.per_key if controls.limit else None,
+            "bytes": max_bytes,
+            "only": None if only is None else numbers(only),
+        }
         async with self._database.conversation() as talk:
-            return await self._claim(talk, holder, lane, controls, most, max_bytes, queue, only)
+            return await self._claim(talk, place, controls, most)
 
-    async def _claim(
-        self,
-        talk: Conversation,
-        holder: UUID,
-        lane: str,
-        controls: Controls,
-        most: int,
-        max_bytes: int,
-        queue: str,
-        only: Sequence[int] | None,
-    ) -> LaneClaim:
-        now = self._clock.now()
-        lock = Query(self._statements["lanes/lock"], {"now": now, "lane": lane})
+    async def _claim(self, talk: Conversation, place: Mapping[str, Any], controls: Controls, most: int) -> LaneClaim:
+        """`place`: what all statements of this claim are about, as their parameters."""
+        lane = place["lane"]
+        lock = Query(self._statements["lanes/lock"], {"now": place["now"], "lane": lane})
         sent = self._clock.elapsed()
         locked = (await talk.send(self._statements["session/steer"], lock)).rows(1)
         received = self._clock.elapsed()
@@ -134,17 +136,6 @@ class Lanes(Repository):
         if not granted.slots:
             await talk.end()
             return LaneClaim(ask_again_after=granted.wait)
-        place = {
-            "now": now,
-            "holder": holder,
-            "lane": lane,
-            "queue": queue,
-            "kind": lane.removeprefix(LANE_PREFIX),
-            "total": controls.limit.total if controls.limit else None,
-            "per_key": controls.limit.per_key if controls.limit else None,
-            "bytes": max_bytes,
-            "only": None if only is None else numbers(only),
-        }
         found = await self._find(talk, place, controls, last_key, len(granted.slots))
         advance = {
             "lane": lane,
@@ -152,7 +143,7 @@ class Lanes(Repository):
             "last_key": found.last_key,
         }
         await talk.end(*([Query(self._statements["lanes/advance"], advance)] if found.moved else []))
-        return _answer(found, granted, granted_at, controls, most, max_bytes)
+        return _answer(found, granted, granted_at, controls, most, place["bytes"])
 
     async def _find(
         self, talk: Conversation, place: Mapping[str, Any], controls: Controls, last_key: str, most: int
