@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args, get_type_hints
@@ -91,13 +91,8 @@ class Exclusive:
             if (found := holding(kwargs)) is None:
                 return await function(*args, **kwargs)
             async with AsyncExitStack() as stack:
-                try:
+                with self._unless_refused(found[0]):
                     lease = await stack.enter_async_context(found[1])
-                except DatabaseUnavailable as unknown:
-                    raise self._postponed(found[0], str(unknown)) from None
-                except NotAcquired as refused:
-                    self._postpone(found[0], refused)
-                    raise self._elsewhere(found[0], refused) from None
                 return await function(*args, **kwargs, **({wanted: lease} if wanted else {}))
 
         @functools.wraps(function)
@@ -105,23 +100,25 @@ class Exclusive:
             if (found := holding(kwargs)) is None:
                 return function(*args, **kwargs)
             with ExitStack() as stack:
-                try:
+                with self._unless_refused(found[0]):
                     lease = stack.enter_context(found[1])
-                except DatabaseUnavailable as unknown:
-                    raise self._postponed(found[0], str(unknown)) from None
-                except NotAcquired as refused:
-                    self._postpone(found[0], refused)
-                    raise self._elsewhere(found[0], refused) from None
                 return function(*args, **kwargs, **({wanted: lease} if wanted else {}))
 
         wrapped: Callable[..., Any] = run if inspect.iscoroutinefunction(function) else run_sync
         _set_parameters(wrapped, function, added=None if own else name, removed=wanted)
         return wrapped
 
-    def _postpone(self, tick: Tick, refused: NotAcquired) -> None:
-        """Raises Snooze when it is not known whether the lease is held: then it is not known to be handled elsewhere, either."""
-        if refused.unreachable:
-            raise self._postponed(tick, refused.reason) from None
+    @contextmanager
+    def _unless_refused(self, tick: Tick) -> Iterator[None]:
+        """Raises RunSkipped when another holder has the lease, and Snooze when it is not known whether it is held."""
+        try:
+            yield
+        except DatabaseUnavailable as unknown:
+            raise self._postponed(tick, str(unknown)) from None
+        except NotAcquired as refused:
+            if refused.unreachable:
+                raise self._postponed(tick, refused.reason) from None
+            raise self._elsewhere(tick, refused) from None
 
     def _postponed(self, tick: Tick, reason: str) -> Snooze:
         self._events.emit(RunPostponed(tick.schedule, tick.due_at.isoformat(), reason))

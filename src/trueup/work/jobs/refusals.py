@@ -7,7 +7,7 @@ read. The jobs of that lane are then claimed half by half. The job that is found
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import psycopg
@@ -19,6 +19,9 @@ from trueup.store.jobs import Jobs
 from trueup.texts import describe
 
 T = TypeVar("T")
+ClaimOf = Callable[
+    [Sequence[int] | None], Awaitable[T | None]
+]  # of the jobs that it may take, None for all; its None ends the search
 
 MAX_APART = 1_000  # jobs of a lane that are looked at when one of them is refused
 MAX_REFUSED = 5  # of them, before any other was not: then all would be
@@ -39,10 +42,8 @@ class JobRefusals:
         self._repeats = Counter[str]()
         self._tries = Counter[int]()
 
-    async def claims(
-        self, lane: str, kinds: Sequence[str], claim: Callable[[Sequence[int] | None], Awaitable[T | None]]
-    ) -> AsyncIterator[tuple[T, bool]]:
-        """What `claim` takes, as a rule at once: its argument is the jobs that it may take, or None for all. Its None ends the search.
+    async def claims(self, lane: str, kinds: Sequence[str], claim: ClaimOf[T]) -> AsyncIterator[tuple[T, bool]]:
+        """What `claim` takes, as a rule at once.
 
         Also whether there may be jobs of the lane that were not looked at. Raises what is about no job.
         """
@@ -63,6 +64,16 @@ class JobRefusals:
         due = await self._jobs.claimable(lane, kinds, MAX_APART, passed)
         if not due and error is not None:
             raise error
+        async for claimed in self._half_by_half(lane, due, claim, error):
+            yield claimed, len(due) == MAX_APART
+
+    async def _half_by_half(
+        self, lane: str, due: Mapping[int, str], claim: ClaimOf[T], error: psycopg.Error | None
+    ) -> AsyncIterator[T]:
+        """The jobs of `due` that PostgreSQL lets through; the others are named in events, and passed over. Raises what is about no job.
+
+        `error`: why they could not be claimed all at once, if that was tried.
+        """
         any_claimed, culprits = False, dict[int, psycopg.Error]()
         left = [list(due)] if due else []
         while left:
@@ -82,7 +93,7 @@ class JobRefusals:
                 if claimed is None:
                     break
                 any_claimed = True
-                yield claimed, len(due) == MAX_APART
+                yield claimed
         for job_id, refusal in culprits.items():
             await self._pass_over(lane, job_id, due[job_id], refusal)
 

@@ -66,8 +66,6 @@ class Runner:
         events: Events,
         port: Port,
         middlewares: Middlewares,
-        *,
-        result_limit: int,
     ) -> None:
         self._hand = hand
         self._hints = hints
@@ -75,7 +73,6 @@ class Runner:
         self._finisher = finisher
         self._events = events
         self._port = port
-        self._result_limit = result_limit
         self.caller = Caller(events, middlewares)
         self._random = random.Random()  # noqa: S311 - jitter of retries
         self._exhausting = Exhauster(port, self.caller, self._random)
@@ -109,7 +106,7 @@ class Runner:
         self._held = True
 
     async def run_once(self) -> Outcome | None:
-        """RunningJob one job that is in hand, to its outcome. None when there is none. For tests and manual workers."""
+        """Run one job that is in hand, to its outcome. None when there is none. For tests and manual workers."""
         job = self._hand.take()
         if job is None:
             return None
@@ -209,16 +206,8 @@ class Runner:
 
     async def _outcome(self, run: RunningJob, definition: Job[Any, Any]) -> Outcome:
         job = run.job
-        try:
-            self._port.check(
-                job
-            )  # a process that was stopped for a while wakes up with jobs in hand that are not its own
-        except LostClaim:
-            return Untrusted()
-        if job.asked_to_stop:
-            return Stopped()
-        if (exhausting := Exhausting.of(job)) is not None:
-            return Over(exhausting.reason)
+        if (uncalled := self._uncalled(job)) is not None:
+            return uncalled
         if self._events.wants(JobStarted):
             self._events.emit(
                 JobStarted(job.id, job.kind, job.queue, job.attempt, job.term, job.lateness.total_seconds() * 1000)
@@ -255,6 +244,18 @@ class Runner:
                 return Finished()
         return outcome
 
+    def _uncalled(self, job: ClaimedJob) -> Outcome | None:
+        """The outcome of a job whose function is not to be called."""
+        try:
+            # A process that was stopped for a while wakes up with jobs in hand that are not its own.
+            self._port.check(job)
+        except LostClaim:
+            return Untrusted()
+        if job.asked_to_stop:
+            return Stopped()
+        exhausting = Exhausting.of(job)
+        return None if exhausting is None else Over(exhausting.reason)
+
     async def _call(self, run: RunningJob, definition: Job[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         if definition.executor is not None:
             return await self.caller.call_elsewhere(definition, args, kwargs, run.must_end, run.job)
@@ -267,7 +268,7 @@ class Runner:
         if result is None:
             return Returned()
         try:
-            return Returned(encode_result(result, self._result_limit))
+            return Returned(encode_result(result, self._port.result_limit))
         except InvalidArguments as error:
             self._events.emit(JobResultDropped(job.id, job.kind, str(error)))
             return Returned()

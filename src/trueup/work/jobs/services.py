@@ -46,16 +46,8 @@ class JobServices:
         self.finisher = Finisher(
             store.jobs.on(finishing), events, registrations, self.hints, gather_for=settings.gather_for
         )
-        self.executor = Runner(
-            self.hand,
-            self.hints,
-            registry,
-            self.finisher,
-            events,
-            Port(store, registrations, settings.lease_for, settings.result_limit),
-            store.middlewares,
-            result_limit=settings.result_limit,
-        )
+        port = Port(store, registrations, settings.lease_for, settings.result_limit)
+        self.executor = Runner(self.hand, self.hints, registry, self.finisher, events, port, store.middlewares)
         self.claimer = Claimer(
             store.jobs.on(claiming),
             Lanes(claiming, store.statements),
