@@ -37,6 +37,23 @@ IN_USE = 10058  # by a stream of that name with another configuration
 REFUSALS = frozenset({400, 401, 403, 413})  # about the message; other codes are about the moment
 
 
+def _checked(fault_in: Callable[[Any], str | None]) -> AfterValidator:
+    """A validator of an argument from what finds the fault in it."""
+
+    def check(value: Any) -> Any:
+        fault = fault_in(value)
+        if fault is not None:
+            raise PydanticCustomError("refused", "{fault}", {"fault": fault})
+        return value
+
+    return AfterValidator(check)
+
+
+Data: TypeAlias = Annotated[Any, _checked(message.fault_in_data)]
+MessageId: TypeAlias = Annotated[str, _checked(message.fault_in_id)]
+Headers: TypeAlias = Annotated[dict[str, str], _checked(message.fault_in_headers)]
+
+
 class Published(TypedDict):
     """What a publishing job returns. With `duplicate` the stream had the message already, under this `seq`."""
 
@@ -82,9 +99,6 @@ class Nats:
         self._connections = Connections(self._servers, self._timeout)
 
         Subject: TypeAlias = Annotated[str, _checked(self._fault_in_subject)]
-        Data: TypeAlias = Annotated[Any, _checked(message.fault_in_data)]
-        MessageId: TypeAlias = Annotated[str, _checked(message.fault_in_id)]
-        Headers: TypeAlias = Annotated[dict[str, str], _checked(message.fault_in_headers)]
 
         @app.job(name=name, queue=queue, retry=retry)
         async def publish(
@@ -270,15 +284,3 @@ class Nats:
         if ack is None or ack.stream != self._stream.name:
             raise NatsUnavailable(f"{connection.server}: another subscriber of {subject!r} answered, not the stream")
         return ack
-
-
-def _checked(fault_in: Callable[[Any], str | None]) -> AfterValidator:
-    """A validator of an argument from what finds the fault in it."""
-
-    def check(value: Any) -> Any:
-        fault = fault_in(value)
-        if fault is not None:
-            raise PydanticCustomError("refused", "{fault}", {"fault": fault})
-        return value
-
-    return AfterValidator(check)

@@ -94,26 +94,15 @@ def _tiles(
     seconds = (visit.now - recent[0].begins_at).total_seconds()
     per_second = sum(span.ended for span in recent) / max(1.0, seconds)
     oldest = _oldest(queues)
-    dead = sum(span.dead for span in spans)
+    ended, dead = sum(span.ended for span in spans), sum(span.dead for span in spans)
+    due, running = sum(each["due"] for each in queues), sum(each["running"] for each in queues)
     later = sum(each["queued"] - each["due"] for each in queues)
     stopping = sum(worker["stopping"] for worker in workers)
     slots = sum(worker["concurrency"] for worker in workers)
     return [
-        Tile(
-            "Due now", count(sum(q["due"] for q in queues)), f"{short(later)} later", visit.url("jobs", state="queued")
-        ),
-        Tile(
-            "Running",
-            count(sum(q["running"] for q in queues)),
-            f"of {short(slots)} slots",
-            visit.url("jobs", state="running"),
-        ),
-        Tile(
-            "Throughput",
-            rate(per_second),
-            f"{short(sum(span.ended for span in spans))} ended",
-            visit.url("jobs", state="done"),
-        ),
+        Tile("Due now", count(due), f"{short(later)} later", visit.url("jobs", state="queued")),
+        Tile("Running", count(running), f"of {short(slots)} slots", visit.url("jobs", state="running")),
+        Tile("Throughput", rate(per_second), f"{short(ended)} ended", visit.url("jobs", state="done")),
         Tile(
             "Oldest due",
             length(oldest) if oldest else "none",
