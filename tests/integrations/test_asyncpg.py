@@ -17,7 +17,7 @@ import pytest_asyncio
 from tests.store.desk import Desk
 from trueup import App, Enqueued
 from trueup.errors import ConfigError, DuplicateJob, InvalidArguments, SchemaMismatch
-from trueup.store.enqueue import ONE_STATEMENT
+from trueup.store.inserting import ONE_STATEMENT
 from trueup.store.store import Store
 from trueup.testing.worker import ManualWorker
 

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from trueup import App, Context, Discard, Retry, Snooze, To
 from trueup.integrations.otel import OpenTelemetry
 from trueup.schedules import Every
-from trueup.store.enqueue import ONE_STATEMENT
+from trueup.store.inserting import ONE_STATEMENT
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker
 

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tests.store.desk import Desk
 from trueup import App
 from trueup.errors import ConfigError
-from trueup.store.enqueue import ONE_STATEMENT
+from trueup.store.inserting import ONE_STATEMENT
 from trueup.store.store import Store
 
 pytestmark = pytest.mark.asyncio

@@ -10,7 +10,7 @@ from tests.store.desk import Desk, draft
 from tests.support.interleave import Side, interleave, overlap
 from trueup.errors import DuplicateJob
 from trueup.jobs.job import ClaimedJob
-from trueup.store.enqueue import Stored
+from trueup.store.inserting import Stored
 from trueup.store.store import Store
 
 pytestmark = pytest.mark.asyncio

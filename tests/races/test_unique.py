@@ -10,7 +10,7 @@ from tests.store.desk import Desk, draft
 from tests.support.interleave import Side, interleave
 from trueup.errors import DuplicateJob
 from trueup.jobs.job import ClaimedJob, OnConflict
-from trueup.store.enqueue import Stored, StoredMany
+from trueup.store.inserting import Stored, StoredMany
 from trueup.store.store import Store
 
 pytestmark = pytest.mark.asyncio

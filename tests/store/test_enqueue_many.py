@@ -13,7 +13,7 @@ from trueup import App
 from trueup.errors import ConfigError, DatabaseUnavailable, DuplicateJob, InvalidArguments
 from trueup.jobs.handle import Enqueued
 from trueup.store import enqueue, replay
-from trueup.store.enqueue import ONE_STATEMENT, StoredMany
+from trueup.store.inserting import ONE_STATEMENT, StoredMany
 from trueup.store.store import Store
 from trueup.testing.clock import NOON
 

@@ -16,7 +16,7 @@ from trueup import App, Context, InvalidArguments, Job
 from trueup.errors import ConfigError
 from trueup.jobs.middleware import MAX_META
 from trueup.store.db.migrate import all_steps
-from trueup.store.enqueue import ONE_STATEMENT
+from trueup.store.inserting import ONE_STATEMENT
 from trueup.store.store import Store
 from trueup.testing.clock import ManualClock
 from trueup.testing.worker import ManualWorker

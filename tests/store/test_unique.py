@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.store.desk import Desk, draft
 from trueup.errors import DuplicateJob
-from trueup.store.enqueue import Stored
+from trueup.store.inserting import Stored
 from trueup.store.store import Store
 from trueup.testing.clock import NOON, ManualClock
 

@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from trueup.jobs.job import Draft
 from trueup.store.db.message import Conversation, Fetched, Part
 from trueup.store.db.own_connection import Answered, Record, fetch, fetch_records, repeat
-from trueup.store.enqueue import Stored
+from trueup.store.inserting import Stored
 from trueup.store.jobs import Jobs
 from trueup.store.lanes import Lanes
 from trueup.store.store import Store

@@ -1,4 +1,4 @@
-"""What people do to schedules: make, edit, pause, resume, delete, trigger, backfill, preview, audit them.
+"""What people do to schedules: make, edit, pause, resume, delete, trigger, backfill them.
 
 A schedule that people make is a row like one that code declares, and all planners follow it. What code declares is changed
 in the code: people can pause, trigger and backfill it, and nothing else. The CLI and every page call these.
@@ -23,16 +23,13 @@ from trueup.jobs.middleware import encode_meta
 from trueup.jobs.names import checked_name
 from trueup.jobs.registry import Registry
 from trueup.operate.acting import Recorder
-from trueup.operate.audit import Audit, audit
-from trueup.operate.operating import Operating
+from trueup.operate.schedule_records import ScheduleRecords
 from trueup.schedules import spec as specs
 from trueup.schedules.misfire import Missed
 from trueup.schedules.overlap import Overlap
 from trueup.schedules.policy import SchedulePolicy
-from trueup.schedules.preview import Year, in_year
 from trueup.schedules.spec import Spec
 from trueup.store.actions import Noting
-from trueup.store.db.own_connection import Record
 from trueup.store.planning import StoredSchedule
 from trueup.store.schedules import Entry
 from trueup.store.store import Store
@@ -44,7 +41,6 @@ CONCURRENT = ("skip", "allow")  # policies that need no limit on the job
 T = TypeVar("T")
 Progress = Callable[[int], None]
 Moments: TypeAlias = list[datetime]  # named here, because in the class `list` is a method
-Records: TypeAlias = list[Record]
 
 
 class Policy(TypedDict, total=False):
@@ -67,7 +63,7 @@ class BackfillPreview:
     to_fire: tuple[datetime, ...]
 
 
-class ScheduleOperations(Operating):
+class ScheduleOperations(ScheduleRecords):
     def __init__(
         self,
         store: Store,
@@ -76,12 +72,9 @@ class ScheduleOperations(Operating):
         keep_ticks: timedelta,
         declared: Sequence[str] = (),
     ) -> None:
-        super().__init__(store)
-        self._schedules = store.schedules
+        super().__init__(store, keep_ticks, declared)
         self._registry = registry
         self._events = events
-        self._keep_ticks = keep_ticks
-        self.declared = declared
         self._recorder = Recorder(store)
 
     # -- changing: each is recorded, see `app.actions` -----------------------------------------------------------------------------------------------------
@@ -264,40 +257,6 @@ class ScheduleOperations(Operating):
             )
         return ticks
 
-    # -- looking ------------------------------------------------------------------------------------------------------
-
-    async def list(self) -> Records:
-        """All schedules by name, each with its last tick and how many of its runs have not ended."""
-        return await self._store.views.schedules()
-
-    async def show(self, name: str, ticks: int = 20) -> Record:
-        """Everything about one, and its latest ticks, newest first. Raises NotFound."""
-        found = await self._store.views.schedule(name)
-        if found is None:
-            raise await self._schedules.no_such(name)
-        return {**found, "ticks": await self._store.views.ticks(name, ticks)}
-
-    async def preview(self, what: str | Spec, year: int) -> Year:
-        """A schedule by its name, or one that is not stored, in a year: first ticks, and what moved clocks do to it."""
-        spec = specs.from_json((await self._schedules.get(what)).spec) if isinstance(what, str) else what
-        return in_year(spec, year)
-
-    async def audit(self, since: Duration = "7d") -> Audit:
-        """Expected ticks against the ledger, for the time since then; see `schedules.audit`.
-
-        Also finds schedules that this App's code or a running worker declares, and that are not stored or are retired.
-        """
-        found = await audit(self._schedules, duration_of("since", since), self._keep_ticks)
-        missing = await self._store.declarations.missing(self.declared)
-        return found.with_missing({name: _why_missing(state) for name, state in missing.items()})
-
-    async def attention(self) -> Record:
-        """What is wrong between the code of running workers and what is stored, as names: `missing` is declared and does not
-        fire, `undeclared` fires although no running worker declares it."""
-        declarations = self._store.declarations
-        undeclared = [each.name for each in await declarations.undeclared()]
-        return {"missing": sorted(await declarations.missing()), "undeclared": undeclared}
-
     # -- common -------------------------------------------------------------------------------------------------------
 
     async def _recorded(
@@ -389,10 +348,6 @@ def _between(spec: Spec, start: datetime, end: datetime) -> list[datetime]:
 
 def _who(service: str | None, release: str | None) -> str:
     return f"{service or 'unnamed service'}, release {release or 'unknown'}"
-
-
-def _why_missing(state: str | None) -> str:
-    return "declared in code, and not stored" if state is None else f"declared in code, and {state}"
 
 
 def _call(stored: StoredSchedule) -> Draft:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any
@@ -14,7 +13,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 
 from trueup import faults
-from trueup.errors import ConfigError, DuplicateJob
+from trueup.errors import ConfigError
 from trueup.jobs.job import Draft
 from trueup.store.coalescing import Coalescing
 from trueup.store.db.asyncpg import AsyncpgConnection
@@ -23,28 +22,12 @@ from trueup.store.db.encodings import encoding_of, fitted
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.repeating import repeated_whole, repeated_whole_sync
-from trueup.store.db.steps import Ask, Steps, drive, drive_sync, fetch, fetch_sync
+from trueup.store.db.steps import drive, drive_sync, fetch, fetch_sync
+from trueup.store.inserting import ONE_STATEMENT, STATEMENT_BYTES, Inserting, Stored, StoredMany, in_order, some_of
 from trueup.store.replay import Replay
 
-ONE_STATEMENT = 500  # up to here a batch is one insert; beyond, it is streamed
-STATEMENT_BYTES = 4 * 1024 * 1024  # of arguments, but for the last job's
-IN_ORDER_BYTES = 16 * 1024 * 1024
-IN_ORDER = 10_000  # unique keys are taken in their order, at most this many of a batch at a time
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TRIES = 10  # a unique key's job may finish between "it exists" and "which one is it"; each try sees a newer state
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    job_id: int
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMany:
-    created: int
-    kept: int
 
 
 class Enqueue:
@@ -54,6 +37,7 @@ class Enqueue:
         self._aging = statements.aging
         self._pool = pool
         self._sync_pool = sync_pool
+        self._inserting = Inserting(statements)
         self._coalescing = Coalescing(pool, self._new)
 
     async def one(self, draft: Draft, tx: Any = None) -> Stored:
@@ -62,24 +46,24 @@ class Enqueue:
             theirs = await connection_of(tx)
             draft = fitted(draft, encoding_of(theirs))
             if draft.unique_for is None:
-                return await drive(self._one(draft), theirs)
+                return await drive(self._inserting.store(draft), theirs)
             async with self._savepoint(theirs):  # a duplicate that the caller catches must not leave its window taken
-                return await drive(self._one(draft), theirs)
+                return await drive(self._inserting.store(draft), theirs)
         if draft.unique_key is None:
             return Stored(await self._coalescing.one(draft), created=True)
         if draft.unique_for is None:
             async with self._pool.use() as connection:
-                return await drive(self._one(draft), connection)
+                return await drive(self._inserting.store(draft), connection)
 
         async def windowed() -> Stored:
             async with self._pool.transaction() as connection:
-                return await drive(self._one(draft), connection)
+                return await drive(self._inserting.store(draft), connection)
 
         return await repeated_whole(windowed)
 
     async def _new(self, drafts: Sequence[Draft], connection: AsyncConnection[Any]) -> list[int]:
         """Store jobs without unique keys in one statement; their ids, in the same order."""
-        ask = self._insert_one(drafts[0]) if len(drafts) == 1 else self._insert(drafts, often=True)
+        ask = self._inserting.insert_one(drafts[0]) if len(drafts) == 1 else self._inserting.insert(drafts, often=True)
         rows = await fetch(connection, ask.query, ask.params, often=ask.often)
         return [row[0] for row in rows]
 
@@ -88,16 +72,16 @@ class Enqueue:
             theirs = connection_of_sync(tx)
             draft = fitted(draft, encoding_of(theirs))
             if draft.unique_for is None:
-                return drive_sync(self._one(draft), theirs)
+                return drive_sync(self._inserting.store(draft), theirs)
             with self._savepoint_sync(theirs):
-                return drive_sync(self._one(draft), theirs)
+                return drive_sync(self._inserting.store(draft), theirs)
         if draft.unique_for is None:
             with self._sync_pool.use() as connection:
-                return drive_sync(self._one(draft), connection)
+                return drive_sync(self._inserting.store(draft), connection)
 
         def windowed() -> Stored:
             with self._sync_pool.transaction() as connection:
-                return drive_sync(self._one(draft), connection)
+                return drive_sync(self._inserting.store(draft), connection)
 
         return repeated_whole_sync(windowed)
 
@@ -112,7 +96,7 @@ class Enqueue:
         first, more = _first_of(reading)
         if not more and template.on_conflict == "keep":
             async with self._pool.use() as connection:  # one statement needs no transaction around it
-                return await drive(self._batches(template, iter(first)), connection)
+                return await drive(self._inserting.store_many(template, iter(first)), connection)
         begun = [chain(first, more, reading)]  # what has been read may be too much to be read again
 
         async def once() -> StoredMany:
@@ -136,13 +120,13 @@ class Enqueue:
 
     async def together(self, drafts: Sequence[Draft], tx: AsyncConnection[Any]) -> None:
         """Store jobs of any kinds in a transaction that is ours. Raises DuplicateJob when one of them says so."""
-        plain = _in_order([draft for draft in drafts if draft.on_conflict == "keep" and draft.unique_for is None])
+        plain = in_order([draft for draft in drafts if draft.on_conflict == "keep" and draft.unique_for is None])
         for start in range(0, len(plain), ONE_STATEMENT):
-            ask = self._insert(plain[start : start + ONE_STATEMENT])
+            ask = self._inserting.insert(plain[start : start + ONE_STATEMENT])
             await fetch(tx, ask.query, ask.params)
         for draft in drafts:
             if draft.on_conflict != "keep" or draft.unique_for is not None:
-                await drive(self._one(draft), tx)
+                await drive(self._inserting.store(draft), tx)
 
     @asynccontextmanager
     async def _savepoint(self, tx: CallersConnection) -> AsyncIterator[None]:
@@ -167,11 +151,11 @@ class Enqueue:
         if isinstance(connection, AsyncpgConnection) or in_pipeline(
             connection
         ):  # neither can stream our COPY statement
-            return await drive(self._batches(template, drafts), connection)
+            return await drive(self._inserting.store_many(template, drafts), connection)
         first, more = _first_of(drafts)
         drafts = chain(first, more, drafts)
         if not more or any(draft.unique_key is not None for draft in first):
-            return await drive(self._batches(template, drafts), connection)
+            return await drive(self._inserting.store_many(template, drafts), connection)
         ((now,),) = await fetch(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
         async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
@@ -184,11 +168,11 @@ class Enqueue:
 
     def _many_sync(self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any]) -> StoredMany:
         if in_pipeline(connection):
-            return drive_sync(self._batches(template, drafts), connection)
+            return drive_sync(self._inserting.store_many(template, drafts), connection)
         first, more = _first_of(drafts)
         drafts = chain(first, more, drafts)
         if not more or any(draft.unique_key is not None for draft in first):
-            return drive_sync(self._batches(template, drafts), connection)
+            return drive_sync(self._inserting.store_many(template, drafts), connection)
         ((now,),) = fetch_sync(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
         with Cursor(connection).copy(self._statements["jobs/copy"]) as copy:
@@ -205,147 +189,6 @@ class Enqueue:
             "run_at": lines.run_at,
         }
 
-    def _one(self, draft: Draft) -> Steps[Stored]:
-        if draft.unique_for is not None and draft.unique_key is not None:
-            taken = yield from self._take_window(draft)
-            if taken is not None:
-                return taken
-        stored = yield from self._insert_or_find(draft)
-        if draft.unique_for is not None:
-            new = stored.created or draft.on_conflict == "replace"
-            verb = "jobs/name_window" if new else "jobs/free_window"
-            yield self._ask(verb, kind=draft.kind, unique_key=draft.unique_key, job_id=stored.job_id)
-        return stored
-
-    def _take_window(self, draft: Draft) -> Steps[Stored | None]:
-        assert draft.unique_key is not None
-        assert draft.unique_for is not None
-        for _ in range(TRIES):
-            rows = yield self._ask(
-                "jobs/take_window",
-                kind=draft.kind,
-                unique_key=draft.unique_key,
-                window=draft.unique_for.total_seconds(),
-            )
-            if rows:
-                return None
-            rows = yield self._ask("jobs/find_window", kind=draft.kind, unique_key=draft.unique_key)
-            if rows:
-                job_id, state = rows[0]
-                if draft.on_conflict == "raise" or (draft.on_conflict == "replace" and state != "queued"):
-                    raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
-                if draft.on_conflict == "replace":
-                    if (replaced := (yield from self._replace(draft))) is not None:
-                        return replaced
-                    continue  # a worker has claimed it meanwhile
-                return Stored(job_id, created=False)
-        raise ConfigError(f"{draft.kind}: unique key {draft.unique_key!r} could not be taken in {TRIES} tries")
-
-    def _insert_or_find(self, draft: Draft) -> Steps[Stored]:
-        for _ in range(TRIES):
-            rows = yield self._insert_one(draft)
-            if rows:
-                return Stored(rows[0][0], created=True)
-            assert draft.unique_key is not None
-            if draft.on_conflict == "replace":
-                replaced = yield from self._replace(draft)
-                if replaced is not None:
-                    return replaced
-            rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
-            if not rows:
-                continue
-            job_id, state = rows[0]
-            if draft.on_conflict == "raise" or (draft.on_conflict == "replace" and state == "running"):
-                raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
-            if draft.on_conflict == "keep":
-                return Stored(job_id, created=False)
-        raise ConfigError(
-            f"{draft.kind}: unique key {draft.unique_key!r} could not be settled in {TRIES} tries (a transaction with a fixed snapshot?)"
-        )
-
-    def _replace(self, draft: Draft) -> Steps[Stored | None]:
-        rows = yield self._ask(
-            "jobs/replace",
-            kind=draft.kind,
-            unique_key=draft.unique_key,
-            args=draft.args,
-            queue=draft.queue,
-            lane=draft.lane,
-            key=draft.key,
-            priority=draft.priority,
-            at=draft.run_at,
-            delay=draft.delay.total_seconds(),
-            max_attempts=draft.max_attempts,
-            meta=draft.meta,
-            aging=self._aging.total_seconds(),
-        )
-        return Stored(rows[0][0], created=False) if rows else None
-
-    def _batches(self, template: Draft, drafts: Iterator[Draft]) -> Steps[StoredMany]:
-        created = asked = 0
-        while some := _some(drafts, ONE_STATEMENT, STATEMENT_BYTES):
-            if some[0].unique_key is not None:
-                some = _in_order([*some, *_some(drafts, IN_ORDER - len(some), IN_ORDER_BYTES)])
-            ordered = iter(some)
-            while batch := _some(ordered, ONE_STATEMENT, STATEMENT_BYTES):
-                rows = yield self._insert(batch)
-                created += len(rows)
-                asked += len(batch)
-                if template.on_conflict == "raise" and len(rows) < len(batch):
-                    yield from self._raise_for_first_missing(batch, {row[2] for row in rows})
-        return StoredMany(created, asked - created)
-
-    def _raise_for_first_missing(self, batch: Sequence[Draft], stored: set[str | None]) -> Steps[None]:
-        for draft in batch:
-            if draft.unique_key in stored:
-                stored.discard(draft.unique_key)  # a second item with this key was not stored
-            elif draft.unique_key is not None:
-                rows = yield self._ask("jobs/find_unique", kind=draft.kind, unique_key=draft.unique_key)
-                job_id, state = rows[0] if rows else (0, "finished")
-                raise DuplicateJob(draft.kind, draft.unique_key, job_id, state)
-
-    def _insert_one(self, draft: Draft) -> Ask:
-        return self._ask(
-            "jobs/enqueue_one",
-            often=True,
-            channel=self._statements.channel,
-            kind=draft.kind,
-            queue=draft.queue,
-            lane=draft.lane,
-            key=draft.key,
-            priority=draft.priority,
-            head_start=draft.priority * self._aging.total_seconds(),
-            at=draft.run_at,
-            delay=draft.delay.total_seconds(),
-            args=draft.args,
-            unique_key=draft.unique_key,
-            max_attempts=draft.max_attempts,
-            meta=draft.meta,
-        )
-
-    def _insert(self, batch: Sequence[Draft], *, often: bool = False) -> Ask:
-        metas = [draft.meta for draft in batch]
-        return self._ask(
-            "jobs/enqueue",
-            often=often,
-            channel=self._statements.channel,
-            aging=self._aging.total_seconds(),
-            kinds=[draft.kind for draft in batch],
-            queues=[draft.queue for draft in batch],
-            lanes=[draft.lane for draft in batch],
-            keys=[draft.key for draft in batch],
-            priorities=[draft.priority for draft in batch],
-            ats=[draft.run_at for draft in batch],
-            delays=[draft.delay.total_seconds() for draft in batch],
-            args=[draft.args for draft in batch],
-            unique_keys=[draft.unique_key for draft in batch],
-            max_attempts=[draft.max_attempts for draft in batch],
-            metas=metas if any(metas) else None,  # most jobs have none: a null array is padded with nulls
-        )
-
-    def _ask(self, statement: str, *, often: bool = False, **params: Any) -> Ask:
-        return Ask(self._statements[statement], {"now": self._clock.now(), **params}, often)
-
 
 def _all_fitted(
     template: Draft, drafts: Iterable[Draft], theirs: CallersConnection | Connection[Any]
@@ -358,28 +201,9 @@ def _all_fitted(
     )
 
 
-def _some(drafts: Iterator[Draft], most: int, most_bytes: int) -> list[Draft]:
-    """The next ones, until they are `most` or have `most_bytes`."""
-    some: list[Draft] = []
-    size = 0
-    for draft in islice(drafts, most):
-        some.append(draft)
-        size += len(draft.args)
-        if size >= most_bytes:
-            break
-    return some
-
-
 def _first_of(drafts: Iterator[Draft]) -> tuple[list[Draft], list[Draft]]:
     """Those for one statement, and the next one if there is one."""
-    return _some(drafts, ONE_STATEMENT, STATEMENT_BYTES), list(islice(drafts, 1))
-
-
-def _in_order(drafts: list[Draft]) -> list[Draft]:
-    """Two transactions that take the same unique keys in another order would wait for each other."""
-    return sorted(
-        drafts, key=lambda draft: (draft.kind, draft.unique_key) if draft.unique_key is not None else ("", "")
-    )
+    return some_of(drafts, ONE_STATEMENT, STATEMENT_BYTES), list(islice(drafts, 1))
 
 
 class _CopyLines:

@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.support import django_project  # noqa: F401 - sets Django up
 from trueup import App, ConfigError, NotAcquired
-from trueup.store.enqueue import ONE_STATEMENT
+from trueup.store.inserting import ONE_STATEMENT
 from trueup.work.leases.hold import Lease
 
 pytestmark = pytest.mark.asyncio

@@ -148,7 +148,7 @@ async def test_a_batch_that_loses_a_deadlock_is_stored_all_the_same(
     still: App, database_url: str, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
     """Each of two transactions holds a unique key that the other one wants."""
-    monkeypatch.setattr("trueup.store.enqueue.IN_ORDER", MANY)
+    monkeypatch.setattr("trueup.store.inserting.IN_ORDER", MANY)
 
     @still.job
     async def send(n: int) -> None: ...
