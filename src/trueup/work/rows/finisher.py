@@ -18,46 +18,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 from random import Random
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from trueup.clock import elapsed
-from trueup.durations import format_duration
 from trueup.errors import ConfigError
 from trueup.events import Events, ServiceFailed
-from trueup.jobs.failure import MAX_MESSAGE, Failure, clean, describe, type_name
+from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
-from trueup.reconcile.decide import (
-    Change,
-    Lost,
-    Move,
-    Remove,
-    RetryAfter,
-    SetAside,
-    Written,
-    decide,
-)
-from trueup.store.db.connect import TIMED_OUT, is_away, may_pass
+from trueup.reconcile.decide import Lost, Move, Written
+from trueup.store.db.connect import TIMED_OUT, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.ending import Ending, size_of
+from trueup.work.rows.failures import BUSY_PAUSE, Failures
 from trueup.work.rows.held import Held, claims_apart
-from trueup.work.rows.refusals import MAX_REPEATS, OutcomeContested, OutcomeUndone, RowBusy
+from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.rows.reports import Reports
 from trueup.work.rows.sweeps import Sweeps
 from trueup.work.writing import SLOW, Writer, to_repeat
 
 LONGER, FEW = 8, 10  # while at least FEW more come each time, it gathers on, for up to LONGER times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
-BUSY_PAUSE = 0.05  # seconds until a row that is locked, or that is being renewed, is tried again
-MAX_BUSY_PAUSE = 1.0
 WARY_FOR = 1_000  # rows after a refused one that are written apart at once: together they would often be refused, too
 SUSPECT_PAUSE = 0.5  # seconds until rows that were refused are tried again, together with others like them
-FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
 
 
 class RowFinisher(Writer[Ending, dict[str, Done]]):
@@ -76,8 +63,8 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
     ) -> None:
         super().__init__(events, gather_for)
         self._rows = rows
-        self._random = random
         self.reports = Reports(rows, events, sweeps)
+        self.failures = Failures(rows, random, self.reports)
         self._enough = asyncio.Event()  # to be written without gathering more
         self._hurried = False
         # How many rows, by whether they are suspects, are written apart at once: more like those refused may follow.
@@ -206,9 +193,9 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 case "conflict":
                     self.reports.conflict(ending)
                 case "busy":
-                    self._busy(ending)
+                    self.failures.busy(ending)
                 case "contested" | "undone":
-                    self._not_kept(ending, done)
+                    self.failures.not_kept(ending, done)
                 case None:
                     self.reports.lost(ending, "database")
 
@@ -266,21 +253,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 ending.not_before = max(ending.not_before, _together(UNHURRIED))
 
     def _blame(self, one: Ending, error: Exception) -> None:
-        """The database refuses this row: what is to be written about it instead."""
-        if one.decided is None:
-            one.decided, one.move = one.move, self.failure(one.row, error)
-            if isinstance(
-                one.decided, RetryAfter | SetAside
-            ):  # it says what failed before; only its outcome is left out
-                one.move = _without_outcome(one.decided)
-            one.repeats = 0
-        elif one.touch and self._rows.marks_rows:
-            one.touch = False
-        elif is_away(error) or may_pass(error):
-            # Not even that: so the database refuses everything for the moment, and no row is to blame.
-            one.move, one.decided, one.touch, one.repeats = one.decided, None, True, 0
-            one.not_before = elapsed() + FULL_PAUSE
-        else:
+        if not self.failures.refused(one, error):
             self._forget([one])
             self.reports.lost(one, "database")
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
@@ -294,53 +267,13 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
             changing = [each for each in group if each.touch]
             for ending in changing:
-                move, row = ending.move, ending.row
-                if isinstance(move, Change | Remove):
-                    delay = self._rows.reconciler.retry.delay(1)
-                    move = RetryAfter(delay, Failure.of(unfit, row.attempt), spend=False)
-                ending.move, ending.touch = _without_outcome(move), False
+                self.failures.unfit(ending, unfit)
             changed = bool(changing)
         if not changed:
             self._fits = self._made
         return changed
 
-    def failure(self, row: ClaimedRow, error: Exception) -> Move:
-        """What becomes of a row for which this is a failed attempt. Nothing more is written to it."""
-        move = decide(error, row, self._rows.reconciler, self._random)
-        if isinstance(move, Change | Remove):  # exhausted= may be what was refused
-            move = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
-        if isinstance(move, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
-            return replace(move, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
-        return _without_outcome(move)
-
-    def _busy(self, ending: Ending) -> None:
-        """Another transaction has the row locked: it is tried again, for as long as a handler may run."""
-        now, timeout = elapsed(), self._rows.reconciler.timeout
-        ending.busy_since = ending.busy_since or now
-        ending.not_before = now + min(BUSY_PAUSE * 1.5**ending.busy, MAX_BUSY_PAUSE)
-        ending.busy += 1
-        if now - ending.busy_since >= timeout.total_seconds() and ending.touch:
-            ending.touch = False
-            said = f"another session has had the row locked for {format_duration(timeout)}; its outcome was not written"
-            failed = isinstance(ending.move, RetryAfter | SetAside)
-            ending.move = _without_outcome(ending.move) if failed else self.failure(ending.row, RowBusy(said))
-
-    def _not_kept(self, ending: Ending, how: Literal["contested", "undone"]) -> None:
-        """An outcome that was not written although the row is still one for this reconciler: a failed attempt."""
-        said, error = self.reports.not_kept(ending.row, ending.move, how)
-        self.events.emit(said)
-        if isinstance(ending.move, RetryAfter):
-            ending.move = _without_outcome(ending.move)
-        else:
-            ending.move = self.failure(ending.row, error)
-            ending.counts_as = "undone" if how == "undone" else "conflict"
-        ending.decided = ending.decided or ending.move
-
 
 def _together(pause: float) -> float:
     """About this many seconds from now, at a moment that others choose as well: a statement for one row costs as much as for many."""
     return (elapsed() / pause + 1.5) // 1 * pause
-
-
-def _without_outcome(move: Move) -> Move:
-    return replace(move, outcome=None) if isinstance(move, RetryAfter) else move

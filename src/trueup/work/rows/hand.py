@@ -233,9 +233,7 @@ class RowHand:
 
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
         """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
-        event, error = self._finisher.reports.not_kept(held.row, outcome, how)
-        self._events.emit(event)
-        move = self._finisher.failure(held.row, error)
+        move = self._finisher.failures.of(held.row, self._finisher.reports.not_kept(held.row, outcome, how))
         self._settle(held, move, counts_as="undone" if how == "undone" else "conflict")
 
     def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:

@@ -81,19 +81,19 @@ class Reports:
             self._events.emit(RowClaimLost(row.reconciler, row.key, row.term, by))
         self._sweeps.settled(ending.held, ending.move, ending.counts_as or "lost")
 
-    def not_kept(
-        self, row: ClaimedRow, move: Any, how: Literal["contested", "undone"]
-    ) -> tuple[RowUndone | RowConflict, Exception]:
-        """The event, and the error that it is for the row."""
+    def not_kept(self, row: ClaimedRow, move: Any, how: Literal["contested", "undone"]) -> Exception:
+        """The error that it is for the row."""
         outcome, table = shown_as(move), self._rows.found.spec
         if how == "undone":
             hint = f"a trigger of table {table} keeps the row as it is, so {outcome} was not written; see its BEFORE triggers"
-            return RowUndone(row.reconciler, row.key, outcome), OutcomeUndone(hint)
+            self._events.emit(RowUndone(row.reconciler, row.key, outcome))
+            return OutcomeUndone(hint)
         hint = (
             f"{outcome} was not written: the row was changed while its handler ran, and is still one to be handled; "
             f"if no other program changes it, an AFTER trigger of table {table} does, at every write"
         )
-        return RowConflict(row.reconciler, row.key, outcome), OutcomeContested(hint)
+        self._events.emit(RowConflict(row.reconciler, row.key, outcome))
+        return OutcomeContested(hint)
 
 
 def shown_as(move: Any) -> str:

@@ -135,7 +135,7 @@ class Walker:
             self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
         for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
             held = Held(row, sent, state="writing", sweep=sweep)
-            self._finisher.put(Ending(held, self._finisher.failure(row, error), touch=False))
+            self._finisher.put(Ending(held, self._finisher.failures.of(row, error), touch=False))
         for row in claimed.taken:
             held = Held(row, sent, state="writing", sweep=sweep)
             self._finisher.put(Ending(held, Release(), counts_as="conflict", touch=False))
