@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import psycopg
 
@@ -23,6 +24,9 @@ from trueup.config import Settings
 from trueup.events import Events, JobsUnserved, ScheduleChanged, ScheduleRefused, ScheduleRetired, ScheduleUndeclared
 from trueup.jobs.limits import LANE_PREFIX
 from trueup.jobs.registry import Registry
+from trueup.reconcile.purge import Purge
+from trueup.reconcile.reconciler import Reconciler
+from trueup.reconcile.scan import Scan
 from trueup.store.db.connect import is_away
 from trueup.store.declarations import Declaration, Declarations, DeclaredRow
 from trueup.store.jobs import Jobs
@@ -63,6 +67,21 @@ class WorkerCode:
     schedules: tuple[Entry, ...]
     reconciled: tuple[str, ...]
     lanes_of_rows: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        registry: Registry,
+        queues: Iterable[str],
+        schedules: Iterable[Entry],
+        reconcilers: Iterable[Reconciler | Purge],
+        scans: Iterable[Scan[Any]],
+    ) -> WorkerCode:
+        names = tuple(each.name for each in (*reconcilers, *scans))
+        swept = reconcilers if settings.reconcile else ()
+        lanes = tuple(each.lane for each in swept if each.lane is not None)
+        return cls(settings, registry, tuple(queues), tuple(schedules), names, lanes)
 
     def declaration(self) -> Declaration:
         """Jobs may have been added since the worker was made."""

@@ -81,32 +81,25 @@ class Worker:
         beside: Sequence[Service] = (),
     ) -> None:
         self.store = store
-        self._beside = beside  # services that others have made, such as the one that watches over the fleet
-        wanted = reconcilers if settings.reconcile else ()
-        self.events = events
-        self.settings = settings
         self.registry = registry
+        self.settings = settings
+        self.events = events
+        self._beside = beside  # services that others have made, such as the one that watches over the fleet
         self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
         self._concurrency = concurrency or settings.concurrency
-        self.registrations = Registrations()
-        self.jobs = JobServices(store, registry, settings, events, self.registrations, self._queues, self._concurrency)
-        self.hand, self.hints, self.executor = self.jobs.hand, self.jobs.hints, self.jobs.executor
-        self.claimer, self.finisher = self.jobs.claimer, self.jobs.finisher
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._pulse: asyncio.TimerHandle | None = None
         self._registering: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.process_ends = False  # with this worker: what still runs then need not be waited for
+        self.registrations = Registrations()
+        self.jobs = JobServices(store, registry, settings, events, self.registrations, self._queues, self._concurrency)
+        self.hand, self.hints, self.executor = self.jobs.hand, self.jobs.hints, self.jobs.executor
+        self.claimer, self.finisher = self.jobs.claimer, self.jobs.finisher
+        wanted = reconcilers if settings.reconcile else ()
         self.row_services = RowServices(store, settings, events, wanted, self.registrations)
-        code = WorkerCode(
-            settings,
-            registry,
-            tuple(self._queues),
-            tuple(schedules),
-            tuple(each.name for each in (*reconcilers, *scans)),
-            tuple(each.lane for each in wanted if each.lane is not None),
-        )
+        code = WorkerCode.of(settings, registry, self._queues, schedules, reconcilers, scans)
         self.housekeeping = keeping = Housekeeping(store, settings, events, self.jobs, self.registrations, code)
         self.rescuer, self.pruner, self.stopper = keeping.rescuer, keeping.pruner, keeping.stopper
         self.ticker, self.declarer = keeping.ticker, keeping.declarer

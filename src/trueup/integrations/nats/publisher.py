@@ -90,7 +90,6 @@ class Nats:
         self._timeout = duration_of("timeout", timeout)
         if not self._timeout:
             raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to publish anything")
-        self._later = 2 * self._timeout.total_seconds()  # for nats-py's own timeouts, which are to come after ours
         retry = (retry or JOB_RETRY).with_defaults(JOB_RETRY)
         self._window = stream.window(retry, app.settings, self._timeout)
         self._gap = longest_gap(retry, app.settings, self._timeout)
@@ -114,6 +113,11 @@ class Nats:
         self.publish = publish
         app.on_close(self.aclose)  # in `trueup worker` nothing else does
         app.on_examine(self.examine)
+
+    @property
+    def _later(self) -> float:
+        """For nats-py's own timeouts, which are to come after ours."""
+        return 2 * self._timeout.total_seconds()
 
     def __repr__(self) -> str:
         return f"<Nats {self._servers!r} stream={self._stream.name!r}>"

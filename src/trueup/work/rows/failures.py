@@ -37,6 +37,12 @@ class Failures:
             return replace(move, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
         return _without_outcome(move)
 
+    def expected(self, ending: Ending) -> bool:
+        """Whether its row has failed, or was refused, before, and what is written may be refused again. A group has rows of one kind."""
+        if ending.row.attempt <= 1 and not ending.repeats:
+            return False
+        return getattr(ending.move, "outcome", None) is not None or (ending.touch and self._rows.marks_rows)
+
     def refused(self, ending: Ending, error: Exception) -> bool:
         """The database refuses it: what is to be written about the row instead. False when nothing is left that it may take."""
         if ending.decided is None:

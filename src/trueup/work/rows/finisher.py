@@ -138,7 +138,9 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 if slow and any(key[0] for key in groups):
                     ending.not_before = elapsed() + UNHURRIED
                     continue
-                groups.setdefault((slow, row.holder, ending.touch, self._suspect(ending), claim), []).append(ending)
+                groups.setdefault((slow, row.holder, ending.touch, self.failures.expected(ending), claim), []).append(
+                    ending
+                )
             else:
                 self._forget([ending])
                 self.reports.lost(ending)
@@ -153,12 +155,6 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         super()._forget(settled)
         self._unwritten = sum(not isinstance(each.move, Written) for each in self._pending)
 
-    def _suspect(self, ending: Ending) -> bool:
-        """Whether its row has failed, or was refused, before, and what is written may be refused again. A group has rows of one kind."""
-        if ending.row.attempt <= 1 and not ending.repeats:
-            return False
-        return getattr(ending.move, "outcome", None) is not None or (ending.touch and self._rows.marks_rows)
-
     def _ready(self, group: list[Ending]) -> list[Ending]:
         """The others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
@@ -168,7 +164,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         return ready
 
     async def _send(self, group: list[Ending]) -> None:
-        if len(group) > 1 and (self._wary[self._suspect(group[0])] > 0 or any(each.repeats for each in group)):
+        if len(group) > 1 and (self._wary[self.failures.expected(group[0])] > 0 or any(each.repeats for each in group)):
             await self._send_apart(group)
         else:
             await super()._send(group)
@@ -225,13 +221,13 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             return
         apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
-            self._wary[self._suspect(ready[0])] = 0
+            self._wary[self.failures.expected(ready[0])] = 0
             if not to_repeat(apart) and await self._has_changed(ready):
                 await self._send(ready)
             else:
                 await self._divide(ready, apart, max(SLOW, self._rows.search_for))
             return
-        suspect = self._suspect(ready[0])
+        suspect = self.failures.expected(ready[0])
         self._wary[suspect] = WARY_FOR if apart.refused else self._wary[suspect] - len(ready)
         left = apart.refused.keys() | apart.untried
         self._answered([each for each in ready if each.row.key not in left], apart.done)

@@ -204,16 +204,12 @@ class Sweeper(Service):
 
     async def _take_suspects(self, sweep: Sweep, now: datetime) -> None:
         """Rows that may have brought a process down: one at a time, in one place, beside all others."""
-        if self._suspects is None:
+        if self._suspects is None or self._suspects.done():
             self._suspects = self._beside.start(self._one_by_one(now))
-            self._suspects.add_done_callback(self._no_suspects)
+            self._suspects.add_done_callback(lambda _: self.changes.note())
         sweep.suspects.add(self._suspects)
         if self._breakers.probing:  # then there is one place altogether
             await asyncio.wait({self._suspects})
-
-    def _no_suspects(self, task: asyncio.Task[Counts]) -> None:
-        self._suspects = None
-        self.changes.note()
 
     async def _one_by_one(self, now: datetime) -> Counts:
         sweep, after = Sweep(now, whole=False), DuePosition()
