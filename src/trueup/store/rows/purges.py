@@ -24,9 +24,9 @@ from trueup.store.db.own_connection import fetch
 from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import Fit, Look, PurgeStatements
-from trueup.store.rows.apart import search_time
-from trueup.store.rows.compose import Purging, steering
+from trueup.store.rows.compose import Purging
 from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
+from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
 ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
@@ -66,7 +66,7 @@ class Clearance:
     refusal: str | None = None
 
 
-class Purges:
+class Purges(OnTable[PurgeStatements]):
     """One of them, over one table."""
 
     def __init__(
@@ -80,32 +80,14 @@ class Purges:
         look: Look | None = None,
     ) -> None:
         """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        self.claiming = database
-        self.statements = statements
-        self.clock = clock
+        fit = Fit(found, partial(PurgeStatements, statements, purge), look)
+        super().__init__(database, statements, clock, timeout, fit)
         self.purge = purge
-        self._fit = Fit(found, partial(PurgeStatements, statements, purge), look)
-        self.steer = steering(statements, timeout)
-        self.search_for = search_time(timeout)
-        self.set_aside_until: tuple[Any, str] = (None, "")
         self.passing = False  # whether something is known about rows of it, which are passed over
-
-    @property
-    def made(self) -> PurgeStatements:
-        """The statements for the table as it was when it was last looked at."""
-        return self._fit.made
-
-    @property
-    def found(self) -> Found:
-        return self.made.found
 
     @property
     def composer(self) -> Purging:
         return self.made.composer
-
-    async def changed_since(self, made: PurgeStatements) -> bool:
-        """As that of `Rows`."""
-        return await self._fit.anew(made, self.claiming, self.statements)
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
         """What a sweep begins with, for looking at its plan."""
@@ -248,10 +230,7 @@ class Purges:
 
         `unread`: keys of rows whose evaluation raises, which are left alone.
         """
-        after, after_key = self.set_aside_until
-        params = {**self.about_window(), "after": after, "after_key": after_key, "unread": list(unread)}
-        ((_, until, key),) = await self.claiming.fetch_steered(self.steer, self.made.forgetting.forget(), params)
-        self.set_aside_until = (until, key or "")
+        await self._forget(self.made.forgetting.forget(), self.about_window(), unread)
 
     # -- how much -----------------------------------------------------------------------------------------------------
 

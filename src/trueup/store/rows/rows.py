@@ -28,12 +28,13 @@ from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.enqueue import Enqueue
 from trueup.store.fitted import Fit, Look, RowStatements
-from trueup.store.rows.apart import Apart, search_time, settle_apart
+from trueup.store.rows.apart import Apart, settle_apart
 from trueup.store.rows.asks import Asks, Done, keyed
 from trueup.store.rows.batch import MIN_WINDOW, Position
 from trueup.store.rows.claiming import RowClaims
 from trueup.store.rows.compose import Composer, steering
 from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
+from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
 GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
@@ -45,7 +46,7 @@ MAX_BRIEFLY = timedelta(
 )  # for each of them alone after that, until all those have been written that are quick
 
 
-class Rows:
+class Rows(OnTable[RowStatements]):
     def __init__(
         self,
         claiming: Database,
@@ -61,34 +62,17 @@ class Rows:
         look: Look | None = None,
     ) -> None:
         """`look` looks at the table once more, when it has changed; without it, the table is taken to stay as it is."""
-        self.claiming = claiming
+        fit = Fit(found, partial(RowStatements, statements, reconciler), look)
+        super().__init__(claiming, statements, clock, timeout, fit)
         self.settling = settling
-        self.statements = statements
-        self.clock = clock
         self.enqueue = enqueue
         self.owner = owner
         self.reconciler = reconciler
-        self._fit = Fit(found, partial(RowStatements, statements, reconciler), look)
         self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
-        self.steer = steering(statements, timeout)
         self.steer_together = steering(statements, min(timeout, MAX_TOGETHER))
         self.steer_briefly = steering(statements, min(timeout, MAX_BRIEFLY))
-        self.search_for = search_time(timeout)
-        # How far rows in quarantine have been looked at, to see whether they still belong there.
-        self.set_aside_until: tuple[datetime | None, str] = (None, "")
         self._guarded_until = float("-inf")
         self.claims = RowClaims(self)
-
-    # -- the table ----------------------------------------------------------------------------------------------------
-
-    @property
-    def made(self) -> RowStatements:
-        """The statements for the table as it was when it was last looked at."""
-        return self._fit.made
-
-    @property
-    def found(self) -> Found:
-        return self.made.found
 
     @property
     def asks(self) -> Asks:
@@ -106,14 +90,6 @@ class Rows:
     def marks_rows(self) -> bool:
         """Whether a claim writes to the user's row."""
         return self.composer.marks_rows
-
-    async def changed_since(self, made: RowStatements, *, settling: bool = False) -> bool:
-        """Whether the table is not what it was when these were made; then those for the table as it is now are used from here on.
-
-        Raises ConfigError when it cannot be worked on any more. `settling`: ask on the connection of settlements, where no claim
-        has to be waited for.
-        """
-        return await self._fit.anew(made, self.settling if settling else self.claiming, self.statements)
 
     # -- what statements are told --------------------------------------------------------------------------------------
 
@@ -267,11 +243,7 @@ class Rows:
 
         `unread`: keys of rows whose evaluation raises, which are left alone.
         """
-        after, after_key = self.set_aside_until
-        params = {**self.about_window(), "after": after, "after_key": after_key, "unread": list(unread)}
-        ((gone, until, key),) = await self.claiming.fetch_steered(self.steer, self.made.once("forget"), params)
-        self.set_aside_until = (until, key or "")
-        return int(gone)
+        return await self._forget(self.made.once("forget"), self.about_window(), unread)
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
         """Give back attempts that were spent before it was known that the fault was not the rows'."""

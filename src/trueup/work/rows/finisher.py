@@ -259,7 +259,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         if self._made is self._fits:
             return False
         try:
-            changed = await self._rows.changed_since(self._made, settling=True)
+            changed = await self._rows.changed_since(self._made, self._rows.settling)
         except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
             changing = [each for each in group if each.touch]
             for ending in changing:
