@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trueup.cli import completing, output, specs
+from trueup.cli import completing, specs
 from trueup.cli.enqueue import Document, Items, read_arguments
 from trueup.cli.errors import WrongUsage
+from trueup.cli.moves import say
 from trueup.cli.options import argument, duration_option, option, with_session
 from trueup.cli.session import Session
 
@@ -58,7 +59,7 @@ def create(
     app = session.app_with_jobs()
     call = _call(app, kind, arguments, arg)
     session.run_on(app, lambda app: app.schedules.create(name, spec, call, **policy))
-    _report(session, name, "created")
+    say(session, "schedule", name, "created")
 
 
 @with_session
@@ -95,7 +96,7 @@ def edit(
     app = session.app_with_jobs()
     call = _call(app, kind, None, arg) if kind is not None else None
     changed = session.run_on(app, lambda app: app.schedules.edit(name, spec=spec, call=call, **policy))
-    _report(session, name, "edited" if changed else "unchanged")
+    say(session, "schedule", name, "edited" if changed else "unchanged")
 
 
 def _call(app: App, kind: str, arguments: str | None, items: list[str] | None) -> Draft:
@@ -105,10 +106,3 @@ def _call(app: App, kind: str, arguments: str | None, items: list[str] | None) -
 
 def _given(**options: str | int | None) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _report(session: Session, name: str, what: str) -> None:
-    if session.json:
-        output.write_json({"schedule": name, what: True})
-    else:
-        output.say(f"{what} schedule {name}")

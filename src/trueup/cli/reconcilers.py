@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +11,8 @@ import typer
 
 from trueup.cli import many, output, quarantine
 from trueup.cli.ages import ago, since, span, written
-from trueup.cli.errors import WRONG
 from trueup.cli.listing import error_text
+from trueup.cli.moves import move
 from trueup.cli.options import YesOption, option, with_session
 from trueup.cli.output import Table, headings
 from trueup.cli.quarantine import Name
@@ -22,7 +22,7 @@ from trueup.observe.printable import printable, printable_json
 from trueup.program import typed
 
 if TYPE_CHECKING:
-    from trueup.app import App
+    pass
 
 group = typer.Typer(help="Look at reconcilers and scans, run, pause or resume them.", no_args_is_help=True)
 
@@ -241,14 +241,21 @@ def pause(
 
     Running handlers finish.
     """
-    _move(session, name, "paused", "it is paused already", lambda app: app.reconcilers.pause(name, reason))
+    move(session, "reconciler", name, "paused", "it is paused already", lambda app: app.reconcilers.pause(name, reason))
 
 
 @group.command("resume")
 @with_session
 def resume(session: Session, name: Name) -> None:
     """Sweep again: end a pause, or close an open circuit breaker."""
-    _move(session, name, "resumed", "it is neither paused nor at rest", lambda app: app.reconcilers.resume(name))
+    move(
+        session,
+        "reconciler",
+        name,
+        "resumed",
+        "it is neither paused nor at rest",
+        lambda app: app.reconcilers.resume(name),
+    )
 
 
 @group.command("forget")
@@ -266,14 +273,3 @@ def forget(session: Session, name: Name, yes: YesOption = False) -> None:
         output.write_json({"reconciler": name, "forgotten": count})
     else:
         output.say(f"forgot reconciler {name}, and what was known about {count:,} rows")
-
-
-def _move(session: Session, name: str, what: str, why_not: str, move: Callable[[App], Awaitable[bool]]) -> None:
-    done = session.run(move)
-    if session.json:
-        output.write_json({"reconciler": name, what: done})
-    elif done:
-        output.say(f"{what} reconciler {name}")
-    if not done:
-        output.note(f"unchanged: {why_not}")
-        raise typer.Exit(WRONG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +10,8 @@ import typer
 
 from trueup.cli import many, output, specs
 from trueup.cli.ages import ago, written
-from trueup.cli.errors import WRONG
 from trueup.cli.making import Name, create, edit
+from trueup.cli.moves import move, say
 from trueup.cli.options import YesOption, option, switch, with_session
 from trueup.cli.output import Table, headings
 from trueup.cli.preview import preview
@@ -140,14 +140,14 @@ def pause(
     reason: Annotated[str, option("--reason", "TEXT", "A reason, stored as a note.")] = "paused by a person",
 ) -> None:
     """Fire no ticks of a schedule until it is resumed."""
-    _move(session, name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
+    move(session, "schedule", name, "paused", "it is not active", lambda app: app.schedules.pause(name, reason))
 
 
 @group.command("resume")
 @with_session
 def resume(session: Session, name: Name) -> None:
     """Fire ticks again from now on; those of the pause are not caught up."""
-    _move(session, name, "resumed", "it is not paused", lambda app: app.schedules.resume(name))
+    move(session, "schedule", name, "resumed", "it is not paused", lambda app: app.schedules.resume(name))
 
 
 @group.command("retire")
@@ -161,7 +161,7 @@ def retire(
 
     If code declares it again, it comes back.
     """
-    _move(session, name, "retired", "it is retired already", lambda app: app.schedules.retire(name, reason))
+    move(session, "schedule", name, "retired", "it is retired already", lambda app: app.schedules.retire(name, reason))
 
 
 @group.command("rewind")
@@ -171,7 +171,7 @@ def rewind(session: Session, name: Name) -> None:
 
     A schedule follows the clock forward and never back, so after such a jump it waits until the clock has caught up. Ticks that were already decided are not fired again.
     """
-    _move(session, name, "rewound", "it is not ahead of the clock", lambda app: app.schedules.rewind(name))
+    move(session, "schedule", name, "rewound", "it is not ahead of the clock", lambda app: app.schedules.rewind(name))
 
 
 @group.command("delete")
@@ -183,7 +183,7 @@ def delete(session: Session, name: Name, yes: YesOption = False) -> None:
     """
     many.confirm(f"Delete schedule {name}?", yes)
     session.run(lambda app: app.schedules.delete(name))
-    _say(session, name, "deleted", True)
+    say(session, "schedule", name, "deleted")
 
 
 @group.command("trigger")
@@ -245,18 +245,3 @@ def _preview_backfill(session: Session, name: str, found: BackfillPreview) -> No
 
 def _ticks(count: int) -> str:
     return f"{count:,} {'tick' if count == 1 else 'ticks'}"
-
-
-def _move(session: Session, name: str, what: str, why_not: str, move: Callable[[App], Awaitable[bool]]) -> None:
-    done = session.run(move)
-    _say(session, name, what, done)
-    if not done:
-        output.note(f"unchanged: {why_not}")
-        raise typer.Exit(WRONG)
-
-
-def _say(session: Session, name: str, what: str, done: bool) -> None:
-    if session.json:
-        output.write_json({"schedule": name, what: done})
-    elif done:
-        output.say(f"{what} schedule {name}")
