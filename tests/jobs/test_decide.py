@@ -11,6 +11,7 @@ from trueup.errors import InvalidArguments
 from trueup.jobs.decide import MIN_SNOOZE, Bury, Complete, Drop, Move, Nothing, Release, RetryAfter, SnoozeFor, decide
 from trueup.jobs.failure import Failure
 from trueup.jobs.outcome import (
+    AskedToStop,
     Discard,
     Finished,
     GiveUp,
@@ -21,7 +22,6 @@ from trueup.jobs.outcome import (
     Raised,
     Returned,
     Snooze,
-    Stopped,
     Untrusted,
 )
 
@@ -40,7 +40,7 @@ def move(outcome: Outcome, attempt: int = 1, retry: Retry = RETRY) -> Move:
         (Returned("42"), Complete("42")),
         (Returned(), Complete(None)),
         (Finished(), Nothing()),
-        (Stopped(), Drop("stopped")),
+        (AskedToStop(), Drop("stopped")),
         (Interrupted(), Release("default", "")),
         (Misplaced("@send", "acme"), Release("@send", "acme")),
         (Raised(Snooze("5m")), SnoozeFor(timedelta(minutes=5))),

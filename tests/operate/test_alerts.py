@@ -15,7 +15,7 @@ from tests.operate.test_checks import DEAD
 from tests.support.watching import Watched, until
 from trueup import App
 from trueup.events import AlertRaised, AlertResolved, ServiceFailed
-from trueup.operate.alerts import SENDING, Alerts, Step, message, next_step
+from trueup.operate.alerts import SENDING, Alerts, AlertStep, message, next_step
 from trueup.operate.checks import Finding, Report, check
 from trueup.operate.watch import Watch, watching
 from trueup.store.alerts import Alert, State
@@ -34,26 +34,26 @@ def alert(state: State, lasted_s: float = 0.0, problem: str = "boom") -> Alert:
     ("known", "failing", "step"),
     [
         (None, False, None),
-        (None, True, Step.NOTICE),
+        (None, True, AlertStep.NOTICE),
         (alert("noticed", 119), True, None),
-        (alert("noticed", 120), True, Step.RAISE),
-        (alert("noticed", 500), False, Step.FORGET),
-        (alert("raised", 500), True, Step.SEND_RAISED),
-        (alert("raised", 500), False, Step.RESOLVE),
+        (alert("noticed", 120), True, AlertStep.RAISE),
+        (alert("noticed", 500), False, AlertStep.FORGET),
+        (alert("raised", 500), True, AlertStep.SEND_RAISED),
+        (alert("raised", 500), False, AlertStep.RESOLVE),
         (alert("sent", 500), True, None),
-        (alert("sent", 500), False, Step.RESOLVE),
-        (alert("resolved", 500), False, Step.SEND_RESOLVED),
-        (alert("resolved", 500), True, Step.SEND_RESOLVED),
+        (alert("sent", 500), False, AlertStep.RESOLVE),
+        (alert("resolved", 500), False, AlertStep.SEND_RESOLVED),
+        (alert("resolved", 500), True, AlertStep.SEND_RESOLVED),
     ],
 )
 def test_the_next_step_follows_from_what_was_sent_and_what_fails(
-    known: Alert | None, failing: bool, step: Step | None
+    known: Alert | None, failing: bool, step: AlertStep | None
 ) -> None:
     assert next_step(known, failing, AFTER) == step
 
 
 @pytest.mark.parametrize("step", SENDING)
-def test_a_message_cannot_mention_a_channel(step: Step) -> None:
+def test_a_message_cannot_mention_a_channel(step: AlertStep) -> None:
     finding = Finding("sweeps", "error", "now", "correct it", 1.0, 0.0)
     document, _ = message("shop", step, alert("raised", 150.4, "<!channel> a & b"), finding)
     assert "&lt;!channel&gt; a &amp; b" in document["text"]

@@ -5,22 +5,22 @@ from typing import Any
 import pytest
 
 from trueup import App, ConfigError
-from trueup.reconcile.declare import Reconcilers, Table, table
+from trueup.reconcile.declare import DeclaredReconcilers, Table, table
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 
 
 @pytest.fixture
-def declared() -> Reconcilers:
-    return Reconcilers()
+def declared() -> DeclaredReconcilers:
+    return DeclaredReconcilers()
 
 
 @pytest.fixture
-def things(declared: Reconcilers) -> Table:
+def things(declared: DeclaredReconcilers) -> Table:
     return named(declared, "things")
 
 
-def named(declared: Reconcilers, name: Any, **given: Any) -> Table:
+def named(declared: DeclaredReconcilers, name: Any, **given: Any) -> Table:
     parts = {"key": "id", "state": "state", "changed_at": "changed_at", "version": None, **given}
     return table(
         declared.add,
@@ -34,7 +34,7 @@ def named(declared: Reconcilers, name: Any, **given: Any) -> Table:
     )
 
 
-def test_the_function_stays_what_it_is_and_gives_its_name(declared: Reconcilers, things: Table) -> None:
+def test_the_function_stays_what_it_is_and_gives_its_name(declared: DeclaredReconcilers, things: Table) -> None:
     @things.reconcile("new", stale_for="10m")
     def fix(row: Any) -> str:
         return f"{row} fixed"
@@ -47,7 +47,7 @@ def test_the_function_stays_what_it_is_and_gives_its_name(declared: Reconcilers,
     assert declared.all() == [made]
 
 
-def test_two_of_one_name_are_refused_and_name_tells_them_apart(declared: Reconcilers, things: Table) -> None:
+def test_two_of_one_name_are_refused_and_name_tells_them_apart(declared: DeclaredReconcilers, things: Table) -> None:
     def fix(row: Any) -> None: ...
 
     things.reconcile("new")(fix)
@@ -57,7 +57,9 @@ def test_two_of_one_name_are_refused_and_name_tells_them_apart(declared: Reconci
     assert declared.names() == ["fix", "fix-old"]
 
 
-def test_annotations_that_are_only_known_where_it_is_declared_are_found(declared: Reconcilers, things: Table) -> None:
+def test_annotations_that_are_only_known_where_it_is_declared_are_found(
+    declared: DeclaredReconcilers, things: Table
+) -> None:
     from dataclasses import dataclass
 
     @dataclass
@@ -72,7 +74,7 @@ def test_annotations_that_are_only_known_where_it_is_declared_are_found(declared
     assert made.handler.shape.title == "Thing"
 
 
-def test_moves_and_deletions_are_named_by_what_they_do(declared: Reconcilers, things: Table) -> None:
+def test_moves_and_deletions_are_named_by_what_they_do(declared: DeclaredReconcilers, things: Table) -> None:
     things.delete("new", stale_for="1h")
     things.move("trial", "odd state!", to="expired", stale_for="14d", set={"n": 1})
     assert declared.names() == ["delete-things-new", "move-things-trial-odd_state_"]
@@ -101,7 +103,7 @@ def test_what_cannot_be_is_refused(things: Table, declare: Any, said: str) -> No
     assert said in str(raised.value)
 
 
-def test_rows_of_a_table_without_states_cannot_be_moved(declared: Reconcilers) -> None:
+def test_rows_of_a_table_without_states_cannot_be_moved(declared: DeclaredReconcilers) -> None:
     stateless = named(declared, "things", state=None)
     with pytest.raises(ConfigError, match="declared without state=, so rows cannot be moved"):
         stateless.move(to="old", stale_for="1h")
@@ -109,7 +111,7 @@ def test_rows_of_a_table_without_states_cannot_be_moved(declared: Reconcilers) -
     assert declared.names() == ["delete-things"]
 
 
-def test_a_plain_table_needs_a_key(declared: Reconcilers) -> None:
+def test_a_plain_table_needs_a_key(declared: DeclaredReconcilers) -> None:
     with pytest.raises(ConfigError, match="key= is needed"):
         named(declared, "things", key=None)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from trueup.schedules import Cron, Every
-from trueup.schedules.audit import Findings, Row, Span, expected, reigns
+from trueup.schedules.audit import Findings, LedgerRow, Span, expected, reigns
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(days=1)
@@ -14,15 +14,17 @@ def hours(count: float) -> datetime:
     return NOON + timedelta(hours=count)
 
 
-def fired(at: datetime, reason: str | None = None) -> Row:
-    return Row(at, at, 1, "fired", reason, 1)
+def fired(at: datetime, reason: str | None = None) -> LedgerRow:
+    return LedgerRow(at, at, 1, "fired", reason, 1)
 
 
-def skipped(first: datetime, last: datetime, count: int) -> Row:
-    return Row(first, last, count, "skipped", "coalesced", None)
+def skipped(first: datetime, last: datetime, count: int) -> LedgerRow:
+    return LedgerRow(first, last, count, "skipped", "coalesced", None)
 
 
-def compared(ticks: list[datetime], rows: list[Row], *, watermark: datetime = LATER, now: datetime = LATER) -> Findings:
+def compared(
+    ticks: list[datetime], rows: list[LedgerRow], *, watermark: datetime = LATER, now: datetime = LATER
+) -> Findings:
     findings = Findings("x")
     findings.compare(ticks, rows, NOON, watermark, now)
     return findings
@@ -82,6 +84,6 @@ def test_a_row_that_no_version_asked_for_is_unexpected_unless_people_did() -> No
 
 
 def test_the_first_of_a_range_that_was_backfilled_counts_as_fired_and_the_others_as_skipped() -> None:
-    row = Row(hours(1), hours(3), 3, "fired", "backfill (was coalesced)", 7)
+    row = LedgerRow(hours(1), hours(3), 3, "fired", "backfill (was coalesced)", 7)
     found = compared([hours(1), hours(2), hours(3)], [row])
     assert (found.fired, found.skipped, found.clean) == (1, 2, True)

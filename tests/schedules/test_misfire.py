@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.schedules.moments import utc, written
 from trueup.errors import ConfigError
 from trueup.schedules import Cron, Every, Once, When
-from trueup.schedules.misfire import Fire, Missed, Pause, Plan, Policy, Reason, Skip, plan
+from trueup.schedules.misfire import Fire, MisfirePolicy, Missed, PausedSpan, Plan, Reason, Skip, plan
 
 FIVE_MINUTES = Cron("*/5 * * * *")
 LAST_FIRED = utc("2026-11-14T03:00")
@@ -34,7 +34,7 @@ def skipped(made: Plan) -> Counter[str]:
 
 
 def test_after_a_day_down_latest_fires_one() -> None:
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("latest"))
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("latest"))
     assert fired(made) == ["2026-11-15T00:55"]
     assert made.verdicts[:-1] == (  # a row of the ledger for each day
         Skip(utc("2026-11-14T03:05"), utc("2026-11-14T23:55"), 251, Reason.COALESCED),
@@ -46,7 +46,7 @@ def test_after_a_day_down_latest_fires_one() -> None:
 
 
 def test_after_a_day_down_all_fires_each_oldest_first() -> None:
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("all"))
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("all"))
     assert len(made.verdicts) == 263
     assert fired(made)[:2] == ["2026-11-14T03:05", "2026-11-14T03:10"]
     first = made.verdicts[0]
@@ -55,46 +55,46 @@ def test_after_a_day_down_all_fires_each_oldest_first() -> None:
 
 
 def test_after_a_day_down_all_within_an_hour_fires_twelve() -> None:
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("all", catch_up=HOUR))
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("all", catch_up=HOUR))
     assert fired(made) == [f"2026-11-15T00:{minute:02}" for minute in range(0, 60, 5)]
     assert skipped(made) == {"outside catch_up": 251}
 
 
 def test_after_a_day_down_skip_fires_only_what_is_not_late() -> None:
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("skip"))
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("skip"))
     assert fired(made) == ["2026-11-15T00:55"]
     assert skipped(made) == {"missed": 262}
-    later = plan(FIVE_MINUTES, LAST_FIRED, BACK + MINUTE, Policy("skip"))
+    later = plan(FIVE_MINUTES, LAST_FIRED, BACK + MINUTE, MisfirePolicy("skip"))
     assert fired(later) == []
     assert skipped(later) == {"missed": 263}
 
 
 def test_when_nothing_is_on_time_latest_fires_the_last_of_the_missed() -> None:
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK + 2 * MINUTE, Policy("latest"))
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK + 2 * MINUTE, MisfirePolicy("latest"))
     assert fired(made) == ["2026-11-15T00:55"]
     assert skipped(made) == {"coalesced": 262}
 
 
 def test_latest_makes_up_for_a_weekly_tick_however_late() -> None:
-    made = plan(Cron("0 3 * * MON"), utc("2026-11-02T03:00"), utc("2026-11-13T12:00"), Policy("latest"))
+    made = plan(Cron("0 3 * * MON"), utc("2026-11-02T03:00"), utc("2026-11-13T12:00"), MisfirePolicy("latest"))
     assert fired(made) == ["2026-11-09T03:00"]
 
 
 @pytest.mark.parametrize("missed", ["latest", "all", "skip"])
 def test_ticks_on_time_are_fired_each_even_when_several_are_due(missed: Missed) -> None:
-    made = plan(Every("1s"), LAST_FIRED, LAST_FIRED + timedelta(seconds=3), Policy(missed))
+    made = plan(Every("1s"), LAST_FIRED, LAST_FIRED + timedelta(seconds=3), MisfirePolicy(missed))
     assert len(fired(made)) == 3
 
 
 def test_a_tick_is_missed_when_it_is_late_by_more_than_its_grace() -> None:
-    policy = Policy("skip", grace=timedelta(seconds=10))
+    policy = MisfirePolicy("skip", grace=timedelta(seconds=10))
     due = utc("2026-11-14T03:05")
     assert fired(plan(FIVE_MINUTES, LAST_FIRED, due + timedelta(seconds=10), policy)) == ["2026-11-14T03:05"]
     assert fired(plan(FIVE_MINUTES, LAST_FIRED, due + timedelta(seconds=10, microseconds=1), policy)) == []
 
 
 def test_a_missed_tick_is_made_up_for_until_catch_up_is_over() -> None:
-    due, policy = utc("2026-11-14T03:05"), Policy("all", catch_up=HOUR)
+    due, policy = utc("2026-11-14T03:05"), MisfirePolicy("all", catch_up=HOUR)
     assert fired(plan(FIVE_MINUTES, LAST_FIRED, due + HOUR, policy))[0] == "2026-11-14T03:05"
     late = plan(FIVE_MINUTES, LAST_FIRED, due + HOUR + timedelta(microseconds=1), policy)
     assert fired(late)[0] == "2026-11-14T03:10"
@@ -102,13 +102,13 @@ def test_a_missed_tick_is_made_up_for_until_catch_up_is_over() -> None:
 
 def test_a_tick_is_due_at_its_very_moment_and_not_before() -> None:
     due = utc("2026-11-14T03:05")
-    assert fired(plan(FIVE_MINUTES, LAST_FIRED, due, Policy())) == ["2026-11-14T03:05"]
-    before = plan(FIVE_MINUTES, LAST_FIRED, due - timedelta(microseconds=1), Policy())
+    assert fired(plan(FIVE_MINUTES, LAST_FIRED, due, MisfirePolicy())) == ["2026-11-14T03:05"]
+    before = plan(FIVE_MINUTES, LAST_FIRED, due - timedelta(microseconds=1), MisfirePolicy())
     assert before == Plan((), LAST_FIRED, due, more=False)
 
 
 def test_a_clock_behind_the_watermark_decides_nothing() -> None:
-    assert plan(FIVE_MINUTES, LAST_FIRED, LAST_FIRED - HOUR, Policy("all")) == Plan(
+    assert plan(FIVE_MINUTES, LAST_FIRED, LAST_FIRED - HOUR, MisfirePolicy("all")) == Plan(
         (), LAST_FIRED, utc("2026-11-14T03:05"), more=False
     )
 
@@ -118,13 +118,13 @@ def test_downtime_across_a_spring_night_fires_the_skipped_time_once() -> None:
         Cron("30 2 * * *", "Europe/Berlin"),
         utc("2026-03-28T01:30"),
         utc("2026-03-30T12:00"),
-        Policy("all", catch_up=timedelta(days=7)),
+        MisfirePolicy("all", catch_up=timedelta(days=7)),
     )
     assert fired(made) == ["2026-03-29T01:00", "2026-03-30T00:30"]
 
 
 def test_downtime_across_an_autumn_night_fires_the_repeated_time_once_and_the_wildcard_each_time() -> None:
-    policy = Policy("all", catch_up=timedelta(days=7))
+    policy = MisfirePolicy("all", catch_up=timedelta(days=7))
     start, end = utc("2026-10-24T22:00"), utc("2026-10-25T03:00")
     assert fired(plan(Cron("30 2 * * *", "Europe/Berlin"), start, end, policy)) == ["2026-10-25T00:30"]
     hourly = plan(Cron("30 * * * *", "Europe/Berlin"), start, end, policy)
@@ -138,8 +138,8 @@ def test_downtime_across_an_autumn_night_fires_the_repeated_time_once_and_the_wi
 
 
 def test_what_was_due_during_a_pause_is_skipped_as_paused() -> None:
-    pause = Pause(utc("2026-11-14T04:00"), utc("2026-11-14T23:00"))
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("all"), [pause])
+    pause = PausedSpan(utc("2026-11-14T04:00"), utc("2026-11-14T23:00"))
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("all"), [pause])
     assert skipped(made) == {"paused": 12 * 19}
     assert len(fired(made)) == 263 - 12 * 19
     assert "2026-11-14T04:00" not in fired(made)
@@ -147,25 +147,25 @@ def test_what_was_due_during_a_pause_is_skipped_as_paused() -> None:
 
 
 def test_latest_still_makes_up_for_what_was_missed_before_a_pause() -> None:
-    pause = Pause(utc("2026-11-14T04:00"), BACK)
-    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("latest"), [pause])
+    pause = PausedSpan(utc("2026-11-14T04:00"), BACK)
+    made = plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("latest"), [pause])
     assert fired(made) == ["2026-11-14T03:55"]
     assert skipped(made) == {"coalesced": 10, "paused": 252}
-    assert fired(plan(FIVE_MINUTES, LAST_FIRED, BACK, Policy("latest"), [Pause(utc("2026-11-14T04:00"))])) == [
-        "2026-11-14T03:55"
-    ]
+    assert fired(
+        plan(FIVE_MINUTES, LAST_FIRED, BACK, MisfirePolicy("latest"), [PausedSpan(utc("2026-11-14T04:00"))])
+    ) == ["2026-11-14T03:55"]
 
 
 def test_a_one_off_that_was_missed_is_fired_once() -> None:
-    made = plan(Once(utc("2026-11-14T12:00")), LAST_FIRED, BACK, Policy())
+    made = plan(Once(utc("2026-11-14T12:00")), LAST_FIRED, BACK, MisfirePolicy())
     assert fired(made) == ["2026-11-14T12:00"]
     assert made.next_due is None
-    assert plan(Once(utc("2026-11-14T12:00")), made.watermark, BACK, Policy()).verdicts == ()
+    assert plan(Once(utc("2026-11-14T12:00")), made.watermark, BACK, MisfirePolicy()).verdicts == ()
 
 
 def test_of_a_million_missed_ticks_one_plan_looks_at_some_and_says_that_there_are_more() -> None:
     started = time.process_time()
-    made = plan(Cron("* * * * * *"), LAST_FIRED, LAST_FIRED + timedelta(seconds=1_000_000), Policy())
+    made = plan(Cron("* * * * * *"), LAST_FIRED, LAST_FIRED + timedelta(seconds=1_000_000), MisfirePolicy())
     assert time.process_time() - started < 2
     last = LAST_FIRED + timedelta(seconds=10_000)
     skip = Skip(LAST_FIRED + timedelta(seconds=1), last, 10_000, Reason.COALESCED)
@@ -173,7 +173,7 @@ def test_of_a_million_missed_ticks_one_plan_looks_at_some_and_says_that_there_ar
 
 
 def test_never_more_are_fired_in_one_plan_than_fit_in_a_transaction() -> None:
-    made = plan(Every("1s"), LAST_FIRED, LAST_FIRED + HOUR, Policy("all"))
+    made = plan(Every("1s"), LAST_FIRED, LAST_FIRED + HOUR, MisfirePolicy("all"))
     assert len(fired(made)) == 1_000
     assert made.more
     assert made.next_due == LAST_FIRED + timedelta(seconds=1_001)
@@ -189,7 +189,7 @@ SPECS: st.SearchStrategy[When] = st.sampled_from(
     ]
 )
 SPANS = st.timedeltas(timedelta(), timedelta(days=4))
-POLICIES = st.builds(Policy, st.sampled_from(["latest", "all", "skip"]), SPANS, st.timedeltas(timedelta(), HOUR))
+POLICIES = st.builds(MisfirePolicy, st.sampled_from(["latest", "all", "skip"]), SPANS, st.timedeltas(timedelta(), HOUR))
 MOMENTS = st.datetimes(datetime.fromisoformat("2026-03-25"), datetime.fromisoformat("2026-04-01")).map(
     lambda t: utc(t.isoformat())
 )
@@ -200,12 +200,12 @@ def test_every_due_tick_gets_one_verdict_however_the_work_is_cut(
     when: When,
     watermark: datetime,
     span: timedelta,
-    policy: Policy,
+    policy: MisfirePolicy,
     most: int,
     paused: list[tuple[datetime, timedelta]],
 ) -> None:
     now = watermark + span
-    pauses = [Pause(start, start + length) for start, length in paused]
+    pauses = [PausedSpan(start, start + length) for start, length in paused]
     due = list(when.between(watermark, now))
     whole = plan(when, watermark, now, policy, pauses, most_fired=len(due) + 1)
     counted = sum(verdict.count if isinstance(verdict, Skip) else 1 for verdict in whole.verdicts)
@@ -226,8 +226,10 @@ def test_every_due_tick_gets_one_verdict_however_the_work_is_cut(
 
 
 def test_a_policy_is_declared_in_words() -> None:
-    assert Policy.parse() == Policy("latest", timedelta(days=1), timedelta(minutes=1))
-    assert Policy.parse("all", catch_up="1h", grace=timedelta(seconds=5)) == Policy("all", HOUR, timedelta(seconds=5))
+    assert MisfirePolicy.parse() == MisfirePolicy("latest", timedelta(days=1), timedelta(minutes=1))
+    assert MisfirePolicy.parse("all", catch_up="1h", grace=timedelta(seconds=5)) == MisfirePolicy(
+        "all", HOUR, timedelta(seconds=5)
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,4 +242,4 @@ def test_a_policy_is_declared_in_words() -> None:
 )
 def test_a_policy_that_cannot_be_is_refused(declared: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        Policy.parse(**declared)
+        MisfirePolicy.parse(**declared)

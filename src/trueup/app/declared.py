@@ -13,7 +13,7 @@ from trueup.jobs.definition import Job
 from trueup.jobs.exhausted import OnExhausted
 from trueup.jobs.middleware import encode_meta
 from trueup.leases.backend import Backend
-from trueup.operate.schedules import Policy
+from trueup.operate.schedules import PolicyOptions
 from trueup.options import check_known
 from trueup.schedules.interval import Every
 from trueup.schedules.policy import SchedulePolicy
@@ -22,8 +22,8 @@ from trueup.store.schedules import Entry
 from trueup.work.jobs.exclusive import RunLease
 
 
-class ScheduleOptions(Policy, total=False):
-    """How ticks are treated (see Policy), and how each one's run is: a job like others.
+class ScheduleOptions(PolicyOptions, total=False):
+    """How ticks are treated (see PolicyOptions), and how each one's run is: a job like others.
 
     With `lease` it runs under the lease `cron:{name}`. While another instance holds that lease, the run does not take place and
     the tick counts as skipped. A run holds it for at most `lease_ttl`; by default a little less than the time to the next tick.
@@ -62,7 +62,7 @@ class Declared:
             ("anchor",) if isinstance(spec, Every) else ("dst", "tz")
         )  # arguments of `every` and `cron` themselves
         check_known("a schedule", given, [*ScheduleOptions.__annotations__, *of_spec])
-        policy = SchedulePolicy.of(**{name: given.pop(name) for name in Policy.__annotations__ if name in given})
+        policy = SchedulePolicy.of(**{name: given.pop(name) for name in PolicyOptions.__annotations__ if name in given})
         lease = RunLease.of(
             given.pop("lease", None),
             given.pop("lease_ttl", None),

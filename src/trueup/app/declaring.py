@@ -22,7 +22,7 @@ from trueup.jobs.limits import Limit
 from trueup.jobs.middleware import Middleware
 from trueup.jobs.options import UniqueKey
 from trueup.options import advised, check_known
-from trueup.reconcile.declare import Reconcilers, Table
+from trueup.reconcile.declare import DeclaredReconcilers, Table
 from trueup.reconcile.declare import table as declare_table
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
@@ -68,7 +68,7 @@ class Declaring(Enqueueing):
         super().__init__(*given, **settings)
         self._schedules: dict[str, Entry] = {}
         self._scans: dict[str, Scan[Any]] = {}
-        self._reconcilers = Reconcilers()
+        self._reconcilers = DeclaredReconcilers()
         self._declared_by = DeclaredBy()
         self._included: list[str] | None = None
 

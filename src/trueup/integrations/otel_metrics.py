@@ -15,7 +15,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 
 from trueup.events import Events
 from trueup.observe.counting import Instruments, Labels
-from trueup.observe.fleet import GAUGES, Fleet
+from trueup.observe.fleet import GAUGES, FleetGauges
 from trueup.observe.table import METRICS, Metric
 
 _lock = threading.Lock()
@@ -82,7 +82,7 @@ def _make(meter: Meter, metric: Metric) -> Any:
             return meter.create_gauge(name, unit, metric.meaning)
 
 
-def _observe(meter: Meter, fleet: Fleet) -> None:
+def _observe(meter: Meter, fleet: FleetGauges) -> None:
     """What waits, as the worker that watches has found it."""
 
     def look(metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:

@@ -12,6 +12,7 @@ from trueup.jobs.exhausted import TRIES, Exhausting
 from trueup.jobs.failure import Failure
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.outcome import (
+    AskedToStop,
     Discard,
     Finished,
     GiveUp,
@@ -23,7 +24,6 @@ from trueup.jobs.outcome import (
     Returned,
     RunSkipped,
     Snooze,
-    Stopped,
     Undone,
     Untrusted,
 )
@@ -111,7 +111,7 @@ def decide(outcome: Outcome, job: ClaimedJob, retry: Retry, rng: random.Random) 
             return Nothing(lost=True)
         case Over(reason):
             return Bury(reason, None)
-        case Stopped():
+        case AskedToStop():
             return Drop("stopped")
         case Interrupted():
             return Release(job.lane, job.key)

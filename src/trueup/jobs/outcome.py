@@ -73,7 +73,7 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class AskedToStop:
     """Cancelled on request."""
 
 
@@ -107,7 +107,7 @@ class Untrusted:
     """The handler was not called: this process may no longer hold the job."""
 
 
-Outcome = Over | Returned | Raised | Undone | Stopped | Interrupted | Misplaced | Finished | Untrusted
+Outcome = Over | Returned | Raised | Undone | AskedToStop | Interrupted | Misplaced | Finished | Untrusted
 
 
 class JobTimeout(Portable, TimeoutError):

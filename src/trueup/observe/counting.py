@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from trueup import events
 from trueup.clock import elapsed
 from trueup.events import Event, Events
-from trueup.observe.fleet import Fleet
+from trueup.observe.fleet import FleetGauges
 from trueup.observe.table import MAX_VALUES, METRICS, NAMES, OTHER_QUEUES, OUTCOMES, STALE_AFTER, Metric
 
 Labels = Mapping[str, str]
@@ -41,7 +41,7 @@ class Instruments:
     """Counts the events of the Apps that are attached into one backend. `fleet` has what their watching workers found."""
 
     def __init__(self, backend: Backend) -> None:
-        self.fleet = Fleet()
+        self.fleet = FleetGauges()
         self._backend = backend
         self._counted: dict[Events, _Subscription] = {}
         self._values: dict[str, set[str]] = {label: set() for label in MAX_VALUES}

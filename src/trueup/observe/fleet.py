@@ -48,7 +48,7 @@ def snapshot(queues: Sequence[Mapping[str, Any]], checks: Sequence[tuple[str, bo
     return shown
 
 
-class Fleet:
+class FleetGauges:
     """The gauges of one backend, with a snapshot per App that watches."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ MAX_PROBLEM = 1_000  # characters
 SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # or a text could mention a whole channel
 
 
-class Step(Enum):
+class AlertStep(Enum):
     """What happens to one alert next."""
 
     NOTICE = "notice"  # from now on it counts for how long the check fails
@@ -35,20 +35,20 @@ class Step(Enum):
     SEND_RESOLVED = "send resolved"  # after that, the alert is forgotten
 
 
-SENDING = (Step.SEND_RAISED, Step.SEND_RESOLVED)
+SENDING = (AlertStep.SEND_RAISED, AlertStep.SEND_RESOLVED)
 
 
-def next_step(alert: Alert | None, failing: bool, after: timedelta) -> Step | None:
+def next_step(alert: Alert | None, failing: bool, after: timedelta) -> AlertStep | None:
     """What to do about a check, from how far its alert has come and whether the check fails now; None: nothing."""
     if alert is None:
-        return Step.NOTICE if failing else None
+        return AlertStep.NOTICE if failing else None
     if alert.state == "resolved":  # also if the check fails again by now: that will be another alert
-        return Step.SEND_RESOLVED
+        return AlertStep.SEND_RESOLVED
     if not failing:
-        return Step.FORGET if alert.state == "noticed" else Step.RESOLVE
+        return AlertStep.FORGET if alert.state == "noticed" else AlertStep.RESOLVE
     if alert.state == "noticed":
-        return Step.RAISE if alert.lasted_s >= after.total_seconds() else None
-    return Step.SEND_RAISED if alert.state == "raised" else None
+        return AlertStep.RAISE if alert.lasted_s >= after.total_seconds() else None
+    return AlertStep.SEND_RAISED if alert.state == "raised" else None
 
 
 class Alerts:
@@ -81,7 +81,7 @@ class Alerts:
     def followed(self) -> None:
         """Nothing is kept in this process."""
 
-    async def _take(self, step: Step, alert: Alert | None, finding: Finding | None, lead: Lead) -> bool:
+    async def _take(self, step: AlertStep, alert: Alert | None, finding: Finding | None, lead: Lead) -> bool:
         """Whether the step was taken: not when the lease is lost, or the webhook refuses."""
         if alert is None:
             assert finding is not None
@@ -92,28 +92,32 @@ class Alerts:
             await lead.take() and await self._post(*message(self._service, step, alert, finding))
         ):
             return False
-        if step in (Step.FORGET, Step.SEND_RESOLVED):
+        if step in (AlertStep.FORGET, AlertStep.SEND_RESOLVED):
             return await self._states.forget(lead, alert.check)
         problem = alert.problem if finding is None else clean(finding.problem, MAX_PROBLEM)
         if not await self._states.write(lead, alert.check, _AFTER[step], alert.severity, problem):
             return False
-        if step is Step.RAISE and finding is not None:
+        if step is AlertStep.RAISE and finding is not None:
             self._events.emit(
                 AlertRaised(alert.check, alert.severity, problem, finding.advice, round(alert.lasted_s, 3))
             )
-        elif step is Step.RESOLVE:
+        elif step is AlertStep.RESOLVE:
             self._events.emit(AlertResolved(alert.check, alert.severity, problem, round(alert.lasted_s, 3)))
         return True
 
 
-_AFTER: dict[Step, State] = {Step.RAISE: "raised", Step.SEND_RAISED: "sent", Step.RESOLVE: "resolved"}
+_AFTER: dict[AlertStep, State] = {
+    AlertStep.RAISE: "raised",
+    AlertStep.SEND_RAISED: "sent",
+    AlertStep.RESOLVE: "resolved",
+}
 
 
-def message(service: str, step: Step, alert: Alert, finding: Finding | None) -> tuple[dict[str, Any], str]:
+def message(service: str, step: AlertStep, alert: Alert, finding: Finding | None) -> tuple[dict[str, Any], str]:
     """The document for the webhook and its idempotency key. `text` is what Slack and its likes show."""
     lasted = format_duration(timedelta(seconds=round(alert.lasted_s)))
     facts: dict[str, Any] = {
-        "event": AlertRaised.name if step is Step.SEND_RAISED else AlertResolved.name,
+        "event": AlertRaised.name if step is AlertStep.SEND_RAISED else AlertResolved.name,
         "service": service,
         "check": alert.check,
         "severity": alert.severity,
@@ -121,7 +125,7 @@ def message(service: str, step: Step, alert: Alert, finding: Finding | None) -> 
         "since": alert.since.isoformat(),
         "lasted_s": round(alert.lasted_s, 3),
     }
-    if step is Step.SEND_RAISED and finding is not None:
+    if step is AlertStep.SEND_RAISED and finding is not None:
         text = f"{service}: {alert.severity}: {alert.check}: {alert.problem} (for {lasted})\n{finding.advice}"
         facts |= {"advice": finding.advice, "value": finding.value, "allowed": finding.allowed}
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from trueup.errors import ConfigError
 from trueup.schedules import spec as specs
-from trueup.schedules.audit import Astray, Findings, Row, expected, reigns
+from trueup.schedules.audit import Astray, Findings, LedgerRow, expected, reigns
 from trueup.store.db.message import Fetched
 from trueup.store.schedules import Schedules
 
@@ -65,7 +65,7 @@ async def _one(schedules: Schedules, name: str, versions: Fetched, start: dateti
     while True:
         page = list(islice(ticks, PAGE))
         until = page[-1] if len(page) == PAGE else now
-        rows = [Row(*row) for row in await schedules.ledger(name, after, until)]
+        rows = [LedgerRow(*row) for row in await schedules.ledger(name, after, until)]
         findings.compare(page, rows, after, watermark, now)
         if len(page) < PAGE:
             return findings

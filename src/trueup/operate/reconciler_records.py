@@ -13,7 +13,7 @@ from trueup.events import Events
 from trueup.operate import runs
 from trueup.operate.acting import Recorder
 from trueup.operate.operating import Operating
-from trueup.reconcile.declare import Reconcilers as Declared
+from trueup.reconcile.declare import DeclaredReconcilers
 from trueup.reconcile.lateness import GRACE
 from trueup.reconcile.scan import Scan
 from trueup.store.db.own_connection import Record
@@ -40,7 +40,7 @@ class ReconcilerRecords(Operating):
         store: Store,
         settings: Settings,
         events: Events,
-        declared: Declared,
+        declared: DeclaredReconcilers,
         scans: Mapping[str, Scan[Any]],
         *,
         knows: bool = True,

@@ -43,7 +43,7 @@ Progress = Callable[[int], None]
 Moments: TypeAlias = list[datetime]  # named here, because in the class `list` is a method
 
 
-class Policy(TypedDict, total=False):
+class PolicyOptions(TypedDict, total=False):
     """How ticks are treated, as `@app.cron` takes it."""
 
     missed: Missed
@@ -87,7 +87,7 @@ class ScheduleOperations(ScheduleRecords):
         *,
         meta: Mapping[str, Any] | None = None,
         by: str | None = None,
-        **policy: Unpack[Policy],
+        **policy: Unpack[PolicyOptions],
     ) -> None:
         """Fire `call` (a `job.call(…)`) at the times of `spec`, from now on.
 
@@ -111,7 +111,7 @@ class ScheduleOperations(ScheduleRecords):
         call: Draft | None = None,
         meta: Mapping[str, Any] | None = None,
         by: str | None = None,
-        **policy: Unpack[Policy],
+        **policy: Unpack[PolicyOptions],
     ) -> bool:
         """Change a schedule that people made; what is not given stays, and `meta={}` removes it. False when it was so already.
 
@@ -327,11 +327,13 @@ class ScheduleOperations(ScheduleRecords):
         self._events.emit(ScheduleChanged(name, what))
 
 
-def _with(policy: SchedulePolicy, given: Policy) -> SchedulePolicy:
+def _with(policy: SchedulePolicy, given: PolicyOptions) -> SchedulePolicy:
     """The policy with what was given in place. Raises ConfigError for a name that is none."""
-    unknown = sorted(given.keys() - Policy.__annotations__.keys())
+    unknown = sorted(given.keys() - PolicyOptions.__annotations__.keys())
     if unknown:
-        raise ConfigError(f"a schedule has no {', '.join(unknown)}; its policy is {', '.join(Policy.__annotations__)}")
+        raise ConfigError(
+            f"a schedule has no {', '.join(unknown)}; its policy is {', '.join(PolicyOptions.__annotations__)}"
+        )
     durations = ("catch_up", "grace", "jitter")
     read: dict[str, Any] = {key: duration_of(key, value) if key in durations else value for key, value in given.items()}
     return replace(policy, **read)

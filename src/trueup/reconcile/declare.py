@@ -30,7 +30,7 @@ class Register(Protocol):
     def __call__(self, declared: Reconciler | Purge) -> None: ...
 
 
-class Reconcilers:
+class DeclaredReconcilers:
     """What is declared on an App, by name."""
 
     def __init__(self) -> None:

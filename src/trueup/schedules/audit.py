@@ -31,7 +31,7 @@ class Reign:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LedgerRow:
     """A row of the ledger. Field order is that of `schedules/ledger.sql`."""
 
     due_at: datetime
@@ -86,7 +86,7 @@ class Findings:
         return not (self.gaps or self.overdue or self.unexpected or self.astray or self.unreadable or self.missing)
 
     def compare(
-        self, ticks: Sequence[datetime], rows: Sequence[Row], after: datetime, watermark: datetime, now: datetime
+        self, ticks: Sequence[datetime], rows: Sequence[LedgerRow], after: datetime, watermark: datetime, now: datetime
     ) -> None:
         """Judge all expected ticks after `after` up to some time by the ledger's rows of that time.
 
@@ -101,7 +101,7 @@ class Findings:
             elif now - tick > PATIENCE:
                 self._add(self.overdue, tick)
 
-    def _count(self, ticks: Sequence[datetime], rows: Iterable[Row]) -> None:
+    def _count(self, ticks: Sequence[datetime], rows: Iterable[LedgerRow]) -> None:
         wanted = set(ticks)
         self.expected += len(wanted)
         for row in rows:
@@ -134,7 +134,7 @@ def expected(reigns: Iterable[Reign], start: datetime, end: datetime) -> Iterato
             yield from reign.when.between(since, until)
 
 
-def _looked_up(ticks: Iterable[datetime], rows: Iterable[Row]) -> Iterator[tuple[datetime, bool]]:
+def _looked_up(ticks: Iterable[datetime], rows: Iterable[LedgerRow]) -> Iterator[tuple[datetime, bool]]:
     """Each tick, and whether some row accounts for it. Both are in order."""
     ahead = iter(rows)
     row = next(ahead, None)

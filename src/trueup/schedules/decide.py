@@ -7,7 +7,7 @@ from datetime import datetime
 
 from trueup.schedules import misfire, overlap
 from trueup.schedules.jitter import delay
-from trueup.schedules.misfire import Fire, Pause, Skip
+from trueup.schedules.misfire import Fire, PausedSpan, Skip
 from trueup.schedules.overlap import Refuse, Replace, Runs
 from trueup.schedules.policy import SchedulePolicy
 from trueup.schedules.when import When
@@ -49,7 +49,7 @@ def decide(
     failing: bool = False,
 ) -> Decision:
     """The verdicts on everything due. When the schedule is `failing`, and so about to be paused, all of it is skipped."""
-    pauses = (Pause(decided_until),) if failing else ()
+    pauses = (PausedSpan(decided_until),) if failing else ()
     plan = misfire.plan(when, decided_until, now, policy.misfire, pauses)
     verdicts: list[Verdict] = []
     stop_running = False

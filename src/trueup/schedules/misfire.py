@@ -40,7 +40,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class MisfirePolicy:
     """What to do with missed ticks; see the top of this module."""
 
     missed: Missed = "latest"
@@ -48,7 +48,7 @@ class Policy:
     grace: timedelta = timedelta(seconds=60)
 
     @classmethod
-    def parse(cls, missed: Missed = "latest", catch_up: Duration = "1d", grace: Duration = "60s") -> Policy:
+    def parse(cls, missed: Missed = "latest", catch_up: Duration = "1d", grace: Duration = "60s") -> MisfirePolicy:
         """The policy as it is declared. Raises ConfigError naming the part that cannot be."""
         if missed not in get_args(Missed):
             raise ConfigError(f'missed={missed!r}: it is "latest", "all" or "skip"')
@@ -56,7 +56,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PausedSpan:
     """From `start` until `end`, which it does not include; without an `end` it goes on."""
 
     start: datetime
@@ -102,8 +102,8 @@ def plan(
     when: When,
     watermark: datetime,
     now: datetime,
-    policy: Policy,
-    pauses: Sequence[Pause] = (),
+    policy: MisfirePolicy,
+    pauses: Sequence[PausedSpan] = (),
     *,
     most_looked_at: int = MAX_LOOKED_AT,
     most_fired: int = MAX_FIRED,
@@ -131,7 +131,12 @@ def plan(
 
 
 def _reason_to_skip(
-    when: When, tick: datetime, following: datetime | None, now: datetime, policy: Policy, pauses: Sequence[Pause]
+    when: When,
+    tick: datetime,
+    following: datetime | None,
+    now: datetime,
+    policy: MisfirePolicy,
+    pauses: Sequence[PausedSpan],
 ) -> Reason | None:
     if _pause_over(tick, pauses):
         return Reason.PAUSED
@@ -146,7 +151,7 @@ def _reason_to_skip(
             return Reason.MISSED
 
 
-def _another_is_due(when: When, tick: datetime | None, now: datetime, pauses: Sequence[Pause]) -> bool:
+def _another_is_due(when: When, tick: datetime | None, now: datetime, pauses: Sequence[PausedSpan]) -> bool:
     """Whether `tick` or a later one is due and was not paused, and so can make up for those before it."""
     while tick is not None and tick <= now:
         pause = _pause_over(tick, pauses)
@@ -156,7 +161,7 @@ def _another_is_due(when: When, tick: datetime | None, now: datetime, pauses: Se
     return False
 
 
-def _pause_over(tick: datetime, pauses: Sequence[Pause]) -> Pause | None:
+def _pause_over(tick: datetime, pauses: Sequence[PausedSpan]) -> PausedSpan | None:
     return next((pause for pause in pauses if pause.covers(tick)), None)
 
 

@@ -37,7 +37,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OffsetChange:
     """At the moment `at` clocks are moved from `before` to `after`, both distances from UTC."""
 
     at: datetime
@@ -64,14 +64,14 @@ def stretches(zone: ZoneInfo, since: datetime) -> Iterator[Stretch]:
                 yield stretch
 
 
-def changes(zone: ZoneInfo, year: int) -> Iterator[Change]:
+def changes(zone: ZoneInfo, year: int) -> Iterator[OffsetChange]:
     """Every change of the zone's clocks in that year of UTC, in order."""
     begin = datetime(year, 1, 1, tzinfo=UTC)
     for earlier, later in pairwise(stretches(zone, begin - _REACH)):
         if later.begin.year > year:
             return
         if later.begin >= begin and later.offset != earlier.offset:
-            yield Change(later.begin, earlier.offset, later.offset)
+            yield OffsetChange(later.begin, earlier.offset, later.offset)
 
 
 def reached(zone: ZoneInfo, moment: datetime) -> datetime:

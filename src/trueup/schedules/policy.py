@@ -38,8 +38,8 @@ class SchedulePolicy:
                 raise ConfigError(f"{name}={value!r}: a whole number from 1 is needed")
 
     @property
-    def misfire(self) -> misfire.Policy:
-        return misfire.Policy.parse(self.missed, self.catch_up, self.grace)
+    def misfire(self) -> misfire.MisfirePolicy:
+        return misfire.MisfirePolicy.parse(self.missed, self.catch_up, self.grace)
 
     @classmethod
     def of(

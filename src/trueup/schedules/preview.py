@@ -10,7 +10,7 @@ from typing import Literal
 
 from trueup.errors import ConfigError
 from trueup.schedules.cron import Cron
-from trueup.schedules.offsets import EARLIEST, LAST_YEAR, Change, changes
+from trueup.schedules.offsets import EARLIEST, LAST_YEAR, OffsetChange, changes
 from trueup.schedules.spec import Spec
 
 _SECOND = timedelta(seconds=1)
@@ -40,7 +40,7 @@ def preview(cron: Cron, year: int) -> Iterator[Touched]:
     return (touched for change in changes(cron.zone, year) for touched in _touched_by(cron, change))
 
 
-def _touched_by(cron: Cron, change: Change) -> Iterator[Touched]:
+def _touched_by(cron: Cron, change: OffsetChange) -> Iterator[Touched]:
     first, end = change.readings
     reading = cron.expression.first(first)
     while reading is not None and reading < end:
@@ -49,14 +49,14 @@ def _touched_by(cron: Cron, change: Change) -> Iterator[Touched]:
         reading = cron.expression.first(reading + _SECOND)
 
 
-def _ticks(cron: Cron, change: Change, reading: datetime) -> tuple[datetime, ...]:
+def _ticks(cron: Cron, change: OffsetChange, reading: datetime) -> tuple[datetime, ...]:
     if change.is_gap:
         return (change.at,) if cron.fixed else ()
     first, second = (reading.replace(tzinfo=UTC) - offset for offset in (change.before, change.after))
     return (first,) if cron.fixed else (first, second)
 
 
-def _why(cron: Cron, change: Change) -> str:
+def _why(cron: Cron, change: OffsetChange) -> str:
     if cron.fixed:
         return (
             "clocks skip it: due once, right after the gap"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trueup.store.rows.rows import Rows
 
 
-class Known(Protocol):
+class KnownRow(Protocol):
     """A row, and what is known about it."""
 
     @property
@@ -90,7 +90,7 @@ class Evaluated:
 class Refusal:
     """A failed attempt of a row that was not claimed. `delay`: it rests for that long; None: it is quarantined."""
 
-    row: Known
+    row: KnownRow
     failure: Failure
     attempt: int  # how many have failed by now
     delay: timedelta | None
@@ -137,7 +137,7 @@ def _candidate(known: Sequence[Any], position: Position | None = None) -> Candid
     return Candidate(key, whole_key, row_state, (attempt or 0) - held, term, claimable, last_error, position)
 
 
-async def evaluate(searched: Searched, query: bytes, rows: Sequence[Known]) -> Evaluated:
+async def evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -> Evaluated:
     """Evaluate these rows with a statement that returns whether each is free."""
     made = Evaluated()
     if not rows:

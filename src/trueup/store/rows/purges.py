@@ -25,7 +25,7 @@ from trueup.store.db.repository import Database
 from trueup.store.db.texts import text_of
 from trueup.store.fitted import Fit, Look, PurgeStatements
 from trueup.store.rows.compose import Purging
-from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate, record
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -212,11 +212,11 @@ class Purges(OnTable[PurgeStatements]):
     def about_window(self) -> dict[str, Any]:
         return {"now": self.clock.now(), "reconciler": self.purge.name, "window": max(1_000, self.purge.batch)}
 
-    async def evaluate_in(self, state: str | None, rows: Sequence[Known]) -> Evaluated:
+    async def evaluate_in(self, state: str | None, rows: Sequence[KnownRow]) -> Evaluated:
         """Which of these rows in one state are to be taken, and which raise."""
         return await evaluate(self, self.made.evaluate(state), rows)
 
-    async def evaluate(self, rows: Sequence[Known]) -> Evaluated:
+    async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:
         """The same, of rows in any state."""
         return await evaluate(self, self.made.forgetting.evaluate(), rows)
 

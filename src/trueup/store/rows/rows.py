@@ -33,7 +33,7 @@ from trueup.store.rows.asks import Asks, Done, keyed
 from trueup.store.rows.batch import MIN_WINDOW, Position
 from trueup.store.rows.claiming import RowClaims
 from trueup.store.rows.compose import Composer, steering
-from trueup.store.rows.evaluating import Evaluated, Known, Refusal, evaluate, record
+from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate, record
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
@@ -130,7 +130,7 @@ class Rows(OnTable[RowStatements]):
         before, self._guarded_until = self.guarded, elapsed() + GUARDED_FOR
         return not before
 
-    async def evaluate(self, rows: Sequence[Known]) -> Evaluated:
+    async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:
         """Find those of these rows whose evaluation raises."""
         return await evaluate(self, self.made.once("evaluate"), rows)
 

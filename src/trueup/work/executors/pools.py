@@ -38,14 +38,14 @@ class Pools:
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[int, ExecutorPool] = {}
         self.on_places: Callable[[], None] = lambda: None  # an executor has more places than before, or fewer
 
-    def of(self, job: Job[Any, Any]) -> Pool:
+    def of(self, job: Job[Any, Any]) -> ExecutorPool:
         assert job.executor is not None
         pool = self._pools.get(id(job.executor))
         if pool is None:
-            pool = self._pools[id(job.executor)] = Pool(job.executor, self._events, lambda: self.on_places())
+            pool = self._pools[id(job.executor)] = ExecutorPool(job.executor, self._events, lambda: self.on_places())
         return pool
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Pools:
             pool.end()
 
 
-class Pool:
+class ExecutorPool:
     def __init__(self, source: ExecutorSource, events: Events, on_places: Callable[[], None]) -> None:
         self._source = source
         self._owned = not isinstance(source, Executor)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.registry import Registry
-from trueup.work.executors.pools import Pool, Pools
+from trueup.work.executors.pools import ExecutorPool, Pools
 from trueup.work.jobs.hand import Hand
 
 
@@ -21,7 +21,7 @@ class Places:
         self._hand = hand
         self._pools = pools
         self._seen = 0
-        self._of: dict[str, Pool] = {}
+        self._of: dict[str, ExecutorPool] = {}
         self._crowded = False  # the last claim brought more than fits
 
     def full(self) -> set[str]:
@@ -54,14 +54,14 @@ class Places:
         self._crowded = bool(surplus)
         return surplus
 
-    def _offloaded(self) -> dict[str, Pool]:
+    def _offloaded(self) -> dict[str, ExecutorPool]:
         """The kinds that run on an executor which says how many places it has."""
         if len(self._registry) != self._seen:  # kinds are only ever added
             self._seen = len(self._registry)
             self._of = {job.kind: self._pools.of(job) for job in self._registry if job.executor is not None}
         return {kind: pool for kind, pool in self._of.items() if pool.places is not None} if self._of else {}
 
-    def _free(self, pool: Pool) -> int:
+    def _free(self, pool: ExecutorPool) -> int:
         kinds = {kind for kind, other in self._offloaded().items() if other is pool}
         held = Counter(run.job.kind for run in self._hand.running.values())
         held.update(job.kind for job in self._hand.in_hand())

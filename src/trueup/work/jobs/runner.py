@@ -29,6 +29,7 @@ from trueup.jobs.failure import describe, taken_frames, type_name
 from trueup.jobs.job import ClaimedJob
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import (
+    AskedToStop,
     Finished,
     Interrupted,
     Misplaced,
@@ -36,7 +37,6 @@ from trueup.jobs.outcome import (
     Over,
     Raised,
     Returned,
-    Stopped,
     Undone,
     Untrusted,
 )
@@ -230,7 +230,7 @@ class Runner:
             if is_own_ending(error, cancelled_by_us=run.cancelled is not None):
                 outcome = Raised(error)
             elif isinstance(error, asyncio.CancelledError):
-                outcome = Stopped() if run.cancelled == "stop" else Interrupted()
+                outcome = AskedToStop() if run.cancelled == "stop" else Interrupted()
             else:
                 raise
         else:
@@ -252,7 +252,7 @@ class Runner:
         except LostClaim:
             return Untrusted()
         if job.asked_to_stop:
-            return Stopped()
+            return AskedToStop()
         exhausting = Exhausting.of(job)
         return None if exhausting is None else Over(exhausting.reason)
 

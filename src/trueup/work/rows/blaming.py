@@ -13,7 +13,7 @@ from trueup.events import Events, RowQuarantined, RowRetried
 from trueup.jobs.failure import Failure, describe, type_name
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import may_pass
-from trueup.store.rows.evaluating import Known, Refusal
+from trueup.store.rows.evaluating import KnownRow, Refusal
 
 Record = Callable[[Sequence[Refusal]], Awaitable[set[str]]]  # returns keys; those of the others were recorded elsewhere
 
@@ -21,7 +21,7 @@ Record = Callable[[Sequence[Refusal]], Awaitable[set[str]]]  # returns keys; tho
 async def blame(
     name: str,
     retry: Retry,
-    refused: Sequence[tuple[Known, Exception]],
+    refused: Sequence[tuple[KnownRow, Exception]],
     record: Record,
     counts: Counts,
     events: Events,
@@ -44,7 +44,7 @@ async def blame(
             events.emit(retried.because(error))
 
 
-def _refusal(retry: Retry, row: Known, error: Exception) -> Refusal:
+def _refusal(retry: Retry, row: KnownRow, error: Exception) -> Refusal:
     spent = not may_pass(error.__cause__ or error)
     attempt = row.attempt + spent
     failure = Failure(row.attempt + 1, type_name(error), describe(error), "")
