@@ -12,7 +12,7 @@ from tests.store.desk import Desk, draft
 from trueup import App
 from trueup.errors import ConfigError, DatabaseUnavailable, DuplicateJob, InvalidArguments
 from trueup.jobs.handle import Enqueued
-from trueup.store import enqueue, replay
+from trueup.store import inserting, replay
 from trueup.store.inserting import ONE_STATEMENT, StoredMany
 from trueup.store.store import Store
 from trueup.testing.clock import NOON
@@ -231,8 +231,8 @@ async def test_every_job_is_stored_once_whatever_its_size(
 ) -> None:
     """Bounds are made small: the jobs below are more than is kept, more than a statement, and more than is ordered."""
     monkeypatch.setattr(replay, "MAX_BYTES", 100_000)
-    monkeypatch.setattr(enqueue, "STATEMENT_BYTES", 50_000)
-    monkeypatch.setattr(enqueue, "IN_ORDER_BYTES", 200_000)
+    monkeypatch.setattr(inserting, "STATEMENT_BYTES", 50_000)
+    monkeypatch.setattr(inserting, "IN_ORDER_BYTES", 200_000)
 
     @still.job(unique=unique)
     async def send(n: int, text: str) -> None: ...
@@ -251,7 +251,7 @@ async def test_every_job_is_stored_once_whatever_its_size(
 
 
 async def test_a_statement_is_bounded_in_bytes(still: App, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enqueue, "STATEMENT_BYTES", 50_000)
+    monkeypatch.setattr(inserting, "STATEMENT_BYTES", 50_000)
     async with desk.store.pool.use() as connection:
         await connection.execute(COUNTING)
 

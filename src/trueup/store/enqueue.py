@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -23,7 +23,7 @@ from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
 from trueup.store.db.repeating import repeated_whole, repeated_whole_sync
 from trueup.store.db.steps import drive, drive_sync, fetch, fetch_sync
-from trueup.store.inserting import ONE_STATEMENT, STATEMENT_BYTES, Inserting, Stored, StoredMany, in_order, some_of
+from trueup.store.inserting import ONE_STATEMENT, Inserting, Stored, StoredMany, first_of, in_order
 from trueup.store.replay import Replay
 
 BLOCK = 64 * 1024  # bytes of COPY data sent at a time
@@ -93,7 +93,7 @@ class Enqueue:
                 return await self._many(*_all_fitted(template, drafts, theirs), theirs)
         replay = Replay(drafts)
         reading = iter(replay)
-        first, more = _first_of(reading)
+        first, more = first_of(reading)
         if not more and template.on_conflict == "keep":
             async with self._pool.use() as connection:  # one statement needs no transaction around it
                 return await drive(self._inserting.store_many(template, iter(first)), connection)
@@ -152,7 +152,7 @@ class Enqueue:
             connection
         ):  # neither can stream our COPY statement
             return await drive(self._inserting.store_many(template, drafts), connection)
-        first, more = _first_of(drafts)
+        first, more = first_of(drafts)
         drafts = chain(first, more, drafts)
         if not more or any(draft.unique_key is not None for draft in first):
             return await drive(self._inserting.store_many(template, drafts), connection)
@@ -169,7 +169,7 @@ class Enqueue:
     def _many_sync(self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any]) -> StoredMany:
         if in_pipeline(connection):
             return drive_sync(self._inserting.store_many(template, drafts), connection)
-        first, more = _first_of(drafts)
+        first, more = first_of(drafts)
         drafts = chain(first, more, drafts)
         if not more or any(draft.unique_key is not None for draft in first):
             return drive_sync(self._inserting.store_many(template, drafts), connection)
@@ -199,11 +199,6 @@ def _all_fitted(
         if encoding is None
         else (fitted(template, encoding), (fitted(each, encoding) for each in drafts))
     )
-
-
-def _first_of(drafts: Iterator[Draft]) -> tuple[list[Draft], list[Draft]]:
-    """Those for one statement, and the next one if there is one."""
-    return some_of(drafts, ONE_STATEMENT, STATEMENT_BYTES), list(islice(drafts, 1))
 
 
 class _CopyLines:

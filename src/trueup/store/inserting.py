@@ -41,6 +41,7 @@ class Inserting:
         self._aging = statements.aging
 
     def store(self, draft: Draft) -> Steps[Stored]:
+        """Store a job, or find the live one with its unique key. Raises DuplicateJob when the draft says so."""
         if draft.unique_for is not None and draft.unique_key is not None:
             taken = yield from self._take_window(draft)
             if taken is not None:
@@ -117,12 +118,13 @@ class Inserting:
         return Stored(rows[0][0], created=False) if rows else None
 
     def store_many(self, template: Draft, drafts: Iterator[Draft]) -> Steps[StoredMany]:
+        """The same for many, in statements of a bounded size."""
         created = asked = 0
-        while some := some_of(drafts, ONE_STATEMENT, STATEMENT_BYTES):
+        while some := _some(drafts, ONE_STATEMENT, STATEMENT_BYTES):
             if some[0].unique_key is not None:
-                some = in_order([*some, *some_of(drafts, IN_ORDER - len(some), IN_ORDER_BYTES)])
+                some = in_order([*some, *_some(drafts, IN_ORDER - len(some), IN_ORDER_BYTES)])
             ordered = iter(some)
-            while batch := some_of(ordered, ONE_STATEMENT, STATEMENT_BYTES):
+            while batch := _some(ordered, ONE_STATEMENT, STATEMENT_BYTES):
                 rows = yield self.insert(batch)
                 created += len(rows)
                 asked += len(batch)
@@ -182,7 +184,7 @@ class Inserting:
         return Ask(self._statements[statement], {"now": self._clock.now(), **params}, often)
 
 
-def some_of(drafts: Iterator[Draft], most: int, most_bytes: int) -> list[Draft]:
+def _some(drafts: Iterator[Draft], most: int, most_bytes: int) -> list[Draft]:
     """The next ones, until they are `most` or have `most_bytes`."""
     some: list[Draft] = []
     size = 0
@@ -199,3 +201,8 @@ def in_order(drafts: list[Draft]) -> list[Draft]:
     return sorted(
         drafts, key=lambda draft: (draft.kind, draft.unique_key) if draft.unique_key is not None else ("", "")
     )
+
+
+def first_of(drafts: Iterator[Draft]) -> tuple[list[Draft], list[Draft]]:
+    """Those for one statement, and the next one if there is one."""
+    return _some(drafts, ONE_STATEMENT, STATEMENT_BYTES), list(islice(drafts, 1))
