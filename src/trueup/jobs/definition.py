@@ -84,7 +84,7 @@ class Job(Generic[P, R]):
             raise ConfigError(f"@app.job decorates a function, not {shown(function)}; call it in a def of its own")
         self.kind = checked_name("job name", _function_name(function) if name is None else name)
         self.queue = checked_name("queue", queue)
-        self.function = function
+        self.function: Callable[..., Any] = function
         self.is_async = iscoroutinefunction(function)
         if isgeneratorfunction(function) or isasyncgenfunction(function):
             raise ConfigError(f"job {self.kind!r}: its function yields, so calling it runs nothing; a job returns")
@@ -109,7 +109,7 @@ class Job(Generic[P, R]):
             Options(priority=priority, unique=unique, unique_for=self._unique_for(unique_for), on_conflict=on_conflict),
             declared=True,
         )
-        self.__wrapped__ = function
+        self.__wrapped__: Callable[..., Any] = function
         self.__name__ = getattr(function, "__name__", self.kind)
         self.__doc__ = function.__doc__
 
