@@ -266,7 +266,7 @@ async def drained(url: str, count: int) -> float:
         worker = app.worker(queues=["drained"], concurrency=100)
         async with worker:
             started = time.perf_counter()
-            while worker.executor.started < count:  # noqa: ASYNC110 - an event per job would be part of what is measured
+            while worker.runner.started < count:  # noqa: ASYNC110 - an event per job would be part of what is measured
                 await asyncio.sleep(0.01)
             await worker.finisher.flushed()
             return count / (time.perf_counter() - started)

@@ -80,7 +80,7 @@ def drain(url: str, count: int) -> tuple[float, dict[str, float]]:
             worker = app.worker(concurrency=100)
             async with worker:
                 started, before = time.perf_counter(), _spent(url)
-                while worker.executor.started < count:  # noqa: ASYNC110 - an event per job would be part of what is measured
+                while worker.runner.started < count:  # noqa: ASYNC110 - an event per job would be part of what is measured
                     await asyncio.sleep(0.01)
                 await worker.finisher.flushed()
                 taken, after = time.perf_counter() - started, _spent(url)

@@ -40,7 +40,7 @@ async def test_it_is_closed_each_time_and_whatever_became_of_the_others(app: App
         await app.close()
     assert closed == 1
     assert store.pool is not (await app.open()).pool, "the store was closed, too"
-    app._closed_with_us.remove(fail)
+    app._close_hooks.remove(fail)
     await app.close()
     assert closed == 2
 

@@ -124,7 +124,7 @@ async def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_returns(
             await app.jobs.cancel([int(handle)])
         with pytest.raises(JobFailed):
             await handle.result("60s")
-        (pool,) = worker.executor.caller.pools._pools.values()
+        (pool,) = worker.runner.caller.pools._pools.values()
         assert len(pool._left_behind) == 1
         after = await good.enqueue(2)
         assert (await attempt(app, after))[1] <= 1

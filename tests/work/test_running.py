@@ -84,10 +84,10 @@ async def test_a_thread_over_its_timeout_is_told_and_left_behind_without_taking_
             with pytest.raises(JobFailed, match="timeout"):
                 await job.result(timeout="15s")
             await until(told.is_set)
-            assert worker.executor.caller.threads_busy == 1
+            assert worker.runner.caller.threads_busy == 1
             assert await (await quick.enqueue()).result(timeout="15s") == "ran"
             let_go.set()
-            await until(lambda: worker.executor.caller.threads_busy == 0)
+            await until(lambda: worker.runner.caller.threads_busy == 0)
 
 
 async def test_what_one_job_leaves_in_context_variables_the_next_does_not_see(app: App) -> None:

@@ -1,6 +1,7 @@
 """App: a program declares its jobs on it and runs them with it. It wires the parts; each part does its own work.
 
-`database.py` connects, `enqueueing.py` is what declared jobs ask, `declaring.py` has the decorators, and here is what runs and operates.
+`database.py` connects, `enqueueing.py` stores the runs of declared jobs and waits for their results, `declaring.py` has the decorators,
+and this module makes workers and the groups of operations.
 
 What an App needs to work (the database driver, the store, the worker) is imported by the first call that needs it: a program
 that only imports its declarations starts without them. `tests/test_imports.py` lists what must stay out.
@@ -55,7 +56,7 @@ class App(Declaring):
     ) -> None:
         super().__init__(database_url, clock, **settings)
         self.middlewares = Middlewares(middleware)
-        self._examined_with_us: list[Callable[[], Awaitable[Iterable[Finding]]]] = []
+        self._examine_hooks: list[Callable[[], Awaitable[Iterable[Finding]]]] = []
 
     if not TYPE_CHECKING:  # checkers would take every name for an attribute
 
@@ -67,7 +68,7 @@ class App(Declaring):
 
         For services that handlers need. It should answer within a few seconds, and change nothing. One that raises is a finding.
         """
-        self._examined_with_us.append(examine)
+        self._examine_hooks.append(examine)
 
     @advised("a worker")
     def worker(
@@ -192,4 +193,4 @@ class App(Declaring):
         store = await self.open()
         async with self._explained():
             found = await examine(store, self.settings, self._reconcilers.all())
-        return (*found, *await examine_others(self._examined_with_us))
+        return (*found, *await examine_others(self._examine_hooks))

@@ -41,7 +41,7 @@ class OnDatabase:
         self.clock: Clock = DatabaseClock() if clock is None else _clock(clock)
         self._embedded: EmbeddedPostgres | None = None
         self._store: Store | None = None
-        self._closed_with_us: list[Callable[[], Awaitable[None]]] = []
+        self._close_hooks: list[Callable[[], Awaitable[None]]] = []
 
     @property
     def store(self) -> Store:
@@ -98,13 +98,13 @@ class OnDatabase:
         For resources that handlers keep open. The last one registered comes first. Each is called even if another one failed,
         and every time the App is closed.
         """
-        self._closed_with_us.append(close)
+        self._close_hooks.append(close)
 
     async def close(self) -> None:
         """Close the connections, and release the embedded server, which stops after its last user."""
         async with AsyncExitStack() as ends:
             ends.push_async_callback(self._close_store)
-            for close in self._closed_with_us:
+            for close in self._close_hooks:
                 ends.push_async_callback(close)
 
     async def _close_store(self) -> None:

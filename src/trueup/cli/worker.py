@@ -148,7 +148,7 @@ async def _work(
         await app.close()
         if watchdog is not None:
             watchdog.cancel()
-    if stopped.abandoned or worker.executor.caller.threads_busy:
+    if stopped.abandoned or worker.runner.caller.threads_busy:
         _leave_them_behind(WRONG if stopped.abandoned else 0)
 
 

@@ -31,14 +31,14 @@ class ManualWorker:
 
     async def claim(self) -> list[ClaimedJob]:
         """One pass of the claimer, without starting anything; returns what is now in hand."""
-        self.worker.executor.hold()
+        self.worker.runner.hold()
         self.worker.claimer.wake()
         await self.worker.claimer.run_once()
         return self.worker.hand.in_hand()
 
     async def run_one(self) -> Outcome | None:
         """Run one job in hand to its outcome; nothing is written yet."""
-        return await self.worker.executor.run_once()
+        return await self.worker.runner.run_once()
 
     async def finish(self) -> None:
         """Write the outcomes."""

@@ -1,9 +1,9 @@
-"""A worker: everything that loops, put together, and its registration as a holder.
+"""A worker: it registers as a holder, and runs everything that loops.
 
-Start: the schema is checked, it registers (a row in `workers`), the renewer keeps it, and the services start. When the
-lease is lost, all handlers are cancelled, nothing is finished under that registration any more, and it registers again under a new
-holder id. Stop: no more claims; running handlers get `drain_for`; what is left is handed back at once with its attempt;
-the worker's row goes. A second request to stop means now.
+Start: it checks the schema, registers (a row in `workers`), and starts the renewer and the services. When it loses its lease, it
+cancels all handlers, writes nothing more under that registration, and registers again under a new holder id. Stop: it claims
+nothing more, gives running handlers `drain_for`, hands back the rest at once with its attempt, and deletes its row. A second
+request to stop ends it immediately.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Worker:
         self.process_ends = False  # with this worker: what still runs then need not be waited for
         self.registrations = Registrations()
         self.jobs = JobServices(store, registry, settings, events, self.registrations, self._queues, self._concurrency)
-        self.hand, self.hints, self.executor = self.jobs.hand, self.jobs.hints, self.jobs.executor
+        self.hand, self.hints, self.runner = self.jobs.hand, self.jobs.hints, self.jobs.runner
         self.claimer, self.finisher = self.jobs.claimer, self.jobs.finisher
         wanted = reconcilers if settings.reconcile else ()
         self.row_services = RowServices(store, settings, events, wanted, self.registrations)
@@ -362,7 +362,7 @@ class Worker:
         for service in self._services:
             await service.kill()
         await self.row_services.close()
-        await self.executor.close()
+        await self.runner.close()
         for connection in self._connections:
             await connection.close()
         await self.health.close()

@@ -5,12 +5,11 @@ number and in bytes; a subclass divides a batch into groups, one statement each.
 does no harm.
 
 When no answer comes, the outcomes of the group are `uncertain`: the statement may have been carried out. They stay pending, and the
-loop pauses. When the server answers that it would take the same statement another time (a deadlock, say), the group is sent once
-more after a moment. When it refuses the statement, or a value cannot even be sent, the group is divided until the culprit is alone;
+loop pauses. When the server's error is transient (a deadlock, say), the group is sent once more after a moment. When it refuses the statement, or a value cannot even be sent, the group is divided until the culprit is alone;
 the others are written.
 
-What becomes of an outcome that is refused alone stays with the subclass, because it differs: a job's is written with less said about
-it, a row's becomes a failed attempt of that row. So do the ways to find it: for rows, the server itself tries the parts of a batch.
+A subclass decides what becomes of an outcome that is refused alone: a job's is written without its texts, a row's becomes a failed
+attempt. It may also find the culprit in another way: for rows, the server itself tries the parts of a batch.
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ from trueup.store.db.own_connection import (
 from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.texts import describe
 
-OURS = "pool"  # of trueup's own statements alone; transactions of users have others
+OURS = "pool"  # the part that sends only trueup's own statements; users' transactions have connections of their own
 WAIT = timedelta(seconds=30)  # until a caller that waits for a connection gets DatabaseUnavailable
 SLICE = 2.0  # seconds of waiting after which the pool is asked anew
-SAY_EVERY = 60.0  # seconds between records of psycopg's pool that say the same about a pool of ours
-NAMES = frozenset({"trueup", "trueup-sync"})
+LOG_EVERY = 60.0  # seconds between equal log records of psycopg's pools about ours
+POOL_NAMES = frozenset({"trueup", "trueup-sync"})
 MIN_WAIT = 0.05  # seconds that a caller has waited before it is reported
 GIVE_UP = 1.0  # seconds after which a try to connect is not repeated by itself
 
@@ -107,7 +107,7 @@ class _Bounded:
     def _slice(self) -> float:
         return min(SLICE, self._wait)
 
-    def _waits_on(self, since: float, error: PoolTimeout) -> None:
+    def _check_waited(self, since: float, error: PoolTimeout) -> None:
         """Raises DatabaseUnavailable when a caller has waited for long enough."""
         if elapsed() < since + self._wait:
             return
@@ -210,7 +210,7 @@ class Pool(_Bounded):
             try:
                 connection = await pool.getconn(timeout=self._slice())
             except PoolTimeout as error:
-                self._waits_on(since, error)
+                self._check_waited(since, error)
                 if any(map(asyncio.Task.done, _tasks(pool))):
                     pool = await self._replace(pool)
                 continue
@@ -441,7 +441,7 @@ class SyncPool(_Bounded):
             try:
                 connection = pool.getconn(timeout=self._slice())
             except PoolTimeout as error:
-                self._waits_on(since, error)
+                self._check_waited(since, error)
                 continue
             if not went_away(connection):
                 self._report(since, got=True)
@@ -488,24 +488,24 @@ class SyncPool(_Bounded):
                 yield connection
 
 
-class _Rarely(logging.Filter):
-    """Of what psycopg's pool says about each try of our pools to connect, one record of a kind a minute."""
+class _OncePerMinute(logging.Filter):
+    """Lets through one record of a kind per minute: psycopg's pools log each try of ours to connect."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not isinstance(record.args, tuple) or not NAMES.intersection(map(str, record.args)):
+        if not isinstance(record.args, tuple) or not POOL_NAMES.intersection(map(str, record.args)):
             return True  # of a pool of the application's own
-        now, said = elapsed(), self._said.get(str(record.msg))
-        if said is not None and now - said < SAY_EVERY:
+        now, before = elapsed(), self._logged_at.get(str(record.msg))
+        if before is not None and now - before < LOG_EVERY:
             return False
-        self._said[str(record.msg)] = now
+        self._logged_at[str(record.msg)] = now
         return True
 
 
-logging.getLogger("psycopg.pool").addFilter(_Rarely())
+logging.getLogger("psycopg.pool").addFilter(_OncePerMinute())
 
 
 def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:

@@ -62,7 +62,7 @@ class Claimer(Service):
         registry: Registry,
         hand: Hand,
         hints: Hints,
-        executor: Runner,
+        runner: Runner,
         finisher: Finisher,
         events: Events,
         registrations: Registrations,
@@ -78,13 +78,13 @@ class Claimer(Service):
         self._hand = hand
         self._hints = hints
         self._wake = hints.changed
-        self._executor = executor
+        self._runner = runner
         self._finisher = finisher
         self._registrations = registrations
         self._prefetch = prefetch
         self._poll_every = poll_every.total_seconds()
         self._poll_without_listen = poll_without_listen.total_seconds()
-        self._places = Places(registry, hand, executor.caller.pools)
+        self._places = Places(registry, hand, runner.caller.pools)
         self._pace = Pace()
         self._ahead = 0
         self._small_until = 0.0  # of `elapsed`
@@ -112,7 +112,7 @@ class Claimer(Service):
         registration = self._registrations.current
         if not registration.trusted:
             return self._poll_without_listen
-        self._pace.measure(self._executor.ended)
+        self._pace.measure(self._runner.ended)
         self._ahead = self._pace.ahead(self._prefetch)
         self._hints.low_water = self._ahead // 2
         self._release()
@@ -330,7 +330,7 @@ class Claimer(Service):
             return
         if self._hand.paced.any_late():
             self._wake.set()  # they go back
-        self._executor.rouse(self._hand.paced.ready())
+        self._runner.rouse(self._hand.paced.ready())
         seconds = self._hand.paced.next_in()
         if seconds is not None:
             self._starter = asyncio.get_running_loop().call_later(max(seconds, 0.001), self._start_paced)
@@ -343,7 +343,7 @@ class Claimer(Service):
         if not jobs:
             return
         self._hand.put(jobs, first=first)
-        self._executor.rouse(len(jobs))
+        self._runner.rouse(len(jobs))
         self._report(registration, len(jobs), sent)
 
     def _report(self, registration: Registration, claimed: int, sent: float) -> None:

@@ -21,9 +21,8 @@ from trueup.leases.lost import Lost
 from trueup.work.jobs.pacing import Paced
 
 CancelReason = Literal["stop", "shutdown", "lost"]
-CRASHES_TO_ISOLATE = (
-    2  # jobs that were in this many crashes run one at a time: a killer must not take innocents along for ever
-)
+# Jobs that were in this many crashes run one at a time: one that kills its process must not keep killing others.
+CRASHES_TO_ISOLATE = 2
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments: with more waiting here, nothing is claimed
 

@@ -47,14 +47,14 @@ class JobServices:
             store.jobs.on(finishing), events, registrations, self.hints, gather_for=settings.gather_for
         )
         port = Port(store, registrations, settings.lease_for, settings.result_limit)
-        self.executor = Runner(self.hand, self.hints, registry, self.finisher, events, port, store.middlewares)
+        self.runner = Runner(self.hand, self.hints, registry, self.finisher, events, port, store.middlewares)
         self.claimer = Claimer(
             store.jobs.on(claiming),
             Lanes(claiming, store.statements),
             registry,
             self.hand,
             self.hints,
-            self.executor,
+            self.runner,
             self.finisher,
             events,
             registrations,
@@ -62,7 +62,7 @@ class JobServices:
             poll_every=settings.poll_every,
             poll_without_listen=settings.poll_without_listen,
         )
-        self.executor.caller.pools.on_places = self.hints.look
+        self.runner.caller.pools.on_places = self.hints.look
 
     def lose(self) -> int:
         """The lease is gone: cancel what runs, and start nothing of what is in hand. Returns how many jobs that concerns."""
@@ -77,7 +77,7 @@ class JobServices:
         runs = list(self.hand.running.values())
         for run in runs:
             run.cancel("shutdown")
-        pools = self.executor.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
+        pools = self.runner.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
         pools.end_all() if process_ends else pools.close()
         return {run.task for run in runs}
 

@@ -92,7 +92,7 @@ class RowHand:
                 self._waiting.appendleft(held)
             else:
                 self._waiting.append(held)
-        self._look()
+        self._keep_watching()
         if self.stopping:
             self.release()
         self._start()
@@ -150,10 +150,10 @@ class RowHand:
 
     def _begin(self, held: Held) -> None:
         held.state = "running"
-        held.task = asyncio.create_task(self._one(held), name=f"trueup {held.row.reconciler}")
+        held.task = asyncio.create_task(self._run(held), name=f"trueup {held.row.reconciler}")
         self._tasks.add(held.task)
         # One that is cancelled before its first step ends nothing by itself.
-        held.task.add_done_callback(partial(self._over, held))
+        held.task.add_done_callback(partial(self._task_ended, held))
 
     def _follow(self) -> Held | None:
         """The next row, if it may begin at once: it is begun, and waits for the row that ends now to open it."""
@@ -172,23 +172,23 @@ class RowHand:
         """A row is not begun with little of its lease left: renewals fail, and another worker may soon begin, too."""
         return held.row.trust.left(self._rows.clock.elapsed()) > self._rows.reconciler.lease_for.total_seconds() / 3
 
-    async def _one(self, held: Held) -> None:
+    async def _run(self, held: Held) -> None:
         try:
             wait = held.not_before - elapsed()
             if wait > 0:
                 await asyncio.sleep(wait)
-            self._ended(held, await self._handling.run(held, self._follow))
+            self._handler_ended(held, await self._handling.run(held, self._follow))
         except asyncio.CancelledError:
-            self._ended(held, None)
+            self._handler_ended(held, None)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # ours, or a group of such as only a process may raise
-            self._ended(held, Handled(error))
+            self._handler_ended(held, Handled(error))
         finally:
             assert held.task is not None
-            self._over(held, held.task)
+            self._task_ended(held, held.task)
 
-    def _over(self, held: Held, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, held: Held, task: asyncio.Task[None]) -> None:
         if task not in self._tasks:
             return
         self._tasks.discard(task)
@@ -198,7 +198,7 @@ class RowHand:
         self._start()
         self._changes.note()
 
-    def _ended(self, held: Held, handled: Handled | None) -> None:
+    def _handler_ended(self, held: Held, handled: Handled | None) -> None:
         """A handler has ended; or (None) it was cancelled."""
         if not held.in_hand:
             return
@@ -261,18 +261,19 @@ class RowHand:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """While something is in hand: give up what can no longer be trusted, in case the renewer hangs."""
+    def _keep_watching(self) -> None:
+        """While something is in hand: in case the renewer hangs."""
         if self._watch is None and self._held:
-            self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY, self._watched)
+            self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY, self._give_up_expired)
 
-    def _watched(self) -> None:
+    def _give_up_expired(self) -> None:
+        """Give up rows whose leases can no longer be trusted."""
         self._watch = None
         now = self._rows.clock.elapsed()
         self.lost([held for held in self._held.values() if held.row.trust.left(now) <= 0])
         if self.stuck:
             self.release()
-        self._look()
+        self._keep_watching()
 
 
 def _duration(held: Held) -> float:

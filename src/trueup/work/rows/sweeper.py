@@ -1,15 +1,15 @@
-"""Sweeps: looks for a reconciler's rows, `every` so often, and sees each of them through.
+"""Sweeps: looks for a reconciler's rows at the interval `every`, and sees each row through to its outcome.
 
-It waits, then it claims, then it waits again, while the rows that it has claimed are handled and written beside that. `timetable` says when
-to look, `walker` claims, `hand` runs the handlers, `breakers` stop it for a while, and `sweeps` knows which sweeps are not over.
+The loop claims and waits in turn; the claimed rows are handled and written beside it. `timetable` says when to look, `walker`
+claims, `hand` runs the handlers, `breakers` stop it for a while, and `sweeps` knows which sweeps are not over.
 
-A whole sweep takes batches of two kinds in turn, until neither has any left: rows whose time has come again (failed before, to be
-revisited, or left behind by a process that died), longest due first; and rows that nothing is known about, in the order asked
-for; each from wherever the sweep has come to. So no row is looked at twice in a sweep, rows that always fail or that a transaction has
-locked end it like others, and neither kind can starve the other. Rows that may have brought a process down are taken one at a
-time beside it, in one place. A sweep ends when nothing is left to claim: what runs then is settled beside the next one. Between
-whole sweeps it wakes for rows whose time has come again. Every instance does this; the rows are shared by what is known about
-them in the database.
+A whole sweep takes batches of two kinds in turn, until neither has any left: rows that are due again (failed before, to be
+revisited, or left behind by a process that died), longest due first; and rows without a record, in the declared order. Each
+kind continues where its last batch ended. So no row is looked at twice in a sweep, rows that always fail or are locked do not
+prolong it, and neither kind can starve the other. Rows that may have crashed a process are taken one at a time beside the
+sweep, in one place. A sweep ends when nothing is left to claim; rows that are still being handled then are settled beside the
+next one. Between whole sweeps the loop wakes for rows that are due again. Every instance sweeps; the records in the database
+divide the rows among them.
 
 While the reconciler is paused, by a person or by its breaker, nothing is claimed; a sweep that a pause cuts short is made up
 for when the pause is over.

@@ -1,7 +1,7 @@
-"""One claim after another, as far as a sweep has to go: rows whose time has come again and fresh ones in turn, or one suspect.
+"""Claims batch after batch for a sweep: rows that are due again and fresh ones in turn, or one suspect.
 
-What is claimed goes into the hand. A row that could not be claimed properly goes straight to the finisher. Between sweeps it
-remembers whose turn it is, and where the last walk past all rows ended.
+Claimed rows go into the hand. A row that could not be claimed properly goes straight to the finisher. Between sweeps the walker
+remembers which kind is next, and where the last walk past all rows ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import is_walk_due
 from trueup.work.rows.sweep import Sweep, Walk
 
-MANY = 1_000  # rows that are known: fewer are walked past at every sweep
+MANY_KNOWN = 1_000  # rows with a record; fewer are walked past at every sweep
 
 
 class Walker:
@@ -47,17 +47,17 @@ class Walker:
         self._holder = holder
         self._options = options
         self._claims = Claims(rows, events)
-        self._turn_of_again = False
+        self._again_is_next = False
         self._walked_to: Position | None = None  # the last row of the last walk past all rows
 
     async def probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
-        """Whether there may be rows that nothing is known about. Where many are known, it says which of them to pass over."""
+        """Whether there may be rows without a record. Where many have one, `walk` is told which of them to pass over."""
         end = self._walked_to
         if (
             hasty
             and self._reconciler.pause_by is None  # rows of keys that were paused may be anywhere
             and end is not None
-            and (gate.walked_past or 0) >= MANY
+            and (gate.walked_past or 0) >= MANY_KNOWN
             and not is_walk_due(self._reconciler.every, gate, anywhere=self._reconciler.selection.due_anywhere)
         ):
             walk.skip_to, walk.complete = end, False
@@ -74,7 +74,7 @@ class Walker:
         if not most:
             walk.fresh = walk.again = False
             return Batch(exhausted=True)
-        if walk.again and (self._turn_of_again or not walk.fresh):
+        if walk.again and (self._again_is_next or not walk.fresh):
             return await self._next_again(sweep, walk, most)
         return await self._next_fresh(sweep, walk, most)
 
@@ -85,7 +85,7 @@ class Walker:
         )
         batch = claimed.batch
         if batch.ask_again_after is None:
-            self._turn_of_again = False
+            self._again_is_next = False
             walk.due_position = batch.due_position
             walk.again = not batch.exhausted
             if not walk.again and not sweep.whole:
@@ -99,7 +99,7 @@ class Walker:
         )
         batch = claimed.batch
         if batch.ask_again_after is None:
-            self._turn_of_again = True
+            self._again_is_next = True
             walk.position = batch.position or walk.position
             walk.fresh = not batch.exhausted
             walk.passed += batch.passed
