@@ -12,9 +12,8 @@ from trueup.options import naming, shown
 
 Duration: TypeAlias = timedelta | str
 
-MAX_DURATION = timedelta(
-    days=36525
-)  # 100 years: more is a slip, and dates reckoned with it could leave Python's calendar
+# 100 years: more is a slip, and dates reckoned with it could leave Python's calendar.
+MAX_DURATION = timedelta(days=36525)
 
 _UNITS = {
     "w": timedelta(weeks=1),

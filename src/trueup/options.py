@@ -65,10 +65,8 @@ def _advise(who: str, function: Callable[..., Any], given: Iterable[str]) -> Non
     parameters = signature(function).parameters.values()
     named = [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
     if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
-        named = [
-            *named,
-            *(name for name in given if instead(who, name) is None),
-        ]  # whether it has those is checked inside
+        # Whether it has those is checked inside.
+        named = [*named, *(name for name in given if instead(who, name) is None)]
     check_known(who, given, named)
 
 

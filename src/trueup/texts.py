@@ -85,18 +85,16 @@ def _quoted(error: BaseException) -> Iterator[str]:
             yield from (line.rstrip() for line in said.splitlines() if line.strip())
 
 
-_DATA = (
-    "22"  # the class of SQLSTATEs about values: their messages quote the value that cannot be read, or is out of range
-)
+# The class of SQLSTATEs about values: their messages quote the value that cannot be read, or is out of range.
+_DATA = "22"
 _VALUE = re.compile('(["„«“]).*(["“»”])', re.DOTALL)  # with the quotation marks of any language
 
 
 def _primary(error: BaseException) -> tuple[str, str]:
     """What a server's error says, and the same without the value that it quotes."""
     diag = getattr(error, "diag", None)
-    primary = (
-        getattr(error, "message", None) if diag is None else getattr(diag, "message_primary", None)
-    )  # of asyncpg's
+    # An error of asyncpg's has no `diag`.
+    primary = getattr(error, "message", None) if diag is None else getattr(diag, "message_primary", None)
     state = getattr(error, "sqlstate", None)
     if not isinstance(primary, str) or not isinstance(state, str):
         return "", ""

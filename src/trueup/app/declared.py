@@ -58,9 +58,8 @@ class Declared:
     def of(cls, spec: Spec, options: ScheduleOptions) -> Declared:
         """Raises ConfigError naming an invalid option, and TypeError for an unknown one, as a call does."""
         given: dict[str, Any] = dict(options)
-        of_spec = (
-            ("anchor",) if isinstance(spec, Every) else ("dst", "tz")
-        )  # arguments of `every` and `cron` themselves
+        # Arguments of `every` and `cron` themselves.
+        of_spec = ("anchor",) if isinstance(spec, Every) else ("dst", "tz")
         check_known("a schedule", given, [*ScheduleOptions.__annotations__, *of_spec])
         policy = SchedulePolicy.of(**{name: given.pop(name) for name in PolicyOptions.__annotations__ if name in given})
         lease = RunLease.of(

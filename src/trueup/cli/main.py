@@ -85,9 +85,8 @@ def command() -> Callable[..., Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 something is wrong, 2 usage or configuration, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    logging.getLogger("trueup").addHandler(
-        logging.NullHandler()
-    )  # commands report errors themselves; `worker` has lines
+    # Commands report errors themselves; `worker` has lines.
+    logging.getLogger("trueup").addHandler(logging.NullHandler())
     try:
         check_text(given)
         if arguments is None:

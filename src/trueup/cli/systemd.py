@@ -25,9 +25,8 @@ class Systemd:
 
     def __init__(self, address: str, watchdog: float | None) -> None:
         self.watchdog = watchdog
-        self._address = (
-            f"\0{address[1:]}" if address.startswith("@") else address
-        )  # @ stands for the abstract namespace
+        # @ stands for the abstract namespace.
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Systemd | None:

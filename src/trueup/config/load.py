@@ -23,10 +23,8 @@ NOT_SETTINGS = frozenset(
     {
         *("TRUEUP_CLOCK", "TRUEUP_FAULT", "TRUEUP_HISTORY"),  # read by tests of trueup itself
         "TRUEUP_TEST_DATABASE_URL",  # by the fixtures for pytest
-        *(
-            "TRUEUP_DASHBOARD_TOKEN",
-            "TRUEUP_DASHBOARD_VIEWER_TOKEN",
-        ),  # by the dashboard: secrets that `config` never shows
+        # Read by the dashboard: secrets that `config` never shows.
+        *("TRUEUP_DASHBOARD_TOKEN", "TRUEUP_DASHBOARD_VIEWER_TOKEN"),
     }
 )
 

@@ -42,9 +42,8 @@ SETTINGS = {
     "BIRTHDAYS_CONCURRENCY": "20",
     "BIRTHDAYS_WEBHOOK_ALLOW": "127.0.0.1",
 }
-CONNECTIONS = (
-    200  # enough for the most workers there may be, and one that starts while its predecessor's are not gone yet
-)
+# Enough for the most workers there may be, and one that starts while its predecessor's are not gone yet.
+CONNECTIONS = 200
 REPORT_WITHIN = 30.0  # seconds
 
 

@@ -149,9 +149,8 @@ class DaskExecutor(ClusterExecutor):
             try:
                 self._set_places(await self._ask())
                 away = False
-            except (
-                Exception
-            ) as error:  # out of reach, or of another version: what it says is logged, and it is tried again
+            # Out of reach, or of another version: what it says is logged, and it is tried again.
+            except Exception as error:
                 self._set_places(0)
                 if not away:
                     log.warning(

@@ -73,12 +73,10 @@ class ClaimedJob:
     claimed_at: datetime
     rank: datetime  # the order of starting: when it was due, less its head start by priority
     schedule: str | None = None  # the schedule whose tick this job is
-    due_at: datetime | None = (
-        None  # when that tick was due; of any other job, when it was claimed before its first snooze
-    )
-    asked_to_stop: bool = (
-        False  # during an earlier attempt, which failed or was handed back before it could be cancelled
-    )
+    # When that tick was due; of any other job, when it was claimed before its first snooze.
+    due_at: datetime | None = None
+    # During an earlier attempt, which failed or was handed back before it could be cancelled.
+    asked_to_stop: bool = False
     exhausting: str | None = None  # no attempt is left, and only `exhausted=` is to be called; see jobs.exhausted
     meta: str | None = None
 

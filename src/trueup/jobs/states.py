@@ -11,9 +11,8 @@ from enum import StrEnum
 
 class JobState(StrEnum):
     QUEUED = "queued"  # claimable once run_at has passed; there is no separate "scheduled"
-    RUNNING = (
-        "running"  # held by one worker, for one term, while that worker's lease lasts; a pending cancellation is a flag
-    )
+    # Held by one worker, for one term, while that worker's lease lasts; a pending cancellation is a flag.
+    RUNNING = "running"
     DONE = "done"
     DEAD = "dead"  # out of attempts, or given up; only a person moves it
     CANCELLED = "cancelled"

@@ -20,9 +20,8 @@ from typing import Any
 from trueup.errors import ConfigError
 
 READ_WITHIN = 5.0  # seconds for a request to arrive, and for its answer to be taken
-MAX_REQUESTS = (
-    32  # at the same time; more are hung up on, so that clients who dawdle cannot fill the process with threads
-)
+# Requests at a time; further ones are hung up on, so that slow clients cannot fill the process with threads.
+MAX_REQUESTS = 32
 METRICS_MISSING = 'metrics need prometheus-client: pip install "trueup[metrics]"'
 
 Why = Callable[[], str | None]

@@ -27,11 +27,8 @@ from trueup.store.workers import Downtime
 
 Backlog: TypeAlias = Callable[[str], Awaitable[int | None]]
 
-MISSED = (
-    Reason.COALESCED,
-    Reason.MISSED,
-    Reason.OUTSIDE_CATCH_UP,
-)  # skipped because they were missed; others had their run
+# Skipped because they were missed; others had their run.
+MISSED = (Reason.COALESCED, Reason.MISSED, Reason.OUTSIDE_CATCH_UP)
 BACKFILLED = "backfill (was "
 
 

@@ -31,9 +31,8 @@ class ClaimedRow:
     claimed_at: datetime
     values: Mapping[str, Any]
     trust: Trust
-    occasion: int = (
-        0  # the term of its first claim: the same for every attempt, another one when the row comes back later
-    )
+    # The term of its first claim: the same for every attempt, another one when the row comes back later.
+    occasion: int = 0
     outlived: bool = False  # the process that held it before lives, and has let its lease pass
 
     def handler_call(self) -> HandlerCall:

@@ -33,9 +33,8 @@ class Row(Mapping[str, Any]):
         raise AttributeError("a row is read-only")
 
     def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any]]]:
-        return type(self), (
-            self._values,
-        )  # a copy may go to another process; setting slots, as pickle would, is refused
+        # A copy may go to another process; setting slots, as pickle would, is refused.
+        return type(self), (self._values,)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -16,9 +16,8 @@ MAX_WAIT = timedelta(days=41 * 366)
 
 _DAY = timedelta(days=1)
 _LAST_DAY = date(9998, 12, 31)
-_ANY_READING = datetime.combine(
-    date(2000, 1, 1), time()
-)  # an expression that matches at all does so within MAX_WAIT of any reading
+# An expression that matches at all does so within MAX_WAIT of any reading.
+_ANY_READING = datetime.combine(date(2000, 1, 1), time())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

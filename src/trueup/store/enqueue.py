@@ -148,9 +148,8 @@ class Enqueue:
             yield
 
     async def _many(self, template: Draft, drafts: Iterator[Draft], connection: CallersConnection) -> StoredMany:
-        if isinstance(connection, AsyncpgConnection) or in_pipeline(
-            connection
-        ):  # neither can stream our COPY statement
+        # Neither can stream our COPY statement.
+        if isinstance(connection, AsyncpgConnection) or in_pipeline(connection):
             return await drive(self._inserting.store_many(template, drafts), connection)
         first, more = first_of(drafts)
         drafts = chain(first, more, drafts)

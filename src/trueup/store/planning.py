@@ -29,9 +29,8 @@ from trueup.texts import describe, type_name
 
 MAX_AT_ONCE = 1_000  # schedules planned in one transaction
 MAX_TICKS = 10_000  # rows of the ledger written in one transaction, give or take those of one schedule
-DECIDE_FOR = (
-    0.1  # seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s
-)
+# Seconds of deciding in one transaction: the event loop waits, and the server hangs up on the idle after 2 s.
+DECIDE_FOR = 0.1
 
 State = Literal["active", "paused", "retired", "finished"]
 

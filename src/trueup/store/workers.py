@@ -12,9 +12,8 @@ import orjson
 
 from trueup.store.db.repository import Repository
 
-GRACE = timedelta(
-    seconds=60
-)  # without a worker: a restart, or a deployment that stops the old ones first, is no downtime
+# Time without a worker that is no downtime: a restart, or a deployment that stops the old workers first.
+GRACE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,8 @@ async def open_connections(connections: Sequence[OwnConnection], more: int, url:
         needed = len(connections) + more
         parts = ", ".join(connection.part for connection in connections)
         why = unavailable(url, error)
-        silent = isinstance(
-            error, TimeoutError
-        )  # after others were opened: a pooler keeps this one waiting for a session
+        # After others were opened: a pooler keeps this one waiting for a session.
+        silent = isinstance(error, TimeoutError)
         if why.may_pass and not (opened and silent):
             raise why from error
         raise DatabaseUnavailable(

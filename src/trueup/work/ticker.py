@@ -27,9 +27,8 @@ MAX_WAIT = 10.0  # seconds between looks when nothing is due sooner; changes are
 LOOK_AHEAD_EVERY = 60.0  # seconds between looks for schedules that a clock which was ahead has moved too far
 SPREAD = 0.03  # seconds
 AGAIN = 0.1  # seconds until the next look while another transaction changes what is due; its commit notifies us
-GROUPS = (
-    8  # that a refused pass is divided into; more find a culprit in fewer steps, each of which may take until a timeout
-)
+# The parts that a refused pass is divided into; more find a culprit in fewer steps, each of which may take until a timeout.
+GROUPS = 8
 SEARCH_FOR = 5.0  # seconds of looking for culprits in one pass
 
 
@@ -40,9 +39,8 @@ class Ticker(Service):
         super().__init__(events)
         self._schedules = schedules
         self._unreadable: dict[str, UnreadableSchedule] = {}
-        self._aside: dict[
-            str, tuple[UnreadableSchedule, float]
-        ] = {}  # refused, and that could not be noted: until then
+        # Schedules that were refused where that could not be recorded: passed over until this moment.
+        self._aside: dict[str, tuple[UnreadableSchedule, float]] = {}
         self._answered = False  # a server was there and asked for the last pass to be made again
         self._ahead: set[tuple[str, datetime]] = set()
         self._looked_ahead_at: float | None = None

@@ -34,9 +34,8 @@ async def connection_of(tx: Any) -> CallersConnection:
         raise ConfigError(f"tx= takes an open psycopg AsyncConnection here, not {_type_of(tx)}{_hint(tx, sync=False)}")
     _check_open(tx)
     if in_pipeline(tx):
-        async with (
-            tx.pipeline()
-        ):  # what was queued is sent first: until then it is not known whether a transaction is open
+        # What was queued is sent first: until then it is not known whether a transaction is open.
+        async with tx.pipeline():
             pass
     elif tx.info.transaction_status == TransactionStatus.ACTIVE:
         async with tx.lock:  # another task's statement is under way

@@ -105,9 +105,8 @@ def reason(error: BaseException, where: str = "") -> str:
         return f"the connection to {where or 'the database'} broke: {said}; {advice}"
     check = CHECK_URL.format(config=typed("trueup config"))
     advice = next((advice for words, advice in CANNOT_CONNECT.items() if words in said), check)
-    said = "; ".join(
-        line.strip() for line in ASKED_BACK.sub("", said).splitlines()
-    )  # a line for each address of the host
+    # A line for each address of the host.
+    said = "; ".join(line.strip() for line in ASKED_BACK.sub("", said).splitlines())
     return f"cannot connect to {where or 'the database'}: {said}; {advice}"
 
 

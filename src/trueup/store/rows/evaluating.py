@@ -160,9 +160,8 @@ async def evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -
 
 async def record(searched: Searched, refusals: Sequence[Refusal]) -> set[str]:
     """The keys that were recorded. For the others, another worker was first."""
-    refusals = sorted(
-        refusals, key=lambda each: each.row.key
-    )  # two statements over the same rows lock them in the same order
+    # Two statements over the same rows lock them in the same order.
+    refusals = sorted(refusals, key=lambda each: each.row.key)
     params = {
         **searched.about_window(),
         "most_errors": MAX_ERRORS,

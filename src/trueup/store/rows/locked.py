@@ -20,9 +20,8 @@ from trueup.store.rows.compose import SQL
 from trueup.store.rows.rows import Rows, numbered
 
 Refusal = Literal["lost", "busy", "gone"]
-_NOT_AS_READ = (
-    "trueup: the row is not as it was read"  # in change_locked.sql, remove_locked.sql; no language translates it
-)
+# In change_locked.sql, remove_locked.sql; no language translates it.
+_NOT_AS_READ = "trueup: the row is not as it was read"
 
 
 def not_as_read(error: psycopg.Error | None) -> bool:

@@ -41,9 +41,8 @@ GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
 
 # A trigger that takes long for some rows makes all others in their statement wait, and keeps their leases from being renewed.
 MAX_TOGETHER = timedelta(seconds=4)  # for a statement with several rows
-MAX_BRIEFLY = timedelta(
-    seconds=0.3
-)  # for each of them alone after that, until all those have been written that are quick
+# For each row alone after that, until all quick ones have been written.
+MAX_BRIEFLY = timedelta(seconds=0.3)
 
 
 class Rows(OnTable[RowStatements]):

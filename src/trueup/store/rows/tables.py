@@ -60,9 +60,8 @@ class Column:
     quoted: str = ""  # for people: quoted only where it has to be
     readable: bool = True  # by this role
     writable: bool = True
-    operators: str | None = (
-        "pg_catalog"  # the schema of those that compare its values, quoted; None: wherever they are found
-    )
+    # The schema of those that compare its values, quoted; None: wherever they are found.
+    operators: str | None = "pg_catalog"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,8 @@ from trueup.web.guard import Application, Receive, Scope, Send
 UNANSWERED = (psycopg.Error, OSError, DatabaseUnavailable, SchemaMismatch)  # by the database
 Shows = Callable[[Visit], Awaitable[dict[str, Any]]]
 
-LOOK_EVERY = (
-    2.0  # seconds between two looks of live pages, all of which look at the same moments and so share their answers
-)
+# Seconds between two looks of live pages, all of which look at the same moments and so share their answers.
+LOOK_EVERY = 2.0
 ANSWERS_WITHIN = 10.0  # seconds, with what time it is: a page that says "live" must not wait for pool_timeout
 ALIVE_EVERY = 15.0  # seconds: proxies end a stream that says nothing
 STATIC = files("trueup.web.dashboard") / "static"

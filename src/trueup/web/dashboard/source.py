@@ -30,9 +30,8 @@ T = TypeVar("T")
 FRESH = 1.0  # seconds
 TIMES = 10  # as long as the look took, for a page that a person asks for
 LIVE_TIMES = 50  # as long as all looks took, for pages that follow by themselves
-LIVE_FOR = (
-    60.0  # seconds that an answer counts among those since a live page asked for it, and is kept at most for their sake
-)
+# Seconds that an answer counts among those since a live page asked for it, and is kept at most for their sake.
+LIVE_FOR = 60.0
 MAX_KEPT = 256  # answers
 COUNTS = 4  # of users' tables at a time: each has a connection of its own
 

@@ -41,9 +41,8 @@ def submit(executor: Executor, job: Job[Any, Any], args: list[Any], kwargs: dict
     if isinstance(executor, ThreadPoolExecutor):
         return executor.submit(function, *args, **kwargs)
     if "<locals>" in function.__qualname__ or function.__name__ == "<lambda>":
-        return executor.submit(
-            function, *args, **kwargs
-        )  # has no name to be found by; some executors send it all the same
+        # The function has no name to be found by; some executors send it all the same.
+        return executor.submit(function, *args, **kwargs)
     return executor.submit(call_by_name, function.__module__, function.__qualname__, pickle.dumps((args, kwargs)))
 
 

@@ -89,9 +89,8 @@ class Claimer(Service):
         self._ahead = 0
         self._small_until = 0.0  # of `elapsed`
         self._waiting = hints.waiting
-        self._kinds: dict[
-            str, None
-        ] = {}  # those claimed last come first, because the server looks them up in this order
+        # Those claimed last come first, because the server looks them up in this order.
+        self._kinds: dict[str, None] = {}
         self._limited: dict[str, Job[Any, Any]] = {}
         self._rests = Rests(min(self._poll_every, MAX_LANE_PAUSE))
         self._refusals = JobRefusals(jobs, events)

@@ -19,17 +19,14 @@ from trueup.store.jobs import Jobs
 from trueup.texts import describe
 
 T = TypeVar("T")
-ClaimOf = Callable[
-    [Sequence[int] | None], Awaitable[T | None]
-]  # of the jobs that it may take, None for all; its None ends the search
+# Claims those of these jobs that it can, or of all (None). It returns None to end the search.
+ClaimOf = Callable[[Sequence[int] | None], Awaitable[T | None]]
 
 MAX_APART = 1_000  # jobs of a lane that are looked at when one of them is refused
 MAX_REFUSED = 5  # of them, before any other was not: then all would be
 MAX_REPEATS = 3  # claims of a lane in a row that end with an error that may pass, before one job is suspected
-PASSED_FOR, PASSED_BRIEFLY_FOR = (
-    60.0,
-    5.0,
-)  # seconds until a job is tried again; the latter after an error that may pass
+# Seconds until a job is tried again; the latter after an error that may pass.
+PASSED_FOR, PASSED_BRIEFLY_FOR = 60.0, 5.0
 
 
 class JobRefusals:

@@ -51,9 +51,8 @@ from trueup.work.jobs.hand import Hand, RunningJob
 from trueup.work.jobs.hints import Hints
 from trueup.work.jobs.transactions import Port
 
-STARTS_PER_TURN = (
-    200  # of jobs, by all runners together: handlers that never wait must leave the event loop to others, too
-)
+# Jobs started by all runners together: handlers that never wait must leave the event loop to others, too.
+STARTS_PER_TURN = 200
 
 
 class Runner:
@@ -82,9 +81,8 @@ class Runner:
         self._held = False
         self._starts_left = STARTS_PER_TURN
         self.started = 0  # jobs begun since the start
-        self.ended = (
-            0  # the claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer
-        )
+        # The claimer derives the pace from it: jobs that begin and do not end are a reason to fetch fewer.
+        self.ended = 0
 
     def rouse(self, jobs: int) -> None:
         """Wake or make as many runners as there are jobs for, within the concurrency."""

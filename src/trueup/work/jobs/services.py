@@ -99,6 +99,5 @@ class JobServices:
             return len(ignoring)
         self.finisher.put_unstarted(ignoring)
         await self.flush(elapsed())
-        return sum(
-            self._registry[job.kind].is_async for job in ignoring
-        )  # a thread cannot be cancelled: it ignores nothing
+        # A thread cannot be cancelled: it ignores nothing.
+        return sum(self._registry[job.kind].is_async for job in ignoring)

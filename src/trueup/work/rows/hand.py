@@ -220,9 +220,8 @@ class RowHand:
                 self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
             self._settle(held, Release(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
         if error is not None:
-            error.__traceback__ = (
-                None  # the move has what is kept of it; its frames hold the error: a cycle per failure
-            )
+            # The move has what is kept of it; its frames hold the error: a cycle per failure.
+            error.__traceback__ = None
 
     def _judged(self, held: Held, handled: Handled) -> Move:
         """What becomes of the row. When that opens the breaker for all rows, what has not been begun goes back."""

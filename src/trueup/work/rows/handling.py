@@ -112,9 +112,8 @@ class Handling:
         finally:
             held.end_turn("write")
         if done == "changed":
-            held.keep = (
-                False  # from the commit on there is no lease to renew, and the renewer must not take it for lost
-            )
+            # From the commit on there is no lease to renew, and the renewer must not take it for lost.
+            held.keep = False
             held.uncertain = True
             faults.hit("before_row_commit")
         return done

@@ -33,9 +33,8 @@ from trueup.work.rows.purger import Purger
 from trueup.work.rows.renewer import RowRenewer
 from trueup.work.rows.sweeper import Sweeper
 
-SERVER_FIRST = (
-    0.9  # of statement_timeout: the server ends a statement, and says so, before the client closes the connection
-)
+# The part of statement_timeout that the server is given: it ends a statement, and says so, before the client closes the connection.
+SERVER_FIRST = 0.9
 
 
 class RowServices:

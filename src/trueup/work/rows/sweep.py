@@ -26,9 +26,8 @@ class Walk:
     again: bool = True  # there may be rows whose time has come again
     position: Position | None = None
     due_position: DuePosition | None = None
-    skip_to: Position | None = (
-        None  # from where a batch finds nothing, it goes on here: what lies between is known already
-    )
+    # From where a batch finds nothing, it goes on here: what lies between is known already.
+    skip_to: Position | None = None
     complete: bool = True  # it passes over nothing unseen
     passed: int = 0  # rows that were known already
 

@@ -16,10 +16,8 @@ from trueup.store.rows.rows import Rows
 from trueup.work.rows.pace import first_after, swept_elsewhere
 from trueup.work.service import jittered
 
-MIN_PAUSES = (
-    0.05,
-    1.0,
-)  # seconds between two looks for rows whose time has come again: a tenth of `every`, within these
+# Seconds between two looks for rows that are due again: a tenth of `every`, within these.
+MIN_PAUSES = (0.05, 1.0)
 
 
 class Timetable:

@@ -73,9 +73,8 @@ class Pieces:
     nulls_are_stale: bool = True
     marks: bool = True  # whether claims may write to the user's row
     pause_by: str | None = None  # a column: rows with certain values of it are not claimed
-    guarded: bool = (
-        False  # whether `where=` raises for some rows, so that it is evaluated only for those not known to do so
-    )
+    # Whether `where=` raises for some rows, so that it is evaluated only for those not known to do so.
+    guarded: bool = False
 
     @property
     def table(self) -> Composable:
