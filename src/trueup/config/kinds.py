@@ -149,14 +149,21 @@ def _show_http_url(secret: Secret) -> str:
     return re.sub(r"^(https?://)(?:[^/@]*@)?([^/?#]*).*$", r"\1\2/…", secret.reveal(), flags=re.DOTALL)
 
 
+_ADDRESS = re.compile(r"[A-Za-z0-9._:/*-]{1,253}")
+
+
+def _read_list(value: object, item: re.Pattern[str], expected: str) -> tuple[str, ...]:
+    """From a text with commas between the items, or a list of them."""
+    given = value.split(",") if isinstance(value, str) else value
+    items = [each.strip() if isinstance(each, str) else each for each in given] if isinstance(given, Iterable) else []
+    if not items or not all(isinstance(each, str) and item.fullmatch(each) for each in items):
+        raise _wrong(value, expected)
+    return tuple(items)
+
+
 def _read_names(value: object) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Iterable) else []
-    names = tuple(item.strip() if isinstance(item, str) else "" for item in items)
-    if not names or not all(re.fullmatch(r"[A-Za-z0-9._:/*-]{1,253}", name) for name in names):
-        raise _wrong(
-            value, 'networks, addresses or hosts with commas between; write it like "10.0.0.0/8,hooks.internal"'
-        )
-    return names
+    expected = 'networks, addresses or hosts with commas between; write it like "10.0.0.0/8,hooks.internal"'
+    return _read_list(value, _ADDRESS, expected)
 
 
 def _read_path(value: object) -> Path:
@@ -254,22 +261,14 @@ _MODULES = re.compile(r"(?:[^\W\d]\w*)(?:\.(?:[^\W\d]\w*|\*{1,2}))*")
 
 def _read_modules(value: object) -> tuple[str, ...]:
     """From "shop.jobs,shop.*.tasks" or a list of such names."""
-    given = value.split(",") if isinstance(value, str) else value
-    items = [item.strip() if isinstance(item, str) else item for item in given] if isinstance(given, Iterable) else []
-    if not items or not all(isinstance(item, str) and _MODULES.fullmatch(item) for item in items):
-        raise _wrong(value, 'a list of modules; write it like "shop.jobs", "shop.*" or "shop.*.jobs"')
-    return tuple(items)
+    return _read_list(value, _MODULES, 'a list of modules; write it like "shop.jobs", "shop.*" or "shop.*.jobs"')
 
 
 def _read_search_path(value: object) -> tuple[str, ...]:
     """From "shop,public" or a list of such names. None of them: the path is the role's own."""
     if value == AS_THE_ROLE_HAS_IT:
         return ()
-    given = value.split(",") if isinstance(value, str) else value
-    items = [item.strip() if isinstance(item, str) else item for item in given] if isinstance(given, Iterable) else []
-    if not items or not all(isinstance(item, str) and _SCHEMA.fullmatch(item) for item in items):
-        raise _wrong(value, 'a list of schemas in lower case; write it like "shop" or "shop,public"')
-    return tuple(items)
+    return _read_list(value, _SCHEMA, 'a list of schemas in lower case; write it like "shop" or "shop,public"')
 
 
 BOOL = Kind(_read_bool, lambda value: "true" if value else "false")

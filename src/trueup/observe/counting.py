@@ -133,10 +133,6 @@ def counting(source: Events) -> tuple[Instruments, ...]:
     return _counting.get(source, ())
 
 
-def _jobs(name: str) -> Count:
-    return lambda into, event: into.add(name, kind=event.kind, queue=event.queue)
-
-
 def _failed(name: str) -> Count:
     def count(into: Instruments, event: events.JobRetried | events.JobBuried) -> None:
         into.add(name, kind=event.kind, queue=event.queue)
@@ -147,8 +143,9 @@ def _failed(name: str) -> Count:
     return count
 
 
-def _times(name: str) -> Count:
-    return lambda into, event: into.add(name)
+def _times(name: str, *fields: str) -> Count:
+    """One more with each event, by these fields of it."""
+    return lambda into, event: into.add(name, **{field: getattr(event, field) for field in fields})
 
 
 def _enqueued(into: Instruments, event: events.JobsEnqueued) -> None:
@@ -164,14 +161,6 @@ def _started(into: Instruments, event: events.JobStarted) -> None:
 def _completed(into: Instruments, event: events.JobCompleted) -> None:
     into.add("trueup_jobs_completed_total", kind=event.kind, queue=event.queue)
     into.observe("trueup_job_duration_seconds", event.duration_ms / 1000, kind=event.kind, queue=event.queue)
-
-
-def _rescued(into: Instruments, event: events.JobRescued) -> None:
-    into.add("trueup_jobs_rescued_total", kind=event.kind, state=event.state)
-
-
-def _claim_lost(into: Instruments, event: events.JobClaimLost) -> None:
-    into.add("trueup_jobs_claim_lost_total", kind=event.kind, refused_by=event.refused_by)
 
 
 def _ticks(into: Instruments, event: events.TicksDecided) -> None:
@@ -191,14 +180,6 @@ def _sweep(into: Instruments, event: events.SweepCompleted) -> None:
     into.add("trueup_rows_late_total", event.late, reconciler=event.reconciler)
     into.observe("trueup_sweep_duration_seconds", event.duration_ms / 1000, reconciler=event.reconciler)
     into.put("trueup_sweep_last_completed_timestamp_seconds", time.time(), reconciler=event.reconciler)
-
-
-def _sweep_refused(into: Instruments, event: events.SweepRefused) -> None:
-    into.add("trueup_sweeps_refused_total", reconciler=event.reconciler)
-
-
-def _sweep_failed(into: Instruments, event: events.SweepFailed) -> None:
-    into.add("trueup_sweeps_failed_total", reconciler=event.reconciler)
 
 
 def _declared(into: Instruments, event: events.ReconcilerDeclared) -> None:
@@ -223,17 +204,9 @@ def _scan(into: Instruments, event: events.ScanCompleted) -> None:
     into.observe("trueup_scan_duration_seconds", event.duration_ms / 1000, scan=event.scan)
 
 
-def _scan_item_failed(into: Instruments, event: events.ScanItemFailed) -> None:
-    into.add("trueup_scan_items_failed_total", scan=event.scan)
-
-
 def _downtime(into: Instruments, event: events.DowntimeFound) -> None:
     into.add("trueup_downtimes_total")
     into.add("trueup_downtime_seconds_total", event.seconds)
-
-
-def _database_lost(into: Instruments, event: events.DatabaseLost) -> None:
-    into.add("trueup_database_lost_total", part=event.part)
 
 
 def _awaited(into: Instruments, event: events.ConnectionAwaited) -> None:
@@ -242,43 +215,39 @@ def _awaited(into: Instruments, event: events.ConnectionAwaited) -> None:
         into.add("trueup_pool_timeouts_total")
 
 
-def _service_failed(into: Instruments, event: events.ServiceFailed) -> None:
-    into.add("trueup_service_failures_total", service=event.service)
-
-
 COUNTED: Mapping[type[Event], Count] = MappingProxyType(
     {
         events.JobsEnqueued: _enqueued,
         events.JobStarted: _started,
         events.JobCompleted: _completed,
         events.JobRetried: _failed("trueup_jobs_retried_total"),
-        events.JobSnoozed: _jobs("trueup_jobs_snoozed_total"),
-        events.JobReleased: _jobs("trueup_jobs_released_total"),
-        events.JobDeferred: _jobs("trueup_jobs_deferred_total"),
+        events.JobSnoozed: _times("trueup_jobs_snoozed_total", "kind", "queue"),
+        events.JobReleased: _times("trueup_jobs_released_total", "kind", "queue"),
+        events.JobDeferred: _times("trueup_jobs_deferred_total", "kind", "queue"),
         events.JobBuried: _failed("trueup_jobs_buried_total"),
-        events.JobDropped: _jobs("trueup_jobs_dropped_total"),
-        events.JobRescued: _rescued,
-        events.JobClaimLost: _claim_lost,
+        events.JobDropped: _times("trueup_jobs_dropped_total", "kind", "queue"),
+        events.JobRescued: _times("trueup_jobs_rescued_total", "kind", "state"),
+        events.JobClaimLost: _times("trueup_jobs_claim_lost_total", "kind", "refused_by"),
         events.TicksDecided: _ticks,
         events.ScheduleRefused: _times("trueup_schedules_refused_total"),
         events.RowChanged: _row,
         events.SweepCompleted: _sweep,
-        events.SweepRefused: _sweep_refused,
-        events.SweepFailed: _sweep_failed,
+        events.SweepRefused: _times("trueup_sweeps_refused_total", "reconciler"),
+        events.SweepFailed: _times("trueup_sweeps_failed_total", "reconciler"),
         events.ReconcilerDeclared: _declared,
         events.ReconcilerPaused: _paused,
         events.ReconcilerResumed: _resumed,
         events.ScanCompleted: _scan,
-        events.ScanItemFailed: _scan_item_failed,
+        events.ScanItemFailed: _times("trueup_scan_items_failed_total", "scan"),
         events.DowntimeFound: _downtime,
         events.WorkerStarted: _times("trueup_worker_lives_total"),
         events.WorkerLeaseLost: _times("trueup_worker_leases_lost_total"),
         events.RenewalFailed: _times("trueup_worker_renewals_failed_total"),
         events.WorkerExpired: _times("trueup_workers_expired_total"),
         events.LoopBlocked: _times("trueup_loop_blocked_total"),
-        events.DatabaseLost: _database_lost,
+        events.DatabaseLost: _times("trueup_database_lost_total", "part"),
         events.ConnectionAwaited: _awaited,
         events.NotificationIgnored: _times("trueup_notifications_ignored_total"),
-        events.ServiceFailed: _service_failed,
+        events.ServiceFailed: _times("trueup_service_failures_total", "service"),
     }
 )

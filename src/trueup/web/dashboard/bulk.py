@@ -99,12 +99,13 @@ class Bulk:
         run.task = asyncio.get_running_loop().create_task(self._run(run, source, work))
         return run
 
-    def stop(self, source: str, run_id: int) -> Run | None:
-        """Ends one that is under way; what it has reached stays as it is. None when it has ended, or there is none.
+    def stop(self, source: str, written: str) -> Run | None:
+        """Ends the run of this id, if it is under way; what it has reached stays as it is. None when it has ended, or there is none.
 
         One that has not begun is undone: it has changed nothing.
         """
-        run = self._runs.get(run_id)
+        known = written.isascii() and written.isdigit() and len(written) < 10
+        run = self._runs.get(int(written)) if known else None
         if run is None or run.source != source or not run.underway or run.task is None:
             return None
         run.state = "undone" if run.state == "waiting" else "stopped"

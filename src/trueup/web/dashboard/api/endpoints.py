@@ -95,8 +95,7 @@ async def runs(visit: Visit, query: Any, body: Any) -> BaseModel:
 
 async def stop_run(visit: Visit, query: Any, body: Any) -> BaseModel:
     written = visit.part("run")
-    known = written.isascii() and written.isdigit() and len(written) < 10
-    run = visit.bulk.stop(visit.source.name, int(written)) if known else None
+    run = visit.bulk.stop(visit.source.name, written)
     if run is None:
         raise NotFound(f"nothing is under way as run {written[:20]}")
     return models.Run.model_validate(run)
