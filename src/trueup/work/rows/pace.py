@@ -6,10 +6,13 @@ import asyncio
 import random
 from datetime import timedelta
 
+from psycopg import errors
+
 from trueup.clock import Clock
-from trueup.events import SweepCompleted
+from trueup.events import Events, SweepCompleted, SweepFailed
+from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.counts import Counts
-from trueup.store.rows.reconcilers import Gate
+from trueup.store.rows.reconcilers import Gate, Reconcilers
 
 STARTS_WITHIN = 5.0  # seconds over which the first sweeps of a fleet that starts together are spread
 PAUSED_LOOK = 5.0  # seconds between looks whether a pause is over
@@ -77,6 +80,22 @@ async def wait_for_rate(pause: timedelta, stop: asyncio.Event, clock: Clock) -> 
     except TimeoutError:
         pass
     return True
+
+
+async def report_failure(
+    log: Reconcilers, events: Events, name: str, error: Exception, again: float, slow: str
+) -> None:
+    """A sweep was ended by something that is not about a single row. People can see it until one goes through.
+
+    `again`: seconds until the next one. `slow`: what may be the reason when a statement takes too long.
+    """
+    said = describe(error)
+    if isinstance(error, errors.QueryCanceled):
+        said = f"a statement took longer than statement_timeout; {slow} ({said})"
+    try:
+        await log.failed(name, f"{type_name(error)}: {said}")
+    finally:
+        events.emit(SweepFailed(name, type_name(error), said, again).because(error))
 
 
 def completed(name: str, counts: Counts, seconds: float) -> SweepCompleted:

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import psycopg
-from psycopg import errors
 
 from trueup.clock import Clock, elapsed
 from trueup.errors import ConfigError
-from trueup.events import Events, SweepFailed, SweepRefused
-from trueup.jobs.failure import describe, type_name
+from trueup.events import Events, SweepRefused
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import RETRYABLE, unanswered
 from trueup.store.rows.purges import Clearance, Purges
@@ -33,6 +31,7 @@ from trueup.work.rows.pace import (
     completed,
     first_after,
     next_batches,
+    report_failure,
     swept_elsewhere,
     wait_for_rate,
 )
@@ -99,7 +98,8 @@ class Purger(Service):
         except (psycopg.Error, ConfigError) as error:
             if unanswered(error) or to_repeat(error):
                 raise
-            await self._ended_by(error)
+            slow, again = "an index may be missing, or batch= be too large", self.purge.every.total_seconds()
+            await report_failure(self._log, self.events, self.purge.name, error, again, slow)
         return jittered(self.purge.every.total_seconds())
 
     async def _gate(self) -> Gate:
@@ -109,18 +109,6 @@ class Purger(Service):
         self._swept_at = elapsed()
         if not self._options.cut_short:
             await self._log.swept(self.purge.name)
-
-    async def _ended_by(self, error: Exception) -> None:
-        """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
-        said = describe(error)
-        if isinstance(error, errors.QueryCanceled):
-            hint = "an index may be missing, or batch= be too large"
-            said = f"a statement took longer than statement_timeout; {hint} ({said})"
-        try:
-            await self._log.failed(self.purge.name, f"{type_name(error)}: {said}")
-        finally:
-            again = self.purge.every.total_seconds()
-            self.events.emit(SweepFailed(self.purge.name, type_name(error), said, again).because(error))
 
     async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
         """Until no row is left for it, its time is up, or a person pauses it."""

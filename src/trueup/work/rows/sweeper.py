@@ -22,12 +22,9 @@ import random
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from psycopg import errors
-
 from trueup.clock import elapsed
 from trueup.errors import ConfigError
-from trueup.events import Events, ServiceFailed, SweepFailed
-from trueup.jobs.failure import describe, type_name
+from trueup.events import Events, ServiceFailed
 from trueup.reconcile.counts import Counts
 from trueup.store.db.connect import is_away
 from trueup.store.db.pool import HandlerConnections
@@ -45,7 +42,7 @@ from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
 from trueup.work.rows.judge import Judge
 from trueup.work.rows.options import SweepOptions
-from trueup.work.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, wait_for_rate
+from trueup.work.rows.pace import LOOK_AT_GATE, PAUSED_LOOK, report_failure, wait_for_rate
 from trueup.work.rows.sweep import Progress, Sweep, Walk
 from trueup.work.rows.sweeps import Sweeps
 from trueup.work.rows.timetable import Timetable
@@ -115,24 +112,16 @@ class Sweeper(Service):
                     return 0.0
             except ConfigError as unfit:
                 error = unfit
-            return await self._ended_by(error)
+            again = self.timetable.after_failure()
+            where = "" if self.rows.found.spec.where is None else ", or where= takes long for a row"
+            slow = f"an index may be missing{where}"
+            await report_failure(self._log, self.events, self.reconciler.name, error, again, slow)
+            return again
         self.timetable.end_sweep(begun, complete=sweep.whole and not self._was_cut_short)
         return await self.timetable.pause(None if sweep.counts.claimed or gate.is_due else gate, begun)
 
     async def _gate(self) -> Gate:
         return self._options.opened(await self._log.gate(self.reconciler.name))
-
-    async def _ended_by(self, error: Exception) -> float:
-        """A sweep was ended by something that is not about a single row. People can see it until one goes through."""
-        again, said = self.timetable.after_failure(), describe(error)
-        if isinstance(error, errors.QueryCanceled):
-            why = "" if self.rows.found.spec.where is None else ", or where= takes long for a row"
-            said = f"a statement took longer than statement_timeout; an index may be missing{why} ({said})"
-        try:
-            await self._log.failed(self.reconciler.name, f"{type_name(error)}: {said}")
-        finally:
-            self.events.emit(SweepFailed(self.reconciler.name, type_name(error), said, again).because(error))
-        return again
 
     # -- one sweep ----------------------------------------------------------------------------------------------------
 
