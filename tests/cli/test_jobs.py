@@ -162,3 +162,24 @@ def test_cancel_of_a_job_that_has_ended_exits_with_1(cli: Cli, run_due: RunDue) 
     result = cli("jobs", "cancel", job_id)
     assert result.code == 1
     assert result.err == f"unchanged job {job_id}: already done\n"
+
+
+def test_cancel_all_takes_what_matches_and_asks_first(cli: Cli) -> None:
+    ones = [enqueue(cli, "add", "[1]") for _ in range(2)]
+    enqueue(cli, "add", "[2]")
+    enqueue(cli, "flaky")
+    refused = cli("jobs", "cancel", "--all", "--kind", "add")
+    assert (refused.code, "Cancel 3 queued and running jobs of kind add? There is no terminal" in refused.err) == (
+        2,
+        True,
+    )
+    assert cli("jobs", "cancel", *map(str, ones), "--queue", "default", "--yes").code == 2
+    matching = ["--kind", "add", "--argument", "a=1", "--queue", "default"]
+    assert cli("jobs", "cancel", "--all", *matching, "--older-than", "1h", "--yes").out == "nothing to do\n"
+    assert cli("jobs", "cancel", "--all", *matching, "--reason", "a slip", "--yes", "--json").json == {"cancelled": 2}
+    listed = cli("jobs", "list", "--state", "cancelled", "--json").json
+    assert sorted(job["id"] for job in listed) == ones
+    assert cli("jobs", "show", ones[0], "--json").json["reason"] == "a slip"
+    assert cli("jobs", "cancel", "--all", "--yes").out == "cancelled 2 jobs\n"
+    (action, *_) = cli("actions", "--action", "cancel", "--json").json
+    assert action["count"] == 2

@@ -9,6 +9,7 @@ import typer
 
 from trueup.cli import completing, many
 from trueup.cli.enqueue import enqueue
+from trueup.cli.errors import WrongUsage
 from trueup.cli.listing import Limit, list_jobs
 from trueup.cli.options import JobId, JobIds, KindOption, YesOption, duration_option, option, switch, with_session
 from trueup.cli.session import Session
@@ -18,10 +19,19 @@ from trueup.jobs.states import JobState
 
 if TYPE_CHECKING:
     from trueup.app import App
-    from trueup.operate.jobs import Cancelled, Retried
+    from trueup.operate.jobs import Cancelled, Matching, Retried
 
 DONE = "done; only dead and waiting jobs can be retried, so enqueue a new one"
 CANCELLED = "cancelled; only dead and waiting jobs can be retried, so enqueue a new one"
+
+Queue = Annotated[
+    str | None, option("--queue -q", "NAME", "Only jobs of this queue.", autocompletion=completing.queues)
+]
+Error = Annotated[str | None, option("--error", "TEXT", "Only jobs whose last error contains this.")]
+Arguments = Annotated[
+    list[str] | None, option("--argument", "NAME=VALUE", "Only jobs with this argument. May be repeated.")
+]
+OlderThan = Annotated[str | None, duration_option("--older-than", help="Only jobs enqueued longer ago than this.")]
 
 group = typer.Typer(help="Look at jobs, enqueue, retry or cancel them.", no_args_is_help=True)
 group.command("enqueue")(enqueue)
@@ -38,17 +48,11 @@ def list_all(
         ),
     ] = None,
     kind: KindOption = None,
-    queue: Annotated[
-        str | None, option("--queue -q", "NAME", "Only jobs of this queue.", autocompletion=completing.queues)
-    ] = None,
+    queue: Queue = None,
     limit: Limit = 50,
-    error: Annotated[str | None, option("--error", "TEXT", "Only jobs whose last error contains this.")] = None,
-    argument: Annotated[
-        list[str] | None, option("--argument", "NAME=VALUE", "Only jobs with this argument. May be repeated.")
-    ] = None,
-    older_than: Annotated[
-        str | None, duration_option("--older-than", help="Only jobs enqueued longer ago than this.")
-    ] = None,
+    error: Error = None,
+    argument: Arguments = None,
+    older_than: OlderThan = None,
     min_attempts: Annotated[
         int, option("--min-attempts", "N", "Only jobs with at least this many attempts.", min=0)
     ] = 0,
@@ -147,15 +151,49 @@ def _retry_all(session: Session, kind: str | None, yes: bool) -> None:
 def cancel(
     session: Session,
     ids: JobIds = None,
+    everything: Annotated[
+        bool, switch("--all", "All queued and running jobs, or those that the options name.")
+    ] = False,
+    kind: KindOption = None,
+    queue: Queue = None,
+    error: Error = None,
+    argument: Arguments = None,
+    older_than: OlderThan = None,
     reason: Annotated[str, option("--reason", "TEXT", "A reason, stored with the job.")] = "cancelled by a person",
+    yes: YesOption = False,
 ) -> None:
     """Cancel jobs.
 
     Queued jobs are cancelled immediately; the workers of running ones are notified and cancel the handlers.
     """
-    wanted = many.chosen(ids, False, None)
+    wanted = many.chosen(ids, everything, kind)
+    matching: Matching = {
+        "queue": queue,
+        "error_contains": error,
+        "arguments": _arguments(argument or []),
+        "older_than": older_than,
+    }
+    if not wanted:
+        _cancel_all(session, kind, matching, reason, yes)
+        return
+    if any(matching.values()):
+        raise WrongUsage("options that narrow go with --all, not with ids")
     did = session.run(lambda app: _cancel(app, wanted, reason))
     many.report(session, {"cancelled": did.cancelled, "asked_to_stop": did.asked}, wanted)
+
+
+def _cancel_all(session: Session, kind: str | None, matching: Matching, reason: str, yes: bool) -> None:
+    async def run(app: App) -> int:
+        total = await app.jobs.count(state=["queued", "running"], kind=kind, **matching)
+        if not total.any:
+            return 0
+        which = " that match" if any(matching.values()) else ""
+        jobs = f"{total} queued and running {many.noun(total.number)}{many.of_kind(kind)}{which}"
+        many.confirm(f"Cancel {jobs}?", yes)
+        with many.progress("cancel", total.number) as note:
+            return await app.jobs.cancel_all(kind, reason, note, **matching)
+
+    many.report_all(session, {"cancelled": session.run(run)})
 
 
 async def _cancel(app: App, ids: list[int], reason: str) -> Cancelled:

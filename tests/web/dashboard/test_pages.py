@@ -130,7 +130,7 @@ async def test_a_page_does_not_wait_for_a_lock_on_a_users_table_and_shows_the_co
         connection.execute("lock table papers in access exclusive mode")
         async with client(dashboard.asgi(app, TOKENS), headers={"authorization": f"Bearer {OPERATOR}"}) as operator:
             page = (await operator.get("/trueup/reconcilers/locked")).text
-            assert "Waiting rows are not counted. Counting takes longer than 1 s." in page
+            assert "Waiting rows are not counted: counting takes longer than 1 s." in page
             connection.execute("rollback")
             (found,) = (await operator.get("/api/v1/trueup/reconcilers")).json()["reconcilers"]
     assert (found["waiting"], found["uncounted"]) == (3, "")

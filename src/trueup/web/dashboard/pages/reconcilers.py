@@ -148,16 +148,16 @@ def _rate(spans: list[SweptSpan], now: datetime) -> float:
 async def _waiting(visit: Visit, record: dict[str, Any], count_for: float) -> Waiting:
     """A count that takes longer goes on beside the page, which shows it at a later look."""
     if record["what"] == "scan":
-        return Waiting(None, "A scan finds its items itself")
+        return Waiting(None, "a scan finds its items itself")
     if not record["declared_here"]:
-        return Waiting(None, "This dashboard's App does not declare it")
+        return Waiting(None, "this dashboard's App does not declare it")
     name = record["name"]
     try:
         async with asyncio.timeout(count_for):
             key = ("waiting", name)
             return await visit.source.shared(key, lambda: _count(visit, name), COUNT_EVERY, beside=True)
     except TimeoutError:
-        return Waiting(None, f"Counting takes longer than {count_for:g} s")
+        return Waiting(None, f"counting takes longer than {count_for:g} s")
 
 
 async def _count(visit: Visit, name: str) -> Waiting:
@@ -167,7 +167,7 @@ async def _count(visit: Visit, name: str) -> Waiting:
     except (ConfigError, NotFound) as error:
         return Waiting(None, str(error))
     return Waiting(
-        rows, "" if rows is not None else "Too many to count, or counting took longer than statement_timeout"
+        rows, "" if rows is not None else "too many to count, or counting took longer than statement_timeout"
     )
 
 
