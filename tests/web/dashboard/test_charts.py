@@ -25,7 +25,7 @@ def side(drawn: str) -> list[str]:
     [
         (timedelta(hours=1), ["11:20", "11:30", "11:40", "11:50", "12:00", "12:10"]),
         (timedelta(hours=6), ["07:00", "08:00", "09:00", "10:00", "11:00", "12:00"]),
-        (timedelta(hours=24), ["16:00", "20:00", "Nov 18", "04:00", "08:00", "12:00"]),
+        (timedelta(hours=24), ["16:00", "20:00", "Nov 18", "04:00", "08:00"]),
         (timedelta(days=7), ["Nov 13", "Nov 15", "Nov 17"]),
         (timedelta(days=4000), None),
         (timedelta(seconds=1), []),
@@ -42,6 +42,21 @@ def test_the_clock_is_read_at_round_times_wherever_a_chart_begins(length: timede
         assert (
             text == "Nov 18" or length > timedelta(days=1) or abs((moment.minute - int(text[-2:]) + 30) % 60 - 30) <= 1
         )
+
+
+@pytest.mark.parametrize("minutes", range(0, 60, 7))
+@pytest.mark.parametrize("hours", [1, 6, 24])
+def test_no_two_readings_touch_on_a_phone(hours: int, minutes: int) -> None:
+    """A chart is 290 pixels wide there, a digit 6.5."""
+    until = NOON + timedelta(hours=12, minutes=minutes, seconds=1)
+    ends = -20.0
+    for at, anchor, text in re.findall(
+        r'<text x="([\d.]+)%" y="1em"(?: class="(\w+)")?>([^<]+)<', charts.axis(until - timedelta(hours=hours), until)
+    ):
+        wide = 6.5 * len(text)
+        begins = 2.9 * float(at) - wide * {"start": 0, "": 0.5, "end": 1}[anchor]
+        assert begins > ends
+        ends = begins + wide
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from trueup.web.dashboard.formats import length
 WIDTH, HEIGHT, LOW = 720, 120, 80
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 MAX_READINGS = 7  # of the clock below a chart: on a phone more would touch
+NEAR = 20  # per cent of the width: a reading at the very end begins or ends there, and would touch its neighbour
 STEPS = (
     *(MINUTE * each for each in (1, 2, 5, 10, 15, 30)),
     *(HOUR * each for each in (1, 2, 3, 4, 6, 8, 12)),
@@ -169,10 +170,13 @@ def axis(since: datetime, until: datetime, most: int = MAX_READINGS) -> Markup:
     begin, end = since.timestamp(), until.timestamp()
     step = next((each for each in STEPS if (end - begin) / each <= most - 1), (end - begin) / (most - 1))
     moments = [step * count for count in range(int(-(-begin // step)), int(end // step) + 1)]
+    near = step / (end - begin) * 100 < NEAR
     marks = Markup("").join(
-        Markup('<text x="{:.2f}%" y="1em"{}>{}</text>').format(at, _anchor(at), _reading(moment))
+        Markup('<text x="{:.2f}%" y="1em"{}>{}</text>').format(at, anchor, _reading(moment))
         for moment in moments
         for at in [(moment - begin) / (end - begin) * 100]
+        for anchor in [_anchor(at)]
+        if not (anchor and near)
     )
     return Markup('<svg class="axis" aria-hidden="true">{}</svg>').format(marks)
 
