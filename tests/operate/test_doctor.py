@@ -245,6 +245,25 @@ def test_privileges_that_are_missing_are_an_error_and_not_being_the_owner_a_warn
         assert_says(finding, "ownership", "warning", "does not own schema trueup", "trueup migrate")
 
 
+def test_a_role_that_may_not_read_and_a_server_that_is_away_are_findings(url: str) -> None:
+    """An error instead would be all that a machine reads of it: nothing."""
+
+    async def check(url: str) -> tuple[Finding, ...]:
+        async with App(url) as app:
+            return (await app.check()).findings
+
+    with changed(url, "create role stranger login", "drop role stranger"):
+        as_stranger = url.replace("postgres@", "stranger@")
+        for (finding,) in (examined(as_stranger), asyncio.run(check(as_stranger))):
+            assert_says(
+                finding, "privileges", "error", "permission denied for schema trueup", "grant usage on schema trueup"
+            )
+    with reserve() as nobody:
+        nowhere = f"postgresql://shop:geheim@127.0.0.1:{number(nobody)}/shop"
+        (finding,) = asyncio.run(App(nowhere).examine())
+    assert_says(finding, "database", "error", "cannot connect to postgresql://shop:***@", "start PostgreSQL")
+
+
 def test_few_connections_left_are_noticed(url: str) -> None:
     (finding,) = examined(url, limits=dataclasses.replace(Limits(), connections=0.0))
     assert_says(finding, "connections", "warning", "connections are taken", "max_connections")

@@ -187,10 +187,16 @@ class App(Declaring):
         return await check(store, self.settings.check_limits)
 
     async def examine(self) -> tuple[Finding, ...]:
-        """What `trueup doctor` finds about the database, this machine, the tables of this App's reconcilers and `on_examine`."""
+        """What `trueup doctor` finds about the database, this machine, the tables of this App's reconcilers and `on_examine`.
+
+        An unreachable database is a finding, not an error.
+        """
         with BUILDING:
+            from trueup.operate.checks import away
             from trueup.operate.doctor import examine, examine_others
-        store = await self.open()
-        async with self._explained():
+        try:
+            store = await self.open()
             found = await examine(store, self.settings, self._reconcilers.all())
+        except DatabaseUnavailable as error:
+            found = away(error).findings
         return (*found, *await examine_others(self._examine_hooks))

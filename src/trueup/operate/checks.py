@@ -14,9 +14,10 @@ from types import MappingProxyType
 from trueup.config import CHECKS
 from trueup.errors import DatabaseUnavailable
 from trueup.program import typed
-from trueup.store.db.connect import RETRYABLE, is_away, unavailable
+from trueup.store.db.connect import NOT_ALLOWED, RETRYABLE, is_away, unavailable
 from trueup.store.health import Health, Measured
 from trueup.store.store import Store
+from trueup.texts import describe
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -95,12 +96,24 @@ async def check(store: Store, limits: Mapping[str, float | None] | None = None) 
         if not is_away(error):
             raise
         return away(unavailable(store.url, error))
+    except NOT_ALLOWED as error:
+        return Report((refused(error, store.statements.schema),))
     return Report(judge(measured, limits or {}), tuple(measured))
 
 
 def away(error: DatabaseUnavailable) -> Report:
     """The report on a database that cannot be asked."""
     return Report((_one("database", str(error)),))
+
+
+def refused(error: Exception, schema: str) -> Finding:
+    """What is found when the role may not even read trueup's tables."""
+    return Finding(
+        "privileges",
+        "error",
+        f"the role lacks a privilege: {describe(error)}",
+        f"grant it, or use another role in database_url; to read alone: grant usage on schema {schema} and select on all its tables",
+    )
 
 
 def _one(name: str, problem: str) -> Finding:

@@ -13,14 +13,16 @@ from typing import Any
 
 from trueup.config import Settings, redis_urls
 from trueup.dsn import mask
-from trueup.errors import ConfigError
+from trueup.errors import ConfigError, DatabaseUnavailable
 from trueup.events import Event, Events, IndexMissing, NaiveTimestamp
-from trueup.operate.checks import Finding, advice
+from trueup.operate.checks import Finding, advice, away, refused
 from trueup.program import typed
 from trueup.reconcile.purge import Purge
 from trueup.reconcile.reconciler import Reconciler
 from trueup.schedules.zones import tz_version, zone
 from trueup.store import doctor as facts
+from trueup.store.db.connect import NOT_ALLOWED
+from trueup.store.explained import Explained
 from trueup.store.health import Health
 from trueup.store.store import Store
 from trueup.texts import describe, type_name
@@ -58,7 +60,19 @@ async def examine(
     limits: Limits = Limits(),  # noqa: B008 - it is frozen
     machine: Machine = Machine(),  # noqa: B008
 ) -> tuple[Finding, ...]:
-    """Everything that is worth a look. Raises what psycopg raises when the database cannot be asked."""
+    """Everything that is worth a look; a database that cannot be asked, or refuses, is a finding. Raises other errors of psycopg."""
+    try:
+        async with Explained(store):
+            return await _examined(store, settings, declared, limits, machine)
+    except DatabaseUnavailable as error:
+        return away(error).findings
+    except NOT_ALLOWED as error:
+        return (refused(error, store.statements.schema),)
+
+
+async def _examined(
+    store: Store, settings: Settings, declared: Sequence[Reconciler | Purge], limits: Limits, machine: Machine
+) -> tuple[Finding, ...]:
     doctor = facts.Doctor(store.pool, store.statements)
     sent = machine.now()
     server, pooled = await doctor.server()

@@ -147,6 +147,7 @@ def connecting(url: str) -> Iterator[None]:
 
 
 TIMED_OUT = (errors.LockNotAvailable, errors.QueryCanceled)
+NOT_ALLOWED = errors.InsufficientPrivilege
 
 LIMIT = source("session/limit").encode()
 # Of the time after which the client gives up: the server ends the statement earlier, and says why.
