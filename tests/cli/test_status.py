@@ -128,8 +128,14 @@ def test_a_check_says_what_is_wrong_and_what_to_do(cli: Cli, database_url: str) 
 
 
 def test_a_check_of_a_database_that_is_away_or_empty_says_so(bare_cli: Cli, empty_database_url: str) -> None:
-    for url, check in (("postgresql://u:geheim@127.0.0.1:1/none", "database"), (empty_database_url, "migrations")):
-        found = bare_cli("--database-url", url, "status", "--check", "--json")
+    away = "postgresql://u:geheim@127.0.0.1:1/none"
+    for url, command, check in (
+        (away, ("status", "--check"), "database"),
+        (away, ("doctor",), "database"),
+        (empty_database_url, ("status", "--check"), "migrations"),
+        (empty_database_url, ("doctor",), "schema"),
+    ):
+        found = bare_cli("--database-url", url, *command, "--json")
         assert (found.code, [each["check"] for each in found.json["findings"]]) == (1, [check])
         assert "geheim" not in found.out
 

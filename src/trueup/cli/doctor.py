@@ -12,6 +12,7 @@ from trueup.cli.checks import say_findings
 from trueup.cli.errors import WRONG
 from trueup.cli.options import with_session
 from trueup.cli.session import Session
+from trueup.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from trueup.app import App
@@ -24,7 +25,7 @@ def doctor(session: Session) -> None:
 
     Looks at poolers, clocks, old transactions, replication slots, autovacuum, indexes, just-in-time compilation, time zone data, the schema, columns without a time zone, privileges, Redis, NATS, connections, and whatever the App adds (`app.on_examine`). Nothing is changed. Exits with 1 when there is an error; warnings alone exit with 0.
     """
-    findings = session.run(_examined)
+    findings = _findings(session)
     failed = any(each.severity == "error" for each in findings)
     if session.json:
         output.write_json({"ok": not failed, "findings": [dataclasses.asdict(each) for each in findings]})
@@ -34,6 +35,15 @@ def doctor(session: Session) -> None:
             output.say("ok: nothing found")
     if failed:
         raise typer.Exit(WRONG)
+
+
+def _findings(session: Session) -> tuple[Finding, ...]:
+    from trueup.operate.checks import away
+
+    try:
+        return session.run(_examined)
+    except DatabaseUnavailable as error:
+        return away(error).findings
 
 
 async def _examined(app: App) -> tuple[Finding, ...]:
