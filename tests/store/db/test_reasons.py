@@ -8,11 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tests.support.database import TestServer
 from tests.support.proxy import Proxy
 from trueup import App, DatabaseUnavailable, Job
 from trueup.cli.errors import report
-from trueup.store.db.connect import is_away, unavailable
+from trueup.store.db.connect import connecting, is_away, unavailable
 from trueup.store.db.reasons import ANSWERS
 
 URL = "postgresql://app:geheim@db/shop"
@@ -156,6 +158,18 @@ async def test_a_connection_that_breaks_is_not_one_that_could_not_be_made(databa
         ),
         ("failed to resolve host 'dbb': [Errno -2] Name or service not known", "check the host"),
         ("connection to server at 127.0.0.1, port 1 failed: Connection refused", "start the server"),
+        ("FATAL:  sorry, too many clients already", "pool_size"),
+        ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute", "pool_size"),
+        (
+            'FATAL:  pg_hba.conf rejects connection for host "10.0.0.1", user "app", database "shop", no encryption',
+            "pg_hba.conf on",
+        ),
+        ('FATAL:  Peer authentication failed for user "app"', "pg_hba.conf"),
+        ("FATAL:  the database system is starting up", "in a moment"),
+        ("server does not support SSL, but SSL was required", "sslmode"),
+        ("SSL error: certificate verify failed", "sslrootcert"),
+        ("connection timeout expired", "connect_timeout"),
+        ("FATAL:  no more connections allowed (max_client_conn)", "pool_size"),
         ("etwas ist schiefgegangen", "trueup config shows where it comes from"),
     ],
 )
@@ -163,6 +177,37 @@ def test_a_connection_that_cannot_be_made_comes_with_what_to_check(said: str, ad
     text = str(unavailable(URL, psycopg.OperationalError(said)))
     assert text.startswith(f"cannot connect to postgresql://app:***@db/shop: {said}; ")
     assert advice in text
+
+
+REFUSING = {
+    "role that may not log in": ("alter role {role} nologin", "alter role … login"),
+    "role at its limit": ("alter role {role} connection limit 0", "lower pool_size"),
+    "database at its limit": ("alter database {database} connection limit 0", "lower pool_size"),
+    "database without the privilege": ("revoke connect on database {database} from public", "grant connect on it"),
+    "database that takes none": ("alter database {database} allow_connections false", "allow_connections true"),
+    "database that is gone": ("alter database {database} rename to elsewhere", "createdb"),
+    "role that is gone": ("alter role {role} rename to someone_else", "createuser"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSING)
+def test_a_server_that_refuses_a_connection_comes_with_what_to_change_there(server: TestServer, why: str) -> None:
+    """Nothing is to be created that exists."""
+    refuse, advice = REFUSING[why]
+    with server.database() as url, psycopg.connect(server.cluster.url(), autocommit=True) as admin:
+        database, role = conninfo_to_dict(url)["dbname"], "newcomer"
+        admin.execute(f"create role {role} login".encode())
+        try:
+            admin.execute(refuse.format(database=database, role=role).encode())
+            with pytest.raises(DatabaseUnavailable) as refused, connecting(url):
+                psycopg.connect(make_conninfo(url, user=role)).close()
+        finally:
+            admin.execute(b"drop role if exists newcomer")
+            admin.execute(b"drop role if exists someone_else")
+            if why == "database that is gone":
+                admin.execute(f"alter database elsewhere rename to {database}".encode())
+    assert advice in str(refused.value)
+    assert ("(create" in str(refused.value)) is why.endswith("is gone")
 
 
 def test_each_address_of_a_host_that_refuses_is_named_on_one_line() -> None:

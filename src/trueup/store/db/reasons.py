@@ -68,12 +68,33 @@ ANSWERS = {
 # How psycopg says that an open connection broke. libpq's words may be translated, these are not.
 BROKEN = ("consuming input failed", "sending ", "flushing failed", "the connection is lost", "the connection is closed")
 
-# libpq passes no SQLSTATE on when a connection fails, only the words. A server may translate them; then the last one is given.
+NO_CONNECTION_LEFT = "wait until some end, raise the limit, or lower pool_size or the number of workers"
+# libpq passes no SQLSTATE on when a connection fails, only the words; the first of these that are found count. A server may
+# translate them; then the last advice is given.
 CANNOT_CONNECT = {
     "password authentication failed": "check user and password in database_url",
+    "authentication failed": "check user and password in database_url, and pg_hba.conf on the server",
     "no password supplied": "give one in database_url, PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "pg_hba.conf on the server must allow this user, database and address",
+    "pg_hba.conf rejects": "pg_hba.conf on the server must allow this user, database and address",
+    "too many connections": NO_CONNECTION_LEFT,
+    "too many clients": NO_CONNECTION_LEFT,
+    "connection slots are reserved": NO_CONNECTION_LEFT,
+    "no more connections allowed": NO_CONNECTION_LEFT,  # PgBouncer's words
+    "permission denied for database": "grant connect on it to the user of database_url",
+    "is not permitted to log in": "alter role … login, or name another one in database_url",
+    "not currently accepting connections": "alter database … allow_connections true, or name another one in database_url",
+    "the database system is": "try again in a moment",
+    "not yet accepting connections": "try again in a moment",
+    "does not support SSL": "remove sslmode from database_url, or switch TLS on at the server",
+    "certificate": "check sslmode, sslrootcert and the host in database_url",
+    "SSL error": "check sslmode in database_url",
+    "timeout expired": "check host and port in database_url, and what lies between here and there; connect_timeout says how long to wait",
+    "No route to host": "check the host in database_url, and what lies between here and there",
+    "Network is unreachable": "check the host in database_url, and what lies between here and there",
+    "session is read-only": "no host of database_url is the primary",
     'database "': "create it (createdb), or name another one in database_url",
+    "no such database": "check the database in database_url, and [databases] of the pooler",  # PgBouncer's words
     'role "': "create it (createuser), or name another one in database_url",
     "resolve host": "check the host in database_url",
     "Name or service not known": "check the host in database_url",
