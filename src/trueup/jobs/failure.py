@@ -83,10 +83,11 @@ def narrowed(error: BaseException, known: dict[int, BaseException] | None = None
 
 
 def _first_of(group: BaseExceptionGroup[Any], known: dict[int, BaseException]) -> BaseExceptionGroup[Any]:
-    kept: list[BaseException] = []
-    for each in group.exceptions[:MAX_IN_GROUP]:
-        if not (isinstance(each, BaseExceptionGroup) and id(each) in known):  # Python would format it again and again
-            kept.append(narrowed(each, known))
+    kept = [
+        narrowed(each, known)
+        for each in group.exceptions[:MAX_IN_GROUP]
+        if not (isinstance(each, BaseExceptionGroup) and id(each) in known)  # Python would format it again and again
+    ]
     kept = kept or [Exception("a group of errors that is shown above")]
     few = BaseExceptionGroup.__new__(type(group), group.message, kept)
     if (left := len(group.exceptions) - len(kept)) > 0:
