@@ -8,7 +8,6 @@ after a timeout, and waited for when `patient` says so, because its work must no
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
@@ -25,7 +24,7 @@ from trueup.jobs.job import HandlerCall
 from trueup.jobs.middleware import Middlewares
 from trueup.jobs.outcome import JobTimeout
 from trueup.work.executors.pools import Pools
-from trueup.work.threads import Threads, end_in_a_fork
+from trueup.work.threads import LINEAGE, Threads, end_in_a_fork
 
 T = TypeVar("T")
 _NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType, asyncio.Future)
@@ -125,12 +124,12 @@ class Caller:
     async def _timed(
         self, function: Callable[[], Any], is_async: bool, timeout: timedelta | None, patient: Patient
     ) -> Any:
-        process = os.getpid()
+        forks = LINEAGE.forks
         token = None if timeout is None else deadline.set(elapsed() + timeout.total_seconds())
         try:
             return await self._call(function, is_async, timeout, patient)
         finally:
-            end_in_a_fork(process)
+            end_in_a_fork(forks)
             if token is not None:
                 deadline.reset(token)
 

@@ -15,6 +15,20 @@ from typing import Any
 
 from trueup.jobs.failure import UnreadableError, can_be_told
 
+
+class Lineage:
+    """Tells a process from its forked children without a system call."""
+
+    forks = 0  # between this process and the one that imported this module
+
+    def note_fork(self) -> None:
+        self.forks += 1
+
+
+LINEAGE = Lineage()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LINEAGE.note_fork)
+
 Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
@@ -54,12 +68,12 @@ class Threads:
     def _work(self, inbox: SimpleQueue[Call | None]) -> None:
         while (call := inbox.get()) is not None:
             function, loop, future = call
-            process = os.getpid()
+            forks = LINEAGE.forks
             try:
                 result, error = function(), None
             except BaseException as raised:
                 result, error = None, raised if can_be_told(raised) else UnreadableError.of(raised)
-            end_in_a_fork(process)
+            end_in_a_fork(forks)
             with self._lock:
                 self._busy -= 1
                 self._idle.append(inbox)
@@ -72,12 +86,12 @@ class Threads:
             del call, function, future, result, error
 
 
-def end_in_a_fork(process: int) -> None:
-    """End this process unless it is the one that called the handler: a child that the handler forked has come back from it.
+def end_in_a_fork(forks: int) -> None:
+    """End this process if it is a child that a handler has forked and that came back from the handler.
 
-    It would go on as a second copy of the worker, on the same connections to the server.
+    It would go on as a second copy of the worker, on the same connections to the server. `forks`: `LINEAGE.forks` at the call.
     """
-    if os.getpid() != process:
+    if LINEAGE.forks != forks:
         os._exit(1)
 
 
