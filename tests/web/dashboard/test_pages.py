@@ -324,7 +324,7 @@ async def test_the_list_of_jobs_shows_their_arguments_live_and_ended_unless_they
     await mail.using(delay="1h").enqueue("<b>", 4, "x" * 500)
     async with client(dashboard.asgi(app, TOKENS), headers={"authorization": f"Bearer {OPERATOR}"}) as operator:
         page = (await operator.get("/trueup/jobs")).text
-    assert re.findall(r'class="args">to=&#34;(.*?)&#34;, order=(\d)', page) == [
+    assert re.findall(r'class="clip args">to=&#34;(.*?)&#34;, order=(\d)', page) == [
         ("&lt;b&gt;", "4"),
         ("ann@example.org", "2"),
         ("ann@example.org", "1"),
