@@ -291,6 +291,11 @@ class _Filling:
                 "ticks", [self._tick(name, due) for due in parsed.between(self.now - timedelta(hours=24), self.now)]
             )
 
+        # A run ends after its tick: the first job that did stands for it.
+        run = 'select id from "{0}".history as h where h.finished_at >= t.decided_at order by h.finished_at limit 1'
+        put = f"update \"{{0}}\".ticks as t set job_id = coalesce(({run}), job_id) where outcome = 'fired'"
+        self.connection.execute(put.format(self.schema).encode())
+
     def _tick(self, name: str, due: datetime) -> dict[str, object]:
         ago = self.now - due
         down = timedelta(hours=9) <= ago <= timedelta(hours=11, minutes=40)
