@@ -222,6 +222,36 @@ HIDDEN = {
     "Bitbucket": f"ATBB{S * 4}",
     "Fly": f"FlyV1 fm2_{S * 3}",
     "Zapier's hook": f"https://hooks.zapier.com/hooks/catch/1/{S}/",
+    "pydantic": f"1 validation error for Login\npassword\n  String should have at least 20 characters [type=string_too_short, input_value='{S}', input_type=str]\n    For further information visit https://errors.pydantic.dev/2.11/v/string_too_short",
+    "pydantic, nested": f"2 validation errors for A\nuser.api_key.str\n  Bad [type=value_error, input_value='{S}', input_type=str]\nn\n  Bad [type=int_parsing, input_value='x', input_type=str]",
+    "pydantic, a mapping that is cut": f"1 validation error for Login\n  Bad [type=value_error, input_value={{'user': 'ann', 'passw...rd': 'x', 'y': '{S}'}}, input_type=dict]",
+    "key of PostgreSQL": f"Key (token)=({S}) already exists.",
+    "keys of PostgreSQL": f'Key (user_id, api_key)=(1, {S}) is not present in table "keys".',
+    "XML of properties": f'<property name="connection.password">{S}</property>',
+    "XML, CDATA": f"<password><![CDATA[{S}]]></password>",
+    "part of a form with a type": f'name="api_key"\r\nContent-Type: text/plain\r\n\r\n{S}\r\n--b',
+    "brackets in a query string": f"user%5Bpassword%5D={S}&x=1",
+    "Dockerfile": f"ENV DB_PASSWORD {S}",
+    "csh": f"setenv DB_PASSWORD {S}",
+    "fish": f"set -gx DB_PASSWORD {S}",
+    "Windows": f"setx DB_PASSWORD {S}",
+    "French": f"mot de passe : {S}",
+    "Spanish": f"contraseña: {S}",
+    "Portuguese": f"senha={S}",
+    "Dutch": f'{{"wachtwoord": "{S}"}}',
+    "Polish": f"hasło: {S}",
+    "Russian": f"пароль: {S}",
+    "Japanese": f"パスワード: {S}",
+    "Chinese": f"密码：{S}",
+    "mnemonic": f"mnemonic: {S} {S} {S}",
+    "seed phrase": f"seed_phrase='{S} {S}'",
+    "sshpass -e": f"SSHPASS={S} sshpass -e ssh h",
+    "npm, all registries": f"_auth={S}=",
+    "recovery codes": f"recovery_codes: {S}",
+    "Grafana": "glc" + f"_{S * 4}",
+    "Postman": f"PMAK-{S * 4}",
+    "Dynatrace": "dt0" + f"c01.{'A' * 24}.{S * 6}",
+    "Sourcegraph": "sgp" + f"_{S * 4}",
     "password in several places": f"password={S} then {{'password': '{S}'}} and postgresql://u:{S}@h",
 }
 
@@ -374,6 +404,8 @@ PIECES = [
 @settings(deadline=None, max_examples=250)
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 @example("password: x is\npassword: ***")
+@example("password='auth=('AUTH ")
+@example("password='auth=('AUTH -p")
 def test_masking_twice_is_masking_once(text: str) -> None:
     assert mask(mask(text)) == mask(text)
 
@@ -453,6 +485,18 @@ HOSTILE = [
         "&code=",
         "identified with ",
     ),
+    *(
+        "input_value=",
+        "a\n input_value=...",
+        ")=(",
+        "(token)=(a",
+        "<![CDATA[",
+        'name="',
+        "<a key='",
+        "%5Ba%5D=",
+        "ENV a ",
+    ),
+    *("mnemonic: a ", "_auth=", "пароль: ", 'name="a"\nb:', "token\n input_value=a, input_type="),
     *("token\n", "password, 'a' ", "pass-pass-", "[[[[password", "x-amz-signature&"),
 ]
 

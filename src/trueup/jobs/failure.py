@@ -83,12 +83,12 @@ def narrowed(error: BaseException, known: dict[int, BaseException] | None = None
 
 
 def _first_of(group: BaseExceptionGroup[Any], known: dict[int, BaseException]) -> BaseExceptionGroup[Any]:
+    # A group that is in several groups is told once: Python would format it each time, and that grows exponentially.
     kept = [
         narrowed(each, known)
         for each in group.exceptions[:MAX_IN_GROUP]
-        if not (isinstance(each, BaseExceptionGroup) and id(each) in known)  # Python would format it again and again
-    ]
-    kept = kept or [Exception("a group of errors that is shown above")]
+        if not (isinstance(each, BaseExceptionGroup) and id(each) in known)
+    ] or [ValueError("all that is in this group is also in another one")]
     few = BaseExceptionGroup.__new__(type(group), group.message, kept)
     if (left := len(group.exceptions) - len(kept)) > 0:
         few.add_note(f"and {left:,} more errors of this group")

@@ -2,7 +2,8 @@
 
 A secret is known by the name in front of it (`named.py`: `password=…`, `"api_key": "…"`, `Authorization: …`), by its own shape
 (`shapes.py`: a JSON Web Token, a private key, a key of AWS or Stripe), by its place (`places.py`: a URL, `user:…@host`, a line of
-`.pgpass`) or by the command that it is given to (`commands.py`: `AUTH …`, `sshpass -p …`).
+`.pgpass`), by the command that it is given to (`commands.py`: `AUTH …`, `sshpass -p …`), or by what quotes it (`quoted.py`: the
+errors of pydantic and PostgreSQL).
 
 Where a text can be read in two ways, more is hidden, and a host or a closing quote may be lost with the password. Apply it
 before a text is encoded as JSON. Texts may be hostile, so nothing here backtracks over more than a few characters.
@@ -19,6 +20,7 @@ from trueup.masking.commands import mask_commands
 from trueup.masking.mark import MASK
 from trueup.masking.named import is_secret_name, mask_named
 from trueup.masking.places import mask_places, mask_url
+from trueup.masking.quoted import mask_quoted
 from trueup.masking.shapes import mask_shapes
 
 __all__ = ["MASK", "is_secret_name", "mask", "mask_named", "mask_url", "mask_value"]
@@ -38,7 +40,7 @@ def mask(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    return mask_places(mask_shapes(mask_commands(mask_named(text))))
+    return mask_places(mask_shapes(mask_commands(mask_named(mask_quoted(text)))))
 
 
 # A word with an encoded separator in it, such as a DSN in a query string. What comes before it is read as it is.

@@ -325,7 +325,9 @@ class _Masking:
                 return self._replace(opening.end() + 2, end)
         end, after = self._closing(opening.end(), opening["quote"], len(opening["slashes"]))
         if libpq and after < len(self._text) and self._text[after] not in f"{_CLOSERS}\\ \t\r\n|":
-            end = self._end(_WORD, after)
+            self._replace(opening.end(), self._end(_WORD, after), empty=True)
+            self._parts.append(f"{opening['slashes']}{opening['quote']}")  # or the second time, more would be hidden
+            return True
         return self._replace(opening.end(), end, empty=True)
 
     def _hide_items(self, at: int) -> bool:

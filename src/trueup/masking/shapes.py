@@ -24,6 +24,8 @@ _TOKENS = re.compile(
     r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}+|v[1-4]\.local\.[\w-]{20,}+|gAAAAA[\w-]{50,}+=*+"
     r"|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}+|ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{40,}+|ATBB[A-Za-z0-9]{28,}+|fm[12][ar]?_[\w+/=-]{20,}+"
     r"|[MNO](?=[\w-]{0,26}[0-9])[\w-]{23,27}\.[\w-]{6}\.(?=[\w-]{0,26}[0-9])[\w-]{27,}+|\w{3}8Q~[\w.~-]{30,}+|1//0[\w-]{20,}+"  # Discord's bots, Azure, Google
+    r"|(?:glc|sgp|bkua|CCIPAT)_[\w=-]{20,}+|PMAK-[\w-]{20,}+|dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.\w{40,}+"  # Grafana and others
+    r"|SK[a-f0-9]{32}(?![A-Za-z0-9])|pat[A-Za-z0-9]{14}\.[a-f0-9]{64}"  # Twilio, Airtable
     r"|S[AOUNXC][A-Z2-7]{56}(?![A-Za-z0-9])"  # seeds of NATS
     # Hashes of passwords: what PostgreSQL, Unix and web frameworks store.
     r"|pbkdf2_sha\w{1,4}\$[0-9]++\$[\w./$+=-]{16,}+|md5[0-9a-f]{32}(?![0-9a-z])|SCRAM-SHA-(?:1|256|512)\$[\w+/=:$]{20,}+|\$(?:2[abxy]?|[1567y]|apr1|argon2[a-z]{0,2}|scrypt)\$[\w./$+=,-]{16,}+"
