@@ -141,6 +141,28 @@ async def test_a_handler_that_cancels_every_task_it_finds_leaves_a_worker_that_g
                 await stack.enter_async_context(app.transaction())
 
 
+async def test_a_worker_whose_registration_is_cancelled_registers_again(app: App) -> None:
+    @app.job
+    async def good() -> int:
+        return 7
+
+    hangs = asyncio.Event()
+
+    async def hang() -> None:
+        hangs.set()
+        await asyncio.sleep(60)
+
+    async with app.worker() as worker:
+        register, worker.register = worker.register, hang  # type: ignore[method-assign]
+        assert worker.registrations.present is not None
+        worker._lost(worker.registrations.present, "for this test")
+        await hangs.wait()
+        worker.register = register  # type: ignore[method-assign]
+        assert worker._registering is not None
+        worker._registering.cancel()
+        assert await (await good.enqueue()).result("15s") == 7
+
+
 async def _coroutine() -> str:
     return "done"
 
