@@ -138,7 +138,7 @@ async def test_a_handler_that_cancels_every_task_it_finds_leaves_a_worker_that_g
         await until(lambda: len(events.of(TicksDecided)) > before)
         async with AsyncExitStack() as stack:  # the pool's tasks have been cancelled, too
             for _ in range(app.settings.pool_size):
-                await stack.enter_async_context(app.transaction())
+                await stack.enter_async_context(app.store.pool.use())
 
 
 async def test_a_worker_whose_registration_is_cancelled_registers_again(app: App) -> None:
