@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.watching import until
 from tests.work.rows.field import NAME, Field
-from trueup import Again, Context, GiveUp, Retry, Stay, To
+from trueup import Again, App, Context, GiveUp, Retry, Stay, To
 from trueup.events import (
     DatabaseLost,
     ReconcilerPaused,
@@ -606,3 +606,27 @@ async def test_retried_rows_are_told_of(field: Field) -> None:
     await field.sweep()
     (event,) = field.events.of(RowRetried)
     assert (event.attempt, event.max_attempts, event.delay_ms, event.error) == (1, 7, 90_000, "boom")
+
+
+@pytest.mark.slow
+async def test_a_sweep_without_an_end_comes_back_to_rows_before_its_place(app: App, live: Field) -> None:
+    """Rows come faster than they are handled, behind those that are there; one that is put back is the first in the order."""
+    await live.do(
+        "create function more() returns trigger language plpgsql as $$ begin"
+        " if old.id >= 16 and old.id < 1000000000 then insert into things (id, state, changed_at)"
+        " values (old.id * 2, 'new', now()), (old.id * 2 + 1, 'new', now()); end if; return null; end $$;"
+        " create trigger more after update on things for each row execute function more()"
+    )
+    await live.put(16, first=16)
+    handled: set[int] = set()
+
+    async def handler(row: Any) -> To:
+        handled.add(row.id)
+        return To("done")
+
+    table = app.table("things", key="id", state="state")
+    live.fix(handler, table=table, stale_for=None, every="300ms", run_at_start=True)
+    async with app.worker():
+        await until(lambda: len(handled) > 500)
+        await live.put(1)
+        await until(lambda: 1 in handled, 8)

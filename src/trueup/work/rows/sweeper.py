@@ -232,9 +232,11 @@ class Sweeper(Service):
             if self._enough():
                 break
             if gate is not None and self._looked >= refresh:
-                # A long sweep: rows whose time has come meanwhile need not wait for its end.
+                # A long sweep, perhaps without an end: rows whose time has come meanwhile need not wait for it, nor do fresh ones
+                # before the place to which it has come.
                 refresh = self._looked + every
                 walk.cut_off, walk.again, walk.due_position = gate.now, gate.is_due, None
+                self._walker.look_back(walk)
                 if gate.is_due:
                     await self._take_suspects(sweep, gate.now)
             most = 1 if self._breakers.probing else self.reconciler.batch

@@ -68,6 +68,11 @@ class Walker:
         walk.passed = count
         return False
 
+    def look_back(self, walk: Walk) -> None:
+        """Take what there is before its position now, and go on from there."""
+        if walk.fresh and walk.skip_to is None and walk.position is not None:
+            walk.position, walk.skip_to, walk.complete = None, walk.position, False
+
     async def next(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
         """Of the two kinds in turn while both have some."""
         most = self._options.at_most(most)
