@@ -11,7 +11,9 @@ from tests.store import test_coalescing as enqueueing
 from tests.store.rows import test_tables as tables
 from tests.work import test_poison as jobs
 from tests.work import test_poison_ticks as ticks
+from tests.work.rows import test_ended_connections as ended
 from tests.work.rows import test_finisher as finisher
+from tests.work.rows import test_locked_tables as locked
 from tests.work.rows import test_poison as rows
 from tests.work.rows import test_purger as purger
 from tests.work.rows import test_raising_where as where
@@ -86,6 +88,20 @@ STAGES = {
         Stage("outcome", rows.test_value, "backs off, then quarantined", QUARANTINE),
         Stage("write", rows.test_write, "backs off, then quarantined", QUARANTINE),
         Stage("write", rows.test_write_refused_with_sqlstate, "backs off, then quarantined", QUARANTINE),
+        Stage(
+            "write, claim",
+            ended.test_a_row_whose_write_ends_its_connection,
+            "backs off, then quarantined",
+            QUARANTINE,
+            ["the write ends its connection"],
+        ),
+        Stage(
+            "write",
+            locked.test_an_index_is_built_meanwhile,
+            "done when the lock is gone, handled once",
+            "log",
+            ["a lock on the table"],
+        ),
         Stage("claim, write", rows.test_a_trigger_that_changes_its_session, "done, as all others", "nowhere"),
         Stage("rescue", rows.test_rescue, "quarantined", QUARANTINE),
     ),
@@ -119,6 +135,7 @@ WHY = {
     "f": "is not evaluated at this stage",
     "g": "rows that are locked are passed over",
     "h": "takes the same way as at the claim or the write",
+    "j": "the sweep ends with the error, no row is to blame, and the next sweep tries again",
     "i": "the server ends the statement, and each lease is renewed alone",
 }
 Cell = Callable[..., Any] | str
@@ -205,6 +222,26 @@ GRID: dict[str, tuple[Cell, ...]] = {
         "g",
         "g",
         rows.test_forget,
+    ),
+    "a lock of yours on the table": (
+        "j",
+        "a",
+        "a",
+        locked.test_an_index_is_built_meanwhile,
+        locked.test_leases_are_kept_while_the_users_own_cannot_be_renewed,
+        "j",
+        "j",
+        "a",
+    ),
+    "a write that ends its connection": (
+        ended.test_a_row_whose_write_ends_its_connection,
+        "a",
+        "e",
+        ended.test_a_row_whose_write_ends_its_connection,
+        rows.test_renew,
+        "h",
+        ended.test_a_row_whose_move_or_deletion_ends_its_connection,
+        "a",
     ),
     "a key too long for an index": (*[rows.test_a_key_too_long_for_an_index] * 4, "h", "h", "h", "h"),
     "a value that does not fit: NUL, surrogate, NaN, infinity, too large": (

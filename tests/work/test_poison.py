@@ -200,18 +200,18 @@ async def is_told(app: App, job_id: int, cell: Cell) -> None:
         assert (list(dead), found) == ([], [])
 
 
-async def is_shown(app: App, job_id: int, move: str) -> None:
+async def is_shown(app: App, job_id: int, move: str, said: str = "not this one") -> None:
     """The culprit is where people look, with what PostgreSQL says: in `jobs show` and `list`, and in `status --check`."""
     async with asyncio.timeout(WITHIN):
         while not (found := [each for each in (await app.check()).findings if each.check == "refused_jobs"]):
             await asyncio.sleep(0.01)
-    assert f" {job_id} ({move}): not this one" in found[0].problem
+    assert f" {job_id} ({move}): {said}" in found[0].problem
     shown = await app.jobs.get(job_id)
     (listed,) = [each for each in await app.jobs.list() if each.id == job_id]
     for error in (shown.errors[-1], listed.error):
         assert error is not None
         assert error.type == "refused by PostgreSQL"
-        assert error.message.startswith(f"{move}: not this one")
+        assert error.message.startswith(f"{move}: {said}")
 
 
 @pytest.mark.parametrize("poison", LOAD)
@@ -245,6 +245,20 @@ async def test_write_refused_by_postgresql(database_url: str, sqlstate: str) -> 
         refused = await watched.seen(JobFinishRefused, job_id=job_id)
         assert "not this one" in refused[0].error
         await is_shown(app, job_id, "complete")
+        await app.store.pool.fetch(b"drop trigger refuse on trueup.history")
+        row = await ends(app, job_id, "done")
+    assert row["attempt"] == 1
+
+
+@pytest.mark.slow
+async def test_a_finish_that_ends_its_connection(database_url: str) -> None:
+    """As if the database had gone away, whenever it is sent: it goes alone, and is said to be refused."""
+    hangs_up = "perform pg_terminate_backend(pg_backend_pid());"
+    cell = Cell(before=refusing("P0001").replace("raise exception 'not this one' using errcode = 'P0001';", hangs_up))
+    async with beside_twenty(database_url, cell) as (app, watched, job_id):
+        refused = await watched.seen(JobFinishRefused, job_id=job_id)
+        assert "the connection to PostgreSQL ended whenever this was written" in refused[0].error
+        await is_shown(app, job_id, "complete", "the connection to PostgreSQL ended")
         await app.store.pool.fetch(b"drop trigger refuse on trueup.history")
         row = await ends(app, job_id, "done")
     assert row["attempt"] == 1

@@ -134,6 +134,9 @@ class Slate(Writer[Pending, None]):
     def _ready(self, group: list[Pending]) -> list[Pending]:
         return group
 
+    async def _reach(self) -> None:
+        """It answers."""
+
     async def _statement(self, group: list[Pending]) -> None:
         self.sent.append(len(group))
         if self.errors:
@@ -209,3 +212,33 @@ async def test_what_is_refused_after_a_long_wait_is_sent_one_by_one(
     """Each half with the culprit would wait as long again; a refusal that comes at once is found with fewer statements in halves."""
     assert parts([1, 2, 3, 4], error("too long"), took) == divided
     assert parts([1, 2, 3, 4], psycopg.errors.CheckViolation("no"), took) == [[1, 2], [3, 4]]
+
+
+class Deaf(Writer[Pending, None]):
+    """Whose server is away; it was there when the first statement was sent."""
+
+    max_at_once, max_repeats, crash_points = 10, 1, ("before_row_settle", "after_row_settle")
+
+    async def _write(self, batch: list[Pending]) -> None:
+        await self._send(batch)
+
+    def _ready(self, group: list[Pending]) -> list[Pending]:
+        return group
+
+    async def _reach(self) -> None:
+        raise ConnectionError("nothing listens there")
+
+    async def _statement(self, group: list[Pending]) -> None:
+        raise ConnectionError("it hung up")
+
+    def _blame(self, one: Pending, error: Exception) -> None:
+        raise AssertionError(error)
+
+
+async def test_a_server_that_is_away_for_long_blames_nothing() -> None:
+    writer, one = Deaf(Events(), timedelta(0)), Pending()
+    writer._add(one)
+    for _ in range(20):
+        with pytest.raises(ConnectionError):
+            await writer.run_once()
+    assert one.breaks == 1

@@ -56,6 +56,10 @@ class JobEnd:
 
 
 class Jobs(Repository):
+    async def reach(self) -> None:
+        """Raises when the server does not answer."""
+        await self._database.fetch(b"select 1")
+
     async def claim(
         self,
         holder: UUID,

@@ -5,7 +5,10 @@ number and in bytes; a subclass divides a batch into groups, one statement each.
 does no harm.
 
 When no answer comes, the outcomes of the group are `uncertain`: the statement may have been carried out. They stay pending, and the
-loop pauses. When the server's error is transient (a deadlock, say), the group is sent once more after a moment. When it refuses the statement, or a value cannot even be sent, the group is divided until the culprit is alone;
+loop pauses. A statement may also end its connection by itself (its backend crashes, or a value is larger than the protocol allows).
+So an outcome without an answer is sent again only after the server has answered another statement. From the second time on it goes
+alone, after all others; when it has ended its connection too often, it is refused. When the server's error is transient (a deadlock,
+say), the group is sent once more after a moment. When it refuses the statement, or a value cannot even be sent, the group is divided until the culprit is alone;
 the others are written.
 
 A subclass decides what becomes of an outcome that is refused alone: a job's is written without its texts, a row's becomes a failed
@@ -15,10 +18,10 @@ attempt. It may also find the culprit in another way: for rows, the server itsel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from psycopg import errors
 
@@ -26,13 +29,24 @@ from trueup import faults
 from trueup.clock import elapsed
 from trueup.events import Events
 from trueup.store.db.connect import is_away, unanswered
+from trueup.texts import describe
 from trueup.work.service import Service
 
 MAX_BYTES = 8_000_000  # of texts in one statement; one outcome may be larger
 REPEAT_PAUSE = 0.05  # seconds until a statement is sent again because the server has asked for it
 SLOW = 1.0  # seconds; a trigger may raise the error of a timeout at once, and then halves are quicker
+ALONE_FROM = 2  # times that its statement has ended its connection: from then on an outcome has one of its own
+MAX_BREAKS = 4  # times until it is refused; a server that restarts, or is replaced, ends a connection once
 
 T = TypeVar("T")
+
+
+class ConnectionEnded(Exception):
+    """A statement ended its connection whenever it was sent, while the server answered others."""
+
+    @classmethod
+    def by(cls, error: BaseException) -> ConnectionEnded:
+        return cls(f"the connection to PostgreSQL ended whenever this was written: {describe(error)}")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -40,6 +54,7 @@ class Pending:
     """An outcome that is to be written."""
 
     uncertain: bool = False  # a statement with it was sent and no answer came
+    breaks: int = 0  # how often a statement with it has ended its connection
     repeats: int = 0  # how often the server has asked for its statement to be repeated
     not_before: float = 0.0  # when it is tried again
     size: int = 0  # of its texts
@@ -47,6 +62,11 @@ class Pending:
     def failed(self, error: BaseException) -> None:
         """A statement with it has failed."""
         self.uncertain = self.uncertain or unanswered(error)
+
+    @property
+    def company(self) -> tuple[int, int]:
+        """Those with the same one may share a statement with it; the smallest goes first."""
+        return (self.breaks, id(self)) if self.breaks >= ALONE_FROM else (0, 0)
 
 
 P = TypeVar("P", bound=Pending)
@@ -90,6 +110,10 @@ class Writer(Service, Generic[P, A]):
         raise NotImplementedError
 
     async def _statement(self, group: list[P]) -> A:
+        raise NotImplementedError
+
+    async def _reach(self) -> None:
+        """Have the server answer something else. Raises when it does not."""
         raise NotImplementedError
 
     def _answered(self, group: list[P], answer: A) -> None:
@@ -157,13 +181,22 @@ class Writer(Service, Generic[P, A]):
             faults.hit(self.crash_points[1])
             self._answered(ready, answer)
 
-    async def _answer(self, group: list[P], statement: Awaitable[T]) -> T | Exception:
+    async def _answer(self, group: list[P], statement: Coroutine[Any, Any, T]) -> T | Exception:
         """The answer to a statement with these, or why the server refuses it. Raises when no answer came."""
+        reached = not any(each.breaks for each in group)
         try:
+            if not reached:
+                await self._reach()
+                reached = True
             return await statement
         except BaseException as error:
+            statement.close()
             for each in group:
                 each.failed(error)
+                each.breaks += reached and unanswered(error)
+            if unanswered(error) and len(group) == 1 and group[0].breaks >= MAX_BREAKS:
+                group[0].breaks = ALONE_FROM  # what is written instead may do the same
+                return ConnectionEnded.by(error)
             if unanswered(error) or not isinstance(error, Exception):
                 raise
             return error.with_traceback(None)

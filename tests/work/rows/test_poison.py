@@ -434,6 +434,7 @@ AT_RENEWAL = {
     "away, it says": "raise exception 'because' using errcode = '57P01';",
     "serialisation": "raise exception 'because' using errcode = '40001';",
     "lock": "raise exception 'because' using errcode = '55P03';",
+    "ends its connection": "perform pg_terminate_backend(pg_backend_pid());",
     "another role": "perform set_config('role', 'pg_monitor', false);",
     "another session": "perform set_config('session_authorization', 'pg_monitor', false);",
     "another DateStyle": "perform set_config('datestyle', 'SQL, DMY', false);",

@@ -92,6 +92,11 @@ def refused(error: BaseException) -> bool:
     return not is_away(error) or isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
 
 
+def is_locked_out(error: BaseException) -> bool:
+    """Whether a statement was given up because of a lock that another session has; or a trigger says so."""
+    return isinstance(error, errors.LockNotAvailable)
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether a refusal is transient: a lock, a timeout, a full disk. It may concern one row or the whole server."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None

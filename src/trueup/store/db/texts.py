@@ -10,10 +10,20 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Json, Jsonb
 
 from trueup.store.rows.tables import Column
+from trueup.texts import type_name
 
 
 def text_of(value: Any, column: Column) -> str | None:
-    """Raises psycopg.Error or TypeError when there is no such text."""
+    """Raises psycopg.Error, or another Exception, when there is no such text."""
+    try:
+        return _text_of(value, column)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # of the value's own code: it must not end the loop that writes
+        raise ValueError(f"column {column.name!r}: the value raises {type_name(error)} when it is read") from None
+
+
+def _text_of(value: Any, column: Column) -> str | None:
     if isinstance(value, Enum):
         value = value.value
     if value is None:

@@ -90,6 +90,15 @@ class Rows(OnTable[RowStatements]):
         """Whether a claim writes to the user's row."""
         return self.composer.marks_rows
 
+    async def is_locked(self) -> bool:
+        """Whether another session keeps everyone from writing to the table."""
+        ((locked,),) = await self.settling.fetch(*self.asking_for_a_lock())
+        return bool(locked)
+
+    def asking_for_a_lock(self) -> tuple[bytes, dict[str, Any]]:
+        """The statement of `is_locked`, for those who send it on a connection of their own."""
+        return self.statements["tables/locked"], {"table": self.found.oid}
+
     # -- what statements are told --------------------------------------------------------------------------------------
 
     def about(self, holder: UUID) -> dict[str, Any]:

@@ -130,11 +130,12 @@ class Finisher(Writer[Ending, set[int]]):
             await self._jobs.refused(job_id, move, error)
 
     async def _write(self, batch: list[Ending]) -> None:
-        groups: dict[tuple[type[Move], bool], list[Ending]] = {}
+        groups: dict[tuple[tuple[int, int], type[Move], bool], list[Ending]] = {}
         for ended in batch:
             # Those that were refused before go apart: one that is refused again does not make the others wait.
-            groups.setdefault((type(ended.move), ended.repeats + ended.refusals > 0), []).append(ended)
-        for group in groups.values():
+            key = ended.company, type(ended.move), ended.repeats + ended.refusals > 0
+            groups.setdefault(key, []).append(ended)
+        for _, group in sorted(groups.items(), key=lambda each: each[0][0]):
             await self._send(group)
         self._hints.room()
 
@@ -149,6 +150,9 @@ class Finisher(Writer[Ending, set[int]]):
             return group
         self._forget(lost)
         return [ended for ended in group if ended.job.holder == holder]
+
+    async def _reach(self) -> None:
+        await self._jobs.reach()
 
     async def _statement(self, group: list[Ending]) -> set[int]:
         """The ids of those that are written."""

@@ -2,7 +2,8 @@
 
 Where a claim writes to the user's rows (`claimed_as=`, `lease_columns=`), one row that refuses it makes the whole claim fail. Then
 the same rows are claimed without writing to them, and marked in halves, down to the row that is refused: that is a failed attempt
-of that row, and the others are handled as if nothing had happened. A row that cannot even be read, or for which `where=` raises, is
+of that row, and the others are handled as if nothing had happened. So it is when claims end their connections again and again,
+and one without marks does not. A row that cannot even be read, or for which `where=` raises, is
 passed over (`evaluation`).
 """
 
@@ -16,13 +17,13 @@ from trueup.clock import elapsed
 from trueup.events import Events
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.counts import Counts
-from trueup.store.db.connect import unanswered
+from trueup.store.db.connect import is_away, unanswered
 from trueup.store.rows.batch import Batch
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.evaluation import Evaluation, took_too_long
 from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
 from trueup.work.rows.sweep import Walk
-from trueup.work.writing import REPEAT_PAUSE, parts, to_repeat
+from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts, to_repeat
 
 MAX_ROUNDS = 20  # searches for rows that raise, for one claim: each takes a second at most
 Claim = Callable[[bool], Awaitable[Batch]]  # with marks, or without
@@ -50,6 +51,7 @@ class Claims:
         self._rows = rows
         self.evaluation = Evaluation(rows, events)
         self._repeats = 0  # how often in a row the server has asked for a claim to be repeated
+        self._breaks = 0  # how often no answer came to a claim, since the search for a reason
 
     async def claim(self, claim: Claim, walk: Walk, counts: Counts, rounds: int = MAX_ROUNDS) -> Claimed:
         """Raises what is not about a single row, and ConfigError when the table has changed and cannot be worked on any more.
@@ -61,7 +63,13 @@ class Claims:
             batch = await claim(True)
         except Exception as error:
             if unanswered(error):
-                raise
+                self._breaks += 1
+                claimed = (
+                    await self._one_is_refused(claim) if self._breaks > MAX_REPEATS and self._rows.marks_rows else None
+                )
+                if claimed is None:
+                    raise
+                return claimed
             if not to_repeat(error) and await self._rows.changed_since(made):
                 return await self.claim(claim, walk, counts)
             if (to_repeat(error) and self._again()) or took_too_long(error, begun):
@@ -88,7 +96,7 @@ class Claims:
             if unanswered(error):
                 raise
             return None
-        self._repeats = 0
+        self._repeats = self._breaks = 0
         claimed = Claimed(batch)
         marked = await self._mark(batch.rows, claimed)
         kept = [(row, wait) for row, wait in zip(batch.rows, batch.waits, strict=True) if row.key in marked]
@@ -103,12 +111,14 @@ class Claims:
             done = await self._rows.claims.mark(rows[0].holder, rows)
         except Exception as error:
             if unanswered(error):
-                raise
-            if to_repeat(error) and repeats < (MAX_REPEATS if len(rows) == 1 else 1):
+                await self._rows.claiming.fetch(
+                    b"select 1"
+                )  # raises if it is not the statement that ends its connection
+            if is_away(error) and repeats < (MAX_REPEATS if len(rows) == 1 else 1):
                 await asyncio.sleep(REPEAT_PAUSE)
                 return await self._mark(rows, claimed, repeats + 1)
             if len(rows) == 1:
-                claimed.refused.append((rows[0], error))
+                claimed.refused.append((rows[0], ConnectionEnded.by(error) if unanswered(error) else error))
                 return set()
             return {key for part in parts(rows, error) for key in await self._mark(part, claimed)}
         claimed.refused += [(row, _kept_as_it_was(self._rows)) for row in rows if done.get(row.key) == "undone"]

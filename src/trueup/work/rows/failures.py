@@ -19,6 +19,7 @@ from trueup.work.rows.reports import Reports
 
 # Seconds until a row that is locked, or that is being renewed, is tried again; then half as long again each time.
 BUSY_PAUSE, MAX_BUSY_PAUSE = 0.05, 1.0
+WAITS_SHARE = 5  # a row whose tries wait for a lock rests this many times as long
 FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
 
 
@@ -61,15 +62,20 @@ class Failures:
             return False
         return True
 
-    def busy(self, ending: Ending) -> None:
-        """Another transaction has the row locked: it is tried again, for as long as a handler may run."""
+    def busy(self, ending: Ending, took: float = 0.0) -> None:
+        """Another transaction has the row locked: it is tried again, for as long as a handler may run.
+
+        `took`: seconds that the try has waited for the lock. The longer it waited the rarer the tries are, because others wait meanwhile.
+        """
         now, timeout = elapsed(), self._rows.reconciler.timeout
         ending.busy_since = ending.busy_since or now
-        ending.not_before = now + min(BUSY_PAUSE * 1.5**ending.busy, MAX_BUSY_PAUSE)
+        pause = min(BUSY_PAUSE * 1.5**ending.busy, MAX_BUSY_PAUSE)
+        ending.not_before = now + max(pause, took * WAITS_SHARE)
         ending.busy += 1
         if now - ending.busy_since >= timeout.total_seconds() and ending.touch:
             ending.touch = False
-            said = f"another session has had the row locked for {format_duration(timeout)}; its outcome was not written"
+            what = "the row, or what its triggers need,"
+            said = f"another session has had {what} locked for {format_duration(timeout)}; its outcome was not written"
             failed = isinstance(ending.move, RetryAfter | SetAside)
             ending.move = _without_outcome(ending.move) if failed else self.of(ending.row, RowBusy(said))
 

@@ -6,8 +6,10 @@ An outcome is pending → sent → written, or else one of these:
   rows of the batch in parts (`Rows.settle_apart`). For the culprit that is a failed attempt; a failure that cannot be written either
   is written without touching the user's row.
 - undone or contested: a trigger kept the row as it was, or another transaction has changed it and it is still chosen. A failed attempt.
-- busy: another transaction has locked the row. It is tried again, its lease renewed, for as long as a handler may run; the others do
-  not wait for it.
+- busy: another transaction has locked the row, or what a trigger of it needs. It is tried again, its lease renewed, for as long as a
+  handler may run; the others do not wait for it.
+- kept waiting: another session has locked the table (it builds an index, say). No row can be written, so all outcomes are kept, and
+  nothing more is claimed, as if the database were away.
 - in conflict: the row is not what the claim saw. Nothing is written.
 - lost: the lease is gone. Each row is judged alone by its fence, and the next holder of the row handles it.
 
@@ -29,7 +31,7 @@ from trueup.events import Events, ServiceFailed
 from trueup.jobs.failure import describe, type_name
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.reconcile.decide import Lost, Move, Written
-from trueup.store.db.connect import TIMED_OUT, may_pass
+from trueup.store.db.connect import TIMED_OUT, is_locked_out, may_pass
 from trueup.store.fitted import RowStatements
 from trueup.store.rows.asks import Done
 from trueup.store.rows.rows import Rows
@@ -128,7 +130,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         self._wake.set()
 
     async def _write(self, batch: list[Ending]) -> None:
-        groups: dict[tuple[Any, ...], list[Ending]] = {}
+        groups: dict[tuple[Any, ...], list[Ending]] = {}  # by when their turn is, and what they have in common
         for ending, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
             row = ending.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
@@ -138,14 +140,13 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 if slow and any(key[0] for key in groups):
                     ending.not_before = elapsed() + UNHURRIED
                     continue
-                groups.setdefault((slow, row.holder, ending.touch, self.failures.expected(ending), claim), []).append(
-                    ending
-                )
+                alike = slow, ending.company, row.holder, ending.touch, self.failures.expected(ending), claim
+                groups.setdefault(alike, []).append(ending)
             else:
                 self._forget([ending])
                 self.reports.lost(ending)
         try:
-            for _, group in sorted(groups.items(), key=lambda each: each[0][0]):
+            for _, group in sorted(groups.items(), key=lambda each: each[0][:2]):
                 self._fits = None
                 await self._send(group)
         finally:
@@ -171,6 +172,9 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
 
     async def _statement(self, group: list[Ending]) -> dict[str, Done]:
         return await self._rows.settle(*self._about(group), touch=group[0].touch, briefly=group[0].speed == "unknown")
+
+    async def _reach(self) -> None:
+        await self._rows.settling.fetch(b"select 1")
 
     def _about(self, group: list[Ending]) -> tuple[UUID, list[ClaimedRow], list[Move]]:
         self._made = self._rows.made
@@ -198,12 +202,20 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
     # -- what the database does not want ------------------------------------------------------------------------------
 
     async def _refused(self, group: list[Ending], error: Exception, took: float) -> None:
+        await self._wait_for_table(error)
         if not to_repeat(error) and await self._has_changed(group):
             await self._send(group)
+        elif len(group) == 1 and is_locked_out(error) and took >= SLOW and group[0].touch:
+            self.failures.busy(group[0], took)
         elif group[0].speed == "unknown" and isinstance(error, TIMED_OUT):
             group[0].speed, group[0].not_before = "slow", elapsed() + UNHURRIED
         else:
             await super()._refused(group, error, took)
+
+    async def _wait_for_table(self, error: Exception) -> None:
+        """Raises the error if it is about a lock on the whole table: no row is to blame, and everything is sent again."""
+        if is_locked_out(error) and await self._rows.is_locked():
+            raise error
 
     async def _divide(self, group: list[Ending], error: Exception, took: float) -> None:
         if took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
@@ -221,6 +233,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             return
         apart = await self._answer(ready, self._rows.settle_apart(*self._about(ready), touch=ready[0].touch))
         if isinstance(apart, Exception):  # about none of them alone: a job that follows, or it took too long
+            await self._wait_for_table(apart)
             self._wary[self.failures.expected(ready[0])] = 0
             if not to_repeat(apart) and await self._has_changed(ready):
                 await self._send(ready)

@@ -9,7 +9,7 @@ the rows that wait go back: others may have them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Literal
@@ -29,7 +29,9 @@ from trueup.work.rows.handled import Handled
 from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
 from trueup.work.rows.judge import Judge
+from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.rows.sweep import Count, Sweep
+from trueup.work.writing import ConnectionEnded
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
 LAST_WORD = 1.0  # seconds for handlers to end once nothing waits for them any more
@@ -57,6 +59,7 @@ class RowHand:
         self._held: dict[tuple[str, int], Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
+        self._uncertain_ends: Counter[str] = Counter()  # by key: how often in a row no answer came to its commit
         self.concurrency = rows.reconciler.concurrency
         self.stopping = False  # nothing is begun any more
 
@@ -203,13 +206,14 @@ class RowHand:
         if not held.in_hand:
             return
         error = handled.ended if handled is not None and isinstance(handled.ended, BaseException) else None
+        if not held.uncertain and self._uncertain_ends:
+            self._uncertain_ends.pop(held.row.key, None)
         if held.written is not None:
             self._written(held, held.written, error)
         elif handled is None or (held.cancelled == "shutdown" and error is not None):
             self._settle(held, Release(begun=held.started is not None))
         elif held.uncertain and self._rows.reconciler.claim == "row_lock":
-            # Committed or not, it is unknown: the row is left to the worker that finds it when the lease has passed.
-            self._settle(held, Lost())
+            self._settle(held, self._uncertain(held, error))
         elif handled.refused is None:
             self._settle(held, self._judged(held, handled))
         elif handled.refused in ("contested", "undone"):
@@ -222,6 +226,15 @@ class RowHand:
         if error is not None:
             # The move has what is kept of it; its frames hold the error: a cycle per failure.
             error.__traceback__ = None
+
+    def _uncertain(self, held: Held, error: BaseException | None) -> Move:
+        """Committed or not, it is unknown: the row is left to the worker that finds it when the lease has passed. If that happens
+        again and again, it is the row that ends its connection."""
+        key = held.row.key
+        self._uncertain_ends[key] += 1
+        if self._uncertain_ends[key] <= MAX_REPEATS or not isinstance(error, Exception):
+            return Lost()
+        return self._finisher.failure(held.row, ConnectionEnded.by(error))
 
     def _judged(self, held: Held, handled: Handled) -> Move:
         """What becomes of the row. When that opens the breaker for all rows, what has not been begun goes back."""

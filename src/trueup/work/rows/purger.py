@@ -78,6 +78,7 @@ class Purger(Service):
         self._first = True
         self._swept_at: float | None = None
         self._repeats = 0  # how often in a row the server has asked for a statement to be repeated
+        self._breaks = 0  # how often in a row no answer came to a statement
 
     async def run_once(self) -> float:
         gate = await self._gate()
@@ -137,7 +138,7 @@ class Purger(Service):
             with suppress(*RETRYABLE):
                 await self._tell(begun_at, counts, elapsed() - started)
             raise
-        self._repeats = 0
+        self._repeats = self._breaks = 0
         await self._swept()
         await self._tell(begun_at, counts, elapsed() - started)
         return counts
@@ -180,7 +181,11 @@ class Purger(Service):
                 try:
                     taken = await take(self.purges, self._options, state, counts, batches)
                 except psycopg.Error as error:
-                    if unanswered(error) or (to_repeat(error) and self._again()):
+                    if unanswered(error):
+                        self._breaks += 1
+                        if self._breaks <= MAX_REPEATS:
+                            raise
+                    elif to_repeat(error) and self._again():
                         raise
                     if await self.purges.changed_since(made):
                         continue

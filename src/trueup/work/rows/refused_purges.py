@@ -16,14 +16,14 @@ import psycopg
 from trueup.clock import Clock, elapsed
 from trueup.events import Events
 from trueup.reconcile.counts import Counts
-from trueup.store.db.connect import unanswered
+from trueup.store.db.connect import is_away, unanswered
 from trueup.store.rows.purges import Picked, Purges, Taken
 from trueup.work.rows.blaming import blame
 from trueup.work.rows.evaluation import MAX_WINDOWS, NOT_EVALUATED, not_evaluated, took_too_long
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS
-from trueup.work.writing import REPEAT_PAUSE, parts, to_repeat
+from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts
 
 MAX_IN_A_ROW = 1_000  # refused rows without one that goes: the rest is left to the next sweep
 FUTILE_FOR = 60.0  # seconds without one that goes, where each refusal takes long
@@ -156,13 +156,13 @@ class RefusedPurges:
                 taken = await take(self._purges, self._options, self._state, self._counts, rows=rows)
             except psycopg.Error as error:
                 if unanswered(error):
-                    raise
-                if to_repeat(error) and repeats < (MAX_REPEATS if len(rows) == 1 else 1):
+                    await self._purges.probe(self._state)  # raises if it is not the statement that ends its connection
+                if is_away(error) and repeats < (MAX_REPEATS if len(rows) == 1 else 1):
                     repeats += 1
                     await asyncio.sleep(REPEAT_PAUSE)
                     continue
                 if len(rows) == 1:
-                    await self._refused(rows[0], error)
+                    await self._refused(rows[0], ConnectionEnded.by(error) if unanswered(error) else error)
                     return
                 for part in parts(rows, error):
                     await self._take(part)
@@ -178,7 +178,7 @@ class RefusedPurges:
                 self._in_a_row, self._went_at = 0, elapsed()
             rows = rows[taken.asked :]
 
-    async def _refused(self, row: Picked, error: psycopg.Error) -> None:
+    async def _refused(self, row: Picked, error: Exception) -> None:
         self._over = self._over or self._give_up_for_now()
         purge = self._purges.purge
         await blame(purge.name, purge.retry, [(row, error)], self._purges.refuse, self._counts, self._events)

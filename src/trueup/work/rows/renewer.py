@@ -8,12 +8,13 @@ because the database refuses that, is found among the others, and keeps our own 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from trueup.clock import elapsed
 from trueup.events import Events, RenewalFailed
-from trueup.store.db.connect import unanswered
+from trueup.store.db.connect import TIMED_OUT, unanswered
 from trueup.store.db.thread_connection import ThreadConnection
 from trueup.store.rows.rows import Rows
 from trueup.store.store import Store
@@ -91,8 +92,8 @@ class RowRenewer(Renewing):
             # A trigger of the user's may take part in it, and must not make this thread hang.
             answers = self.connection.fetch(query, params, rows.reconciler.lease_for.total_seconds() / 6)
         except Exception as error:
-            if touch and rows.renewal_writes and not unanswered(error):
-                return self._renew_parts(rows, holder, due, error)
+            if touch and rows.renewal_writes:
+                return self._renew_parts(rows, holder, due, error, sent)
             left = min(held.row.trust.left(rows.clock.elapsed()) for held in due)
             self._events.emit(RenewalFailed(str(holder), describe(error), round(left, 1)))
             if not isinstance(error, NOT_RENEWED):
@@ -108,8 +109,24 @@ class RowRenewer(Renewing):
                 held.row.seen = seen or held.row.seen
         return [held for held in due if held.row.key not in answered and held.keep and held.turn != "write"]
 
-    def _renew_parts(self, rows: Rows, holder: UUID, due: Sequence[Held], error: Exception) -> list[Held]:
-        """One row that the database refuses must not cost the others their leases, nor itself the one that is ours."""
+    def _renew_parts(self, rows: Rows, holder: UUID, due: Sequence[Held], error: Exception, sent: float) -> list[Held]:
+        """One row that the database refuses must not cost the others their leases, nor itself the one that is ours.
+
+        After a wait, or where a renewal ends its connection, ours are renewed before anything else, and no more time is spent on
+        the user's than all of them may take together; none, while another session keeps everyone from writing to the table.
+        """
         if len(due) == 1:
             return self._renew_for(rows, holder, due, touch=False)
-        return [held for part in parts(due, error) for held in self._renew_for(rows, holder, part)]
+        if not (isinstance(error, TIMED_OUT) or unanswered(error)):
+            return [held for part in parts(due, error) for held in self._renew_for(rows, holder, part)]
+        lost = self._renew_for(rows, holder, due, touch=False)
+        if isinstance(error, TIMED_OUT):
+            query, params = rows.asking_for_a_lock()
+            if self.connection.fetch(query, params, rows.reconciler.lease_for.total_seconds() / 6)[0][0]:
+                return lost
+        renewed = [held for held in due if held.renewed >= sent]
+        left = deque(parts(renewed, error) if renewed else [])
+        until = elapsed() + rows.reconciler.lease_for.total_seconds() / 6
+        while left and elapsed() < until:
+            lost += self._renew_for(rows, holder, left.popleft())
+        return lost
