@@ -234,7 +234,7 @@ class RowHand:
         self._uncertain_ends[key] += 1
         if self._uncertain_ends[key] <= MAX_REPEATS or not isinstance(error, Exception):
             return Lost()
-        return self._finisher.failure(held.row, ConnectionEnded.by(error))
+        return self._finisher.failures.of(held.row, ConnectionEnded.by(error))
 
     def _judged(self, held: Held, handled: Handled) -> Move:
         """What becomes of the row. When that opens the breaker for all rows, what has not been begun goes back."""
