@@ -49,7 +49,7 @@ class Config:
 
 
 def _redis_url(environment: Mapping[str, str], name: str) -> str:
-    """One server, or several with commas between. None of them is shown: they may hold passwords."""
+    """One server, or several separated by commas. None of them is shown: they may hold passwords."""
     url = environment.get(name, "")
     servers = re.split(r",(?=(?:rediss?|unix)://)", url)
     if not all(re.fullmatch(r"(?:rediss?|unix)://\S+", server) for server in servers):

@@ -68,7 +68,7 @@ class Retry:
             )
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not self.factor >= 1:
             raise ConfigError(
-                f"Retry(factor={self.factor!r}): a number of at least 1 is needed, or delays would shrink"
+                f"Retry(factor={self.factor!r}): it must be a number of at least 1, or delays would shrink"
             )
         if self.jitter is not None and not isinstance(self.jitter, bool):
             raise wrong("Retry: jitter", self.jitter, "True or False")
@@ -80,7 +80,7 @@ class Retry:
             kinds = getattr(self, name)
             kinds = kinds if isinstance(kinds, tuple) else (kinds,)
             if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-                raise ConfigError(f"Retry({name}={kinds!r}): an exception class, or a tuple of them, is needed")
+                raise ConfigError(f"Retry({name}={kinds!r}): it must be an exception class or a tuple of them")
             object.__setattr__(self, name, kinds)
 
     def with_defaults(self, defaults: Retry) -> Retry:

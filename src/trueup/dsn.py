@@ -82,18 +82,18 @@ def check_dsn(text: str) -> None:
     libpq's own errors quote the place where it stumbled, which is often a piece of the password; these never do.
     """
     if _UNUSABLE.search(text):
-        raise ConfigError("has a line break, another control character or broken UTF-8 in it")
+        raise ConfigError("contains a line break, another control character or invalid UTF-8")
     url = _URL.fullmatch(text)
     if url is None:
         if _PAIRS.fullmatch(text) is None:
-            raise ConfigError("is neither a PostgreSQL URL nor key=value pairs")
+            raise ConfigError("is neither a PostgreSQL URL nor a list of key=value pairs")
         return
     if url["scheme"] not in ("postgresql", "postgres"):
         raise ConfigError(f"is a {url['scheme']} URL, not a postgresql one")
     if " " in url["body"] or _BAD_PERCENT.search(url["body"]):
-        raise ConfigError("has a blank or a % in it that must be percent-encoded (%20, %25)")
+        raise ConfigError("contains a space or a % that must be percent-encoded (%20, %25)")
     if re.search("[@/]", url["body"].rpartition("@")[0]):
-        raise ConfigError("has an @ or / in its user, password or options that must be percent-encoded (%40, %2F)")
+        raise ConfigError("contains an @ or / in its user, password or options that must be percent-encoded (%40, %2F)")
     _check_options(url["body"].rpartition("@")[2].partition("?")[2])
 
 

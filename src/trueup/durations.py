@@ -120,7 +120,7 @@ class Rate:
         if not isinstance(self.per, timedelta):
             raise ConfigError(f"Rate(per={shown(self.per)}): a timedelta is needed, or {_RATE_EXAMPLE}")
         if self.count < 1 or self.per <= timedelta():
-            raise ConfigError(f"the rate {self} lets nothing through (count={self.count}); {_RATE_EXAMPLE}")
+            raise ConfigError(f"the rate {self} allows no start (count={self.count}); {_RATE_EXAMPLE}")
         if self.count > self.per // timedelta.resolution:
             raise ConfigError(f"the rate {self} is faster than one per microsecond; {_RATE_EXAMPLE}")
         if not 1 <= self.burst <= self.count:

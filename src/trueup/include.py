@@ -33,7 +33,7 @@ def import_included(patterns: Iterable[str]) -> list[str]:
         found = list(_expanded(pattern))
         if not found:
             raise ConfigError(
-                f"include={pattern!r} matches no module; check the name, and that its package is installed"
+                f"include={pattern!r} matches no module; check the name, and whether its package is installed"
             )
         names.update(dict.fromkeys(found))
     for name in names:

@@ -53,6 +53,6 @@ async def test_a_database_with_another_applications_tables_is_refused_in_words(
 ) -> None:
     async with app.transaction() as tx:
         await MAKERS[first][0](tx)
-    with pytest.raises(ConfigError, match="give each a schema of its own"):
+    with pytest.raises(ConfigError, match="give each application its own schema"):
         async with app.transaction() as tx:
             await MAKERS[second][0](tx)

@@ -201,7 +201,7 @@ async def test_a_role_that_may_not_create_the_schema_is_told_what_to_run(configu
 
 @pytest.mark.asyncio
 async def test_a_search_path_that_another_place_sets_is_not_taken_for_the_applications(configured: str) -> None:
-    with pytest.raises(ConfigError, match="would be made in the schema 'public' instead of 'shop'"):
+    with pytest.raises(ConfigError, match="would be created in the schema 'public' instead of 'shop'"):
         await prepared(own_app("shop", database_url=f"{configured}&options=-csearch_path%3Dpublic"))
 
 

@@ -154,7 +154,7 @@ def test_a_second_job_for_a_tick_and_a_job_for_none_are_astray(
     shown = cli("audit").out
     assert f"job {second} for " in shown
     assert f"whose run is job {first}" in shown
-    assert "which is no tick of the ledger" in shown
+    assert "which is not in the ledger" in shown
 
 
 def test_a_schedule_of_a_newer_release_is_said_not_to_be_judged(

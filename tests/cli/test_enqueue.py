@@ -37,7 +37,7 @@ UNFIT = [
     (["add", '["x"]'], "a: Input should be a valid integer"),
     (["add", "[1]", "--arg", "c=1"], "c: is not one of its arguments"),
     (["add", "{"], "not JSON"),
-    (["add", "a=1"], "a=1 is no JSON; write it with --arg: --arg a=1"),
+    (["add", "a=1"], "a=1 is not JSON; write it with --arg: --arg a=1"),
     (["add", "7"], "must be a JSON object or array"),
     (["add", "--arg", "a"], "write it like name=value"),
     (["add", '{"a": 1, "b": 2, "a": 3}'], "the arguments: 'a' is given twice in one object"),

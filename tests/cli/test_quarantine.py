@@ -75,7 +75,7 @@ def test_a_row_is_shown_with_every_error_and_its_traceback(quarantined: Cli) -> 
 
 def test_a_row_that_is_not_in_quarantine_is_not_shown_and_why_is_said(quarantined: Cli) -> None:
     missing = quarantined("reconcilers", "quarantine", "show", "recover", "99")
-    assert (missing.code, "nothing is known about such a row" in missing.err) == (1, True)
+    assert (missing.code, "it has no record of such a row" in missing.err) == (1, True)
     resting = quarantined("reconcilers", "quarantine", "show", "recover", "5")
     assert (resting.code, "that row is resting" in resting.err) == (1, True)
 

@@ -86,7 +86,7 @@ def test_a_reconciler_whose_sweeps_fail_is_named_wherever_people_look(cli: Cli, 
 def test_without_an_app_and_a_worker_the_list_says_how_to_get_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRUEUP_APP")
     result = cli("reconcilers", "list")
-    assert (result.code, result.out.startswith("no reconcilers; they are known once a worker")) == (0, True)
+    assert (result.code, result.out.startswith("no reconcilers; a worker registers them")) == (0, True)
     assert cli("reconcilers", "list", "--json").json == []
 
 
@@ -118,7 +118,7 @@ def test_the_keys_that_wait_for_their_breaker_are_named(cli: Cli, query: Query) 
         " values ('recover', 'bob', now() + interval '1 min'), ('recover', 'over', now() - interval '1 min')"
     )
     (line,) = [line for line in cli("reconcilers", "list").out.splitlines() if line.startswith("recover")]
-    assert "active, resting for bob" in line
+    assert "active, circuit breaker open for bob" in line
     (record,) = [each for each in json.loads(cli("reconcilers", "list", "--json").out) if each["name"] == "recover"]
     assert record["paused_keys"] == ["bob"]
     cli("reconcilers", "resume", "recover")
@@ -202,7 +202,7 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(cli: Cli, monkey
 def test_a_run_that_would_touch_too_much_is_refused(cli: Cli, query: Query) -> None:
     result = cli("reconcilers", "run", "too-much")
     assert result.code == 1
-    assert result.out.startswith("too-much: refused, nothing was touched: 5 of 19 rows")
+    assert result.out.startswith("too-much: refused, nothing was changed: 5 of 19 rows")
     dry = cli("reconcilers", "run", "too-much", "--dry-run")
     assert dry.code == 1
     assert "would be refused: 5 of 19 rows" in dry.out
@@ -222,7 +222,7 @@ def test_a_dry_run_lists_rows_and_what_would_be_done(cli: Cli, query: Query) -> 
 
 def test_a_dry_run_in_shadow_calls_handlers_and_warns(cli: Cli, query: Query) -> None:
     result = cli("reconcilers", "run", "recover", "--dry-run", "--shadow")
-    assert "is NOT undone" in result.err
+    assert "are NOT undone" in result.err
     outcomes = [line.split()[4:] for line in result.out.splitlines()]
     assert ["To('stored',", "size=3)"] in outcomes
     assert "raises ConnectionError: refused by postgresql://app:***@db/x" in result.out
@@ -239,7 +239,7 @@ def test_a_scan_is_run_and_looked_at(cli: Cli) -> None:
         "objects: 2 items, and there are more (--limit); would call remove",
     ]
     result = cli("reconcilers", "run", "objects", "--limit", "2")
-    assert (result.code, "stopped there" in result.out) == (0, True)
+    assert (result.code, "stopped; the next process" in result.out) == (0, True)
     assert "cursor     1\n" in cli("reconcilers", "show", "objects").out
     result = cli("reconcilers", "run", "objects")
     assert result.code == 1
@@ -260,7 +260,7 @@ def test_a_run_needs_the_app_that_declares_it(cli: Cli, monkeypatch: pytest.Monk
     monkeypatch.delenv("TRUEUP_APP")
     result = cli("reconcilers", "run", "publish")
     assert result.code == 2
-    assert "not declared by this App; give the --app that does" in result.err
+    assert "but this App does not declare it; give the --app that does" in result.err
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_an_interrupted_run_ends_in_order(start: Start, project: Path, query: Qu
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert json.loads(out) == {"reconciler": "wait", "ending": "interrupted", "done": 0}
-    assert err == "stopping in order; once more interrupts handlers\n"
+    assert err == "stopping; a second signal interrupts handlers\n"
     assert query("select count(*) from papers where state = 'stored'") == [(1,)]
     assert query("select count(*) from trueup.rows") == [(0,)]
 
@@ -288,7 +288,7 @@ def test_a_second_signal_interrupts_handlers_and_their_rows_go_back(start: Start
     wait_until(lambda: query("select count(*) from trueup.rows") == [(1,)], "the others were given back")
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "wait: stopped after 0; what was not begun was given back\n"), err
+    assert (process.returncode, out) == (130, "wait: stopped after 0; rows that were not started were released\n"), err
     assert query("select state, attempt from trueup.rows") == [
         ("resting", 0)
     ]  # it had begun: its idempotency key is kept
@@ -317,7 +317,10 @@ def test_pausing_and_resuming_say_when_nothing_changed(cli: Cli, monkeypatch: py
     again = cli("reconcilers", "pause", "recover", "--json")
     assert (again.code, again.json) == (1, {"reconciler": "recover", "paused": False})
     assert cli("reconcilers", "resume", "recover", "--json").json == {"reconciler": "recover", "resumed": True}
-    assert cli("reconcilers", "resume", "recover").err == "unchanged: it is neither paused nor at rest\n"
+    assert (
+        cli("reconcilers", "resume", "recover").err
+        == "unchanged: it is not paused, and its circuit breaker is closed\n"
+    )
 
 
 def test_a_scan_cannot_be_paused(cli: Cli) -> None:
@@ -371,7 +374,7 @@ def test_a_removed_reconciler_is_forgotten(cli: Cli, query: Query) -> None:
         "insert into trueup.reconcilers (name, place, declared, declared_at) values ('renamed', 'papers', '{}', now())"
     )
     forgotten = cli("reconcilers", "forget", "renamed", "--yes")
-    assert "forgot reconciler renamed, and what was known about 3 rows" in forgotten.out
+    assert "forgot reconciler renamed, and its records about 3 rows" in forgotten.out
     assert "renamed" not in cli("reconcilers", "list").out
     again = cli("reconcilers", "forget", "renamed", "--json", "--yes")
     assert "no reconciler is called 'renamed'" in again.err

@@ -70,7 +70,7 @@ def test_a_downtime_that_is_caught_up_with(cli: Cli, downtime: tuple[datetime, d
     assert told.startswith("down ")
     assert told.endswith(
         "(4h); 4 ticks missed: 1 fired late, 3 coalesced; 412 rows late, worst 3h30m, average 1h45m; "
-        "caught up, as far as is known: rows left were not counted"
+        "caught up, as far as is known: remaining rows were not counted"
     )
     lines = [line.split() for line in result.out.splitlines()]
     assert ["observe", "412", "3h30m", "1h45m", "·····▁█··"] in lines

@@ -63,7 +63,7 @@ def test_arguments_that_do_not_fit_the_job_are_refused(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "say when: --cron, --every or --at"),
+        ((), "give the rule: --cron, --every or --at"),
         (("--cron", "60 * * * *"), "minute"),
         (("--cron", "* * * * *", "--tz", "../../etc/passwd"), "zone"),
         (("--cron", "* * * * *", "--dst", "odd"), 'it is "debian" or "literal"'),
@@ -214,7 +214,7 @@ def test_a_refused_tick_is_shown_where_people_look(cli: Cli, database_url: str) 
     assert "refused: not this one" in cli("schedules", "list").out
     assert "not this one (3 times, tried again at " in cli("schedules", "show", "sums").out
     status = cli("status")
-    assert "schedule sums: its tick is refused" in status.out
+    assert "schedule sums: PostgreSQL refuses its tick" in status.out
     assert status.code == 1
     cli("schedules", "pause", "sums")  # another version: the refusal is none of its
     assert cli("status").code == 0

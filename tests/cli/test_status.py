@@ -92,7 +92,7 @@ def test_a_schedule_that_running_workers_declare_and_that_is_gone_is_shown(cli: 
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("delete from trueup.schedules")
     assert cli("status", "--json").json["schedules"]["missing"] == ["nightly"]
-    assert "schedule nightly: running workers declare it, and it is not stored" in cli("status").out
+    assert "schedule nightly: running workers declare it, but it is not stored" in cli("status").out
     audit = cli("audit")
     assert audit.code == 1
     assert "nightly: missing: declared in code, and not stored" in audit.out
@@ -116,7 +116,7 @@ def test_a_schedule_that_no_running_worker_declares_is_shown_and_can_be_retired(
 def test_a_check_says_what_is_wrong_and_what_to_do(cli: Cli, database_url: str) -> None:
     found = cli("status", "--check")
     assert (found.code, found.out.splitlines()[0]) == (1, "error: workers: no worker is alive, and none ever was")
-    assert "start one: trueup worker; if one should run" in found.out, "TRUEUP_APP names the App"
+    assert "start one: trueup worker; if one should be running" in found.out, "TRUEUP_APP names the App"
     living(database_url, nightly)
     assert (cli("status", "--check").code, cli("status", "--check").out) == (0, f"ok: {len(CHECKS)} checks passed\n")
     with psycopg.connect(database_url, autocommit=True) as connection:

@@ -28,7 +28,7 @@ def test_commands_in_errors_and_advice_are_those_of_manage_py(empty: str, capfd:
 def test_an_empty_project_is_told_how_to_start_a_worker(project: DjangoApp, capfd: pytest.CaptureFixture[str]) -> None:
     call_command("trueup", "status")
     assert "no worker runs; start one: python manage.py trueup worker\n" in capfd.readouterr().out
-    assert advice("workers") == "start one: python manage.py trueup worker; if one should run, look at its log"
+    assert advice("workers") == "start one: python manage.py trueup worker; if one should be running, check its log"
     assert "look at: python manage.py trueup status" in advice("of a newer release")
 
 

@@ -122,7 +122,7 @@ def test_without_autocommit_a_job_waits_for_the_commit(project: DjangoApp, off: 
 @pytest.mark.parametrize("enqueue", [sync_one, async_one, named], ids=lambda way: way.__name__)
 def test_a_broken_transaction_is_refused(project: DjangoApp, enqueue: Callable[[str], None]) -> None:
     with (
-        pytest.raises(ConfigError, match="failed already; roll it back first"),
+        pytest.raises(ConfigError, match="already failed; roll it back first"),
         transaction.atomic(),
     ):
         with pytest.raises(Undo), transaction.atomic(savepoint=False):
@@ -134,7 +134,7 @@ def test_a_broken_transaction_is_refused(project: DjangoApp, enqueue: Callable[[
 
 def test_a_connection_to_another_database_is_refused(project: DjangoApp, empty_database_url: str) -> None:
     with leads_to(empty_database_url, "other"), transaction.atomic(using="other"):
-        with pytest.raises(ConfigError, match=r"connection 'other' leads to another database than 'default'"):
+        with pytest.raises(ConfigError, match=r"connection 'other' connects to another database than 'default'"):
             note.using(tx=connections["other"]).enqueue_sync("astray")
         with leads_to(project.store.url, "other"):
             pass

@@ -145,7 +145,7 @@ async def test_a_transaction_that_has_failed_is_refused_with_what_to_do(still: A
                 lambda: still.now(tx=conn),
                 lambda: lease.fence(conn),
             ):
-                with pytest.raises(ConfigError, match="has failed already; roll it back first") as refused:
+                with pytest.raises(ConfigError, match="has already failed; roll it back first") as refused:
                     await call()
                 assert isinstance(refused.value.__cause__, asyncpg.InFailedSQLTransactionError)
             raise asyncpg.UndefinedTableError

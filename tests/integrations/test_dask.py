@@ -218,7 +218,7 @@ async def test_jobs_outlive_a_scheduler_that_is_away_at_the_start_and_one_that_r
 
     async with app.worker():
         handle = await job.enqueue(str(tmp_path / "calls"), str(tmp_path / "gate"))
-        await until(lambda: "Dask scheduler out of reach" in caplog.messages, WITHIN)
+        await until(lambda: "Dask scheduler unreachable" in caplog.messages, WITHIN)
         assert await (await plain.enqueue(7)).result("60s") == 7
         assert await attempt(app, handle) == ("queued", 0)
         own.start_scheduler()

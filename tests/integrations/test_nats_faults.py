@@ -122,7 +122,7 @@ async def test_an_ack_that_is_lost_with_the_connection_is_made_up_for_by_the_nex
             await running
             await worker.finish()
             (said,) = await errors_of(still, job)
-            assert said.endswith("the connection was lost before the answer came")
+            assert said.endswith("the connection was lost before the answer arrived")
             assert "NATS connection lost" in caplog.messages
             proxy.heal()
             clock.advance(seconds=1)

@@ -76,7 +76,7 @@ async def test_when_redis_forgot_there_are_two_holders_and_postgresql_refuses_th
 
 async def test_while_redis_is_away_nobody_gets_a_lease_and_the_reason_is_named(app: App, valkey: Valkey) -> None:
     valkey.stop()
-    with pytest.raises(NotAcquired, match=r"Redis cannot be reached: .*refused"):
+    with pytest.raises(NotAcquired, match=r"Redis is unreachable: .*refused"):
         async with lease(app):
             pass
 

@@ -281,7 +281,7 @@ def test_open_gives_it_when_redis_is_away_and_says_so(
     with app.lease_sync(NAME, backend="redis") as lease:
         (opened,) = events.of(LeaseGrantedOpenly)
         assert (opened.lease, opened.term) == (NAME, lease.term)
-        assert "Redis cannot be reached" in opened.reason
+        assert "Redis is unreachable" in opened.reason
     app.close_sync()
 
 

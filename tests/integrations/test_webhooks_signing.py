@@ -90,7 +90,7 @@ def test_whatever_was_changed_is_noticed(changed: dict[str, str]) -> None:
 
 def test_another_body_or_another_secret_is_noticed() -> None:
     for body, secret in ((BODY + b" ", "s"), (BODY, "t"), (b"", "s")):
-        with pytest.raises(BadSignature, match="no signature fits"):
+        with pytest.raises(BadSignature, match="no signature matches"):
             verify(signed("s"), body, secret, now=SENT)
 
 

@@ -218,7 +218,7 @@ def test_an_executor_takes_plain_functions_without_a_context() -> None:
 
 
 def test_a_value_cannot_carry_a_transaction() -> None:
-    with pytest.raises(ConfigError, match="pass tx= where the job is stored"):
+    with pytest.raises(ConfigError, match="pass tx= to the call that stores it"):
         declared().using(tx=object()).call("a")
 
 
@@ -233,7 +233,7 @@ def test_items_of_a_batch_are_tuples_or_dicts_and_a_bad_one_is_named_by_its_posi
         '{"to":"d","times":4}',
     ]
     for bad in ("text", b"bytes", 3, None, declared().call("a")):
-        with pytest.raises(InvalidArguments, match="item 1: send: a tuple or a dict of arguments is needed"):
+        with pytest.raises(InvalidArguments, match="item 1: send: an item must be a tuple or a dict of arguments"):
             list(request._drafts(template, [("a",), bad]))  # type: ignore[list-item]
     for missing in ((), declared().args()):  # type: ignore[call-arg]
         with pytest.raises(InvalidArguments, match="item 2: send: to: is missing"):

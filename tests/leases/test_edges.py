@@ -83,7 +83,7 @@ async def test_the_same_name_twice_in_one_process_are_two_holders(app: App) -> N
 async def test_a_holding_is_entered_again_as_another_holder_but_not_while_it_is_held(app: App) -> None:
     holding = app.lease("nightly")
     async with holding as first:
-        with pytest.raises(RuntimeError, match="is being held"):
+        with pytest.raises(RuntimeError, match="is already held"):
             await holding.__aenter__()
     async with holding as second:
         assert (second.term, second.holder != first.holder) == (first.term + 1, True)
@@ -348,7 +348,7 @@ async def test_the_longest_a_lease_may_be_held_is_kept_to(app: App) -> None:
     with pytest.raises(LostLease):
         async with app._leasing.holding(hold.LeaseRequest("nightly", SECOND, most=SECOND), "postgres", None):
             await asyncio.sleep(60)
-    assert [event.reason for event in events.of(LeaseLost)] == ["it was held for as long as it may be"]
+    assert [event.reason for event in events.of(LeaseLost)] == ["it reached its maximum duration"]
 
 
 @pytest.mark.slow
@@ -407,7 +407,7 @@ async def test_a_numeric_key_is_the_lock_that_others_know(app: App, database_url
         ({"ttl": "500ms"}, "too short"),
         ({"key": 1}, "key="),
         ({"backend": "etcd"}, "backend='etcd'"),
-        ({"name": "redis:nightly"}, "kept elsewhere"),
+        ({"name": "redis:nightly"}, "in other backends"),
         ({"name": "no blanks"}, "lease"),
     ],
 )

@@ -144,7 +144,7 @@ CHANGED = {
             "vacuum trueup.rates",
         ),
         dataclasses.replace(Limits(), dead_rows=10),
-        ("autovacuum", "warning", "trueup.rates has 50 dead rows and 0 living ones", "vacuum trueup.rates"),
+        ("autovacuum", "warning", "trueup.rates has 50 dead and 0 live rows", "vacuum trueup.rates"),
     ),
     "a replication slot that keeps WAL": (
         (SLOT, "drop table moved; select pg_drop_replication_slot('doctor')"),

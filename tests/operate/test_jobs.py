@@ -86,7 +86,7 @@ async def test_a_handle_tells_the_status_of_its_job(still: App, worker: ManualWo
     assert (status.state, status.error and status.error.message) == ("dead", "no such box")
     assert status.error is not None
     assert "GiveUp" in (status.error.traceback or "")
-    with pytest.raises(NotFound, match="not known"):
+    with pytest.raises(NotFound, match="does not exist"):
         await Handle[None](10**9, still).status()
 
 

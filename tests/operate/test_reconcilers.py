@@ -216,7 +216,7 @@ async def test_one_that_rests_says_why_it_is_not_run(shop: App, query: Query) ->
     query(
         "update trueup.reconcilers set paused_until = now() + interval '1 min', pauses = 1, note = 'failed over and over'"
     )
-    with pytest.raises(ConfigError, match=r"rests until .*: it failed over and over; resume it"):
+    with pytest.raises(ConfigError, match=r"open circuit breaker until .*: it failed over and over; resume it"):
         await shop.reconcilers.run("recover")
     assert (await by_name(shop))["recover"]["state"] == "resting"
     assert await shop.reconcilers.resume("recover")
@@ -228,7 +228,7 @@ async def test_what_this_app_does_not_declare_is_not_run(shop: App, database_url
     other = App(database_url)
     await other.open()
     try:
-        with pytest.raises(ConfigError, match="known to the database, but not declared by this App"):
+        with pytest.raises(ConfigError, match="in the database, but this App does not declare it"):
             await other.reconcilers.run("recover")
     finally:
         await other.close()
@@ -612,7 +612,7 @@ async def test_quarantine_of_names_that_are_none(shop: App) -> None:
     ):
         with pytest.raises(NotFound, match="no reconciler is called 'nope'"):
             await work
-    with pytest.raises(NotFound, match="nothing is known about such a row"):
+    with pytest.raises(NotFound, match="it has no record of such a row"):
         await shop.reconcilers.quarantined_row("recover", "7")
 
 

@@ -164,7 +164,7 @@ async def test_the_sentence_tells_the_whole_story_and_that_it_is_over_when_the_l
     assert report.summary == f"{story}; caught up"
     assert report.caught_up
     report = await house.look()
-    assert report.summary == f"{story}; caught up, as far as is known: rows left were not counted"
+    assert report.summary == f"{story}; caught up, as far as is known: remaining rows were not counted"
     assert report.caught_up
 
 

@@ -175,7 +175,7 @@ def test_exhausted_that_is_a_coroutine_function_is_told_so() -> None:
 
     move = decided(ValueError(), row(4), reconciler(exhausted=exhausted))
     assert isinstance(move, SetAside)
-    assert "something to wait for" in move.reason
+    assert "returned an awaitable" in move.reason
 
 
 def test_exhausted_that_returns_nothing_quarantines_as_usual() -> None:

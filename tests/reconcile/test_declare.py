@@ -93,7 +93,7 @@ def test_moves_and_deletions_are_named_by_what_they_do(declared: DeclaredReconci
         (lambda t: t.delete("new", stale_for="1h", max_fraction=1.5), "max_fraction=1.5"),
         (lambda t: t.delete("new", stale_for="1h", batch=0), "batch=0"),
         (lambda t: t.delete("new", stale_for="1h", name="no blanks"), "no blanks"),
-        (lambda t: t.reconcile(name="fix")(lambda row: None), "name the states"),
+        (lambda t: t.reconcile(name="fix")(lambda row: None), "name its states"),
         (lambda t: t.reconcile("new")(7), "is no function"),
     ],
 )
@@ -121,7 +121,7 @@ def test_two_reconcilers_of_a_table_may_not_share_a_working_state() -> None:
     table = app.table("things", key="id", state="state")
     table.reconcile("new", due_at="due_at", claimed_as="busy", name="one")(lambda row: None)
     app.table("others", key="id", state="state").reconcile("new", claimed_as="busy", name="elsewhere")(lambda row: None)
-    with pytest.raises(ConfigError, match="'two': claimed_as='busy' is that of 'one'"):
+    with pytest.raises(ConfigError, match="'two': claimed_as='busy' is also the working state of 'one'"):
         table.reconcile("old", due_at="due_at", claimed_as="busy", name="two")(lambda row: None)
 
 

@@ -37,7 +37,7 @@ def test_what_is_not_said_has_a_default() -> None:
 
 
 def test_the_slower_of_rate_and_canary_holds_and_canary_is_said_to_go() -> None:
-    with pytest.deprecated_call(match="canary= is nothing but a second rate"):
+    with pytest.deprecated_call(match="canary= is deprecated"):
         assert made(rate="50/s", canary="1/m").rate == Rate.parse("1/m")
     with pytest.deprecated_call():
         assert made(rate="1/m", canary="50/s").rate == Rate.parse("1/m")
@@ -54,7 +54,7 @@ def test_the_slower_of_rate_and_canary_holds_and_canary_is_said_to_go() -> None:
         ({"concurrency": 1_001}, "from 1 to 1,000"),
         ({"claim": "lock"}, "claim='lock': 'lease' or 'row_lock' is needed"),
         ({"mode": "dry"}, "mode='dry': 'live' or 'shadow' is needed"),
-        ({"lease_for": "999ms"}, "the minimum is a second"),
+        ({"lease_for": "999ms"}, "the minimum is one second"),
         ({"exhausted": "dead"}, "exhausted='dead'"),
         ({"deadline": "0s"}, "deadline="),
         ({"timeout": "0s"}, "timeout="),

@@ -88,7 +88,7 @@ def test_what_is_done_with_each_is_needed_and_given_once() -> None:
     async def first(item: int) -> None: ...
 
     assert made.handler is first
-    with pytest.raises(ConfigError, match=r"each is given twice .*first and .*second"):
+    with pytest.raises(ConfigError, match=r"each is declared twice .*first and .*second"):
 
         @made.each
         async def second(item: int) -> None: ...
@@ -167,7 +167,7 @@ def test_two_scans_of_one_name_are_refused_and_one_without_each_starts_no_worker
     declared = app.scan("numbers", every="1h")(numbers)
     with pytest.raises(ConfigError, match="declared twice"):
         app.scan("numbers", every="2h")(numbers)
-    with pytest.raises(ConfigError, match="nothing is done with its items"):
+    with pytest.raises(ConfigError, match="it has no handler for its items"):
         app.worker()
     declared.each(print)
     assert list(app.worker().scanners) == ["numbers"]

@@ -46,16 +46,16 @@ def test_rows_come_in_the_order_asked_for_or_the_longest_due_first(given: dict[s
 @pytest.mark.parametrize(
     ("table", "states", "given", "said"),
     [
-        (FULL, [], {}, "name the states"),
+        (FULL, [], {}, "name its states"),
         (BARE, ["new"], {}, "declared without state="),
         (FULL, ["new"], {"stale_for": "1m", "due_at": "due"}, "not both"),
         (BARE, [], {"stale_for": "1m"}, "give changed_at="),
         (FULL, ["new"], {"due_at": ""}, "a name is needed"),
         (FULL, ["new"], {"order_by": ""}, "a name is needed"),
-        (FULL, ["new"], {"claimed_as": "new"}, "must be another one"),
+        (FULL, ["new"], {"claimed_as": "new"}, "use a different one"),
         (BARE, [], {"claimed_as": "working"}, "needs a table declared with state="),
         (FULL, ["new"], {"stale_for": "soon"}, "soon"),
-        (FULL, ["nul\0"], {}, "no such text"),
+        (FULL, ["nul\0"], {}, "cannot store this text"),
         (FULL, [True], {}, "a text or a whole number"),
     ],
 )

@@ -295,7 +295,7 @@ def test_fields_without_column_or_default_are_listed_with_what_may_be_meant() ->
 )
 def test_anything_else_is_refused_with_what_is_possible(annotation: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"^reconciler 'x': its row is annotated .*annotate a Row, a dict, a TypedDict"
+        ConfigError, match=r"^reconciler 'x': its row is annotated .*annotate it with a Row, a dict, a TypedDict"
     ):
         Shape.of(annotation, "reconciler 'x'")
 

@@ -58,7 +58,7 @@ from trueup.schedules.expression import Expression
         ("*", "has 1 field; it takes 5"),
         ("* * * *", "has 4 fields; it takes 5"),
         ("* * * * * * *", "has 7 fields; it takes 5"),
-        ("@reboot", "no such moment for a fleet"),
+        ("@reboot", "a fleet has no single start"),
         ("@every 5m", 'use Every("5m")'),
         ("@fortnightly", "the shorthands are @hourly, @daily"),
         ("@daily @daily", "the shorthands are"),

@@ -135,7 +135,7 @@ class App(Declaring):
     @property
     def operations(self) -> Operations:
         """The old name of `jobs`, until 0.2."""
-        warnings.warn("app.operations is called app.jobs now; the old name goes with 0.2", DeprecationWarning, 2)
+        warnings.warn("app.operations is now app.jobs; 0.2 removes the old name", DeprecationWarning, 2)
         return self.jobs
 
     @property

@@ -147,7 +147,7 @@ class Declaring(Enqueueing):
             if declared.lease is not None:
                 function = Exclusive(self._leasing.holding, self.events).wrap(function, declared.lease, spec)
             elif asks_for_lease(function):
-                raise ConfigError(f"{function.__qualname__} asks for the Lease it runs under; give its schedule lease=")
+                raise ConfigError(f"{function.__qualname__} has a Lease parameter, but its schedule has no lease=")
             job = cast("DeclaredJob[P, Any, P, R]", self._declare(function, declared.job_options))
             self._schedules[job.kind] = declared.entry(job)
             self._declared_by.note("schedules", job.kind)

@@ -22,19 +22,19 @@ COLUMNS = headings("when", "who", "from", "action", "on*", "count>", "detail*")
 @with_session
 def actions(
     session: Session,
-    who: Annotated[str | None, option("--who", "NAME", "Only what this person did.")] = None,
+    who: Annotated[str | None, option("--who", "NAME", "Only actions of this person.")] = None,
     via: Annotated[str | None, option("--via", "WHERE", "Only from cli, python or web.")] = None,
     action: Annotated[str | None, option("--action", "NAME", "Only this action, such as cancel or pause.")] = None,
     what: Annotated[
         str | None, option("--what", "WHAT", "Only on a job, queue, kind, schedule, reconciler or row.")
     ] = None,
     name: Annotated[str | None, option("--name", "NAME", "Only on the queue, schedule, … of this name.")] = None,
-    job: Annotated[int | None, option("--job", "ID", "Only what was done to this job.", min=1, max=2**63 - 1)] = None,
+    job: Annotated[int | None, option("--job", "ID", "Only actions on this job.", min=1, max=2**63 - 1)] = None,
     since: Annotated[str | None, duration_option("--since", help="Only the last 24h, 7d, …")] = None,
-    limit: Annotated[int, option("--limit -n", "N", "Maximum number to show.", min=1, max=1_000)] = 50,
-    after: Annotated[int | None, option("--after", "ID", "The page after this action, towards older ones.")] = None,
+    limit: Annotated[int, option("--limit -n", "N", "Maximum number of entries.", min=1, max=1_000)] = 50,
+    after: Annotated[int | None, option("--after", "ID", "Continue after this action, with older ones.")] = None,
 ) -> None:
-    """Show what people did: cancel, pause, trigger and so on, newest first.
+    """Show the audit log: who cancelled, paused or triggered what, newest first.
 
     Actions from the command line, from Python, from the dashboard and from Django's admin are recorded.
     """

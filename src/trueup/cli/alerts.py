@@ -16,7 +16,7 @@ COLUMNS = headings("check", "state", "severity", "value>", "allowed>", "since", 
 
 @with_session
 def alerts(session: Session) -> None:
-    """Show every check with its limit, those that fire first.
+    """Show every check with its limit, firing ones first.
 
     A check fires when it has failed for alert_after and a worker with alert_url has raised the alert.
     """

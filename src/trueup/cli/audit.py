@@ -27,7 +27,7 @@ def audit(
     session: Session,
     since: Annotated[str, duration_option("--since", help="How far back, such as 7d or 12h.")] = "7d",
 ) -> None:
-    """Compare the ticks that were expected with the ledger.
+    """Compare the expected ticks with the ledger.
 
     Lists gaps (passed over), overdue ticks (not decided yet), unexpected ones, runs without a tick of their own, and schedules that code declares and that do not fire. Exits with 1 if there is any.
     """
@@ -79,7 +79,7 @@ def _lines(findings: Findings) -> Iterator[str]:
     yield from _few(f"unexpected: {_moment(due_at)}" for due_at in findings.unexpected)
     yield from _few(
         f"astray: job {each.job_id} for {_moment(each.due_at)}, "
-        + (f"whose run is job {each.recorded}" if each.recorded is not None else "which is no tick of the ledger")
+        + (f"whose run is job {each.recorded}" if each.recorded is not None else "which is not in the ledger")
         for each in findings.astray
     )
     if findings.missing is not None:

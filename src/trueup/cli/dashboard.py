@@ -47,7 +47,7 @@ async def serve(apps: Mapping[str, App], host: str, port: int) -> int:
         from trueup.web.guard import Rules
         from trueup.web.serving import Server
     except ModuleNotFoundError as error:
-        raise ConfigError(f'the dashboard needs {error.name}: pip install "trueup[web]"') from None
+        raise ConfigError(f'the dashboard needs the package {error.name}: pip install "trueup[web]"') from None
     auth = auth_from(os.environ)
     check_bind(host, auth)
     hosts = [*Rules.from_environment().hosts, host]
@@ -77,7 +77,7 @@ def auth_from(environment: Mapping[str, str]) -> Auth | None:
             if not token:
                 raise ConfigError(f"{variable} is empty, or one of its tokens is; remove it or give it a value")
             if tokens.get(token, role) != role:
-                raise ConfigError(f"{' and '.join(TOKENS)} are the same; viewers need a token of their own")
+                raise ConfigError(f"{' and '.join(TOKENS)} are the same; viewers need a different token")
             tokens[token] = role
             try:
                 Tokens({token: role})

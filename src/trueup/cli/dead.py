@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trueup.app import App
     from trueup.operate.jobs import Progress
 
-group = typer.Typer(help="Look at dead jobs, revive or discard them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, revive or discard dead jobs.", no_args_is_help=True)
 
 NOT_DEAD = {state: f"{state}, not dead" for state in ("queued", "running", "done", "cancelled")}
 
@@ -72,7 +72,7 @@ def discard(
     reason: Reason = "discarded by a person",
     yes: YesOption = False,
 ) -> None:
-    """Take dead jobs off the list; they count as cancelled."""
+    """Remove dead jobs from the list; they count as cancelled."""
     wanted = many.chosen(ids, everything, kind)
     if wanted:
         discarded = session.run(lambda app: _or_none(app.jobs.discard(wanted, reason)))

@@ -68,7 +68,7 @@ async def _enqueue(
 def read_arguments(document: str | None, items: list[str]) -> tuple[list[Any], dict[str, Any]]:
     """Positional and named arguments. Raises InvalidArguments when the text cannot be read."""
     if document is not None and "=" in document and not document.lstrip().startswith(("{", "[")):
-        raise InvalidArguments(f"{document} is no JSON; write it with --arg: --arg {document}")
+        raise InvalidArguments(f"{document} is not JSON; write it with --arg: --arg {document}")
     given = _parse("the arguments", document) if document is not None else {}
     if not isinstance(given, dict | list):
         raise InvalidArguments(

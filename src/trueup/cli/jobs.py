@@ -33,7 +33,7 @@ Arguments = Annotated[
 ]
 OlderThan = Annotated[str | None, duration_option("--older-than", help="Only jobs enqueued longer ago than this.")]
 
-group = typer.Typer(help="Look at jobs, enqueue, retry or cancel them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, enqueue, retry or cancel jobs.", no_args_is_help=True)
 group.command("enqueue")(enqueue)
 
 
@@ -56,7 +56,7 @@ def list_all(
     min_attempts: Annotated[
         int, option("--min-attempts", "N", "Only jobs with at least this many attempts.", min=0)
     ] = 0,
-    after: Annotated[int | None, option("--after", "ID", "The page after this job, towards older ones.")] = None,
+    after: Annotated[int | None, option("--after", "ID", "Continue after this job, with older ones.")] = None,
 ) -> None:
     """List jobs, newest first."""
     list_jobs(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trueup.jobs.records import JobPage, JobProgress, JobSummary
     from trueup.operate.jobs import Matching
 
-Limit = Annotated[int, option("--limit -n", "N", "Maximum number to show.", min=1, max=10_000)]
+Limit = Annotated[int, option("--limit -n", "N", "Maximum number of entries.", min=1, max=10_000)]
 
 COLUMNS = headings("id>", "kind*", "queue", "state", "attempt>", "due or ended", "last error, progress*")
 

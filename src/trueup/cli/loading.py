@@ -39,7 +39,7 @@ def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return import_module(name, f"{here} was looked at, too; check --app or TRUEUP_APP")
+    return import_module(name, f"{here} was searched, too; check --app or TRUEUP_APP")
 
 
 def _apps_in(module: ModuleType, app_class: type[App]) -> str:

@@ -52,7 +52,7 @@ def create(
     """Create a schedule for a job of your App."""
     spec = specs.chosen(cron, tz, dst, every, at)
     if spec is None:
-        raise WrongUsage("say when: --cron, --every or --at")
+        raise WrongUsage("give the rule: --cron, --every or --at")
     policy = _given(
         missed=missed, catch_up=catch_up, grace=grace, overlap=overlap, jitter=jitter, pause_after=pause_after
     )

@@ -35,7 +35,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise WrongUsage(f"{question} There is no terminal to ask at: give --yes")
+        raise WrongUsage(f"{question} There is no terminal for confirmation: give --yes")
     typer.confirm(question, abort=True, err=True)
 
 

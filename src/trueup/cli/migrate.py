@@ -28,7 +28,7 @@ def migrate(
         switch("--check", "Change nothing; exit with 1 if steps are pending, or if a worker would refuse the schema."),
     ] = False,
     sql: Annotated[bool, switch("--sql", "Change nothing; print the pending steps as a script.")] = False,
-    pre_only: Annotated[bool, switch("--pre-only", "Leave out the steps that old workers do not tolerate.")] = False,
+    pre_only: Annotated[bool, switch("--pre-only", "Skip the steps that old workers do not tolerate.")] = False,
     wait: Annotated[
         str, duration_option("--wait", help="How long to keep trying while other sessions block it.")
     ] = "5m",

@@ -18,7 +18,7 @@ from trueup.program import typed
 if TYPE_CHECKING:
     from trueup.embedded.embedded import EmbeddedPostgres, EmbeddedStatus
 
-group = typer.Typer(help="The embedded PostgreSQL: start, stop, look inside.", no_args_is_help=True)
+group = typer.Typer(help="Start, stop and inspect the embedded PostgreSQL.", no_args_is_help=True)
 
 
 @group.command("start")

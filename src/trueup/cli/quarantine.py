@@ -20,7 +20,7 @@ from trueup.observe.printable import printable, printable_lines
 if TYPE_CHECKING:
     from trueup.app import App
 
-group = typer.Typer(help="Look at rows in quarantine, release or discard them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, release or discard rows in quarantine.", no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The reconciler's name.", autocompletion=completing.reconcilers)]
 Key = Annotated[str, argument("KEY", 'The key as it is listed; with several columns: ["a", "1"].')]

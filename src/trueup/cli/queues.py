@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trueup.app import App
     from trueup.jobs.records import Pause, QueueDepth
 
-group = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, pause or resume queues.", no_args_is_help=True)
 
 Queue = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="The queue.", autocompletion=completing.queues)]
 Kind = Annotated[
@@ -31,7 +31,7 @@ Reason = Annotated[str | None, option("--reason", "TEXT", "A reason, shown while
 @group.command("list")
 @with_session
 def list_queues(session: Session) -> None:
-    """List queues with live jobs, and what is paused."""
+    """List queues with live jobs, and paused queues and kinds."""
 
     async def look(app: App) -> tuple[tuple[QueueDepth, ...], tuple[Pause, ...]]:
         return await app.jobs.queues(), await app.jobs.paused()

@@ -24,7 +24,7 @@ from trueup.program import typed
 if TYPE_CHECKING:
     pass
 
-group = typer.Typer(help="Look at reconcilers and scans, run, pause or resume them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, run, pause or resume reconcilers and scans.", no_args_is_help=True)
 
 COLUMNS = headings("reconciler", "what*", "every>", "state*", "last sweep", "held>", "resting>", "quar.>", "last 24 h*")
 NOT_FACTS = ("what", "rows", "every", "mode")  # shown by themselves
@@ -38,7 +38,7 @@ def list_all(session: Session) -> None:
     if session.json:
         output.write_json(found)
         return
-    empty = "no reconcilers; they are known once a worker has started with them, or with --app"
+    empty = "no reconcilers; a worker registers them when it starts, or give --app"
     output.show(Table("Reconcilers", COLUMNS, [_row(each) for each in found], empty=empty))
     quarantined = sum(each["quarantined"] for each in found)
     if quarantined:
@@ -86,7 +86,7 @@ def state_text(record: dict[str, Any]) -> str:
     if record["last_error"]:
         return f"failing: {record['last_error']}"
     if record.get("paused_keys"):
-        state = f"{state}, resting for {', '.join(record['paused_keys'])}"
+        state = f"{state}, circuit breaker open for {', '.join(record['paused_keys'])}"
     return f"{state}: {record['note']}" if record["note"] and record["state"] != "active" else state
 
 
@@ -100,7 +100,7 @@ def outcomes_text(outcomes: Mapping[str, int]) -> str:
 def show(
     session: Session,
     name: Name,
-    sweeps: Annotated[int, option("--sweeps", "N", "Show the last N.", min=1, max=10_000)] = 10,
+    sweeps: Annotated[int, option("--sweeps", "N", "Show the last N entries.", min=1, max=10_000)] = 10,
 ) -> None:
     """Show everything about a reconciler or scan.
 
@@ -171,7 +171,7 @@ def _moment(moment: datetime | None) -> str | None:
 
 def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
     columns = headings("started at", "took>", "by*", "rows>", "outcomes*", "late>", "worst>")
-    table = Table("Sweeps", columns, empty="no sweep that found a row is on record")
+    table = Table("Sweeps", columns, empty="no sweep with rows is on record")
     for sweep in sweeps:
         counts = {
             name: sweep[name] for name in ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
@@ -253,7 +253,7 @@ def resume(session: Session, name: Name) -> None:
         "reconciler",
         name,
         "resumed",
-        "it is neither paused nor at rest",
+        "it is not paused, and its circuit breaker is closed",
         lambda app: app.reconcilers.resume(name),
     )
 
@@ -272,4 +272,4 @@ def forget(session: Session, name: Name, yes: YesOption = False) -> None:
     if session.json:
         output.write_json({"reconciler": name, "forgotten": count})
     else:
-        output.say(f"forgot reconciler {name}, and what was known about {count:,} rows")
+        output.say(f"forgot reconciler {name}, and its records about {count:,} rows")

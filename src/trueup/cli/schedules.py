@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # ticks of a dry run
 
-group = typer.Typer(help="Look at schedules, make, pause, trigger or backfill them.", no_args_is_help=True)
+group = typer.Typer(help="Inspect, create, pause, trigger or backfill schedules.", no_args_is_help=True)
 
 COLUMNS = headings("schedule*", "when*", "state", "next tick", "last tick", "outcome*", "unfinished>")
 
@@ -73,7 +73,7 @@ def _last(schedule: dict[str, Any]) -> str:
 def show(
     session: Session,
     name: Name,
-    ticks: Annotated[int, option("--ticks", "N", "Show the last N.", min=1, max=10_000)] = 20,
+    ticks: Annotated[int, option("--ticks", "N", "Show the last N entries.", min=1, max=10_000)] = 20,
 ) -> None:
     """Show everything about a schedule, with its latest ticks and the states of their runs."""
     schedule = session.run(lambda app: app.schedules.show(name, ticks))
@@ -146,7 +146,7 @@ def pause(
 @group.command("resume")
 @with_session
 def resume(session: Session, name: Name) -> None:
-    """Fire ticks again from now on; those of the pause are not caught up."""
+    """Fire ticks again from now on; ticks of the pause are not caught up."""
     move(session, "schedule", name, "resumed", "it is not paused", lambda app: app.schedules.resume(name))
 
 

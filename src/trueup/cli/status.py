@@ -44,7 +44,7 @@ def status(
     """
     if check:
         if watch:
-            raise WrongUsage("--check and --watch do not go together; let your monitoring repeat the check")
+            raise WrongUsage("--check and --watch cannot be combined; let your monitoring repeat the check")
         show_checks(session)
         return
     from trueup.durations import parse_duration
@@ -104,14 +104,16 @@ def _attention(seen: dict[str, Any]) -> Table:
         waits = f"{each['kind']} waits in queue {each['queue']} for {span(each['oldest_s'])}"
         table.rows.append((f"{waits}: no running worker that serves the queue knows this kind",))
     for name in seen["schedules"]["missing"]:
-        table.rows.append((f"schedule {name}: running workers declare it, and it is not stored or is retired",))
+        table.rows.append((f"schedule {name}: running workers declare it, but it is not stored or is retired",))
     for name in seen["schedules"]["refused"]:
         table.rows.append(
-            (f"schedule {name}: its tick is refused, and tried again: {typed('trueup schedules show')} {name}",)
+            (
+                f"schedule {name}: PostgreSQL refuses its tick, and a worker retries it: {typed('trueup schedules show')} {name}",
+            )
         )
     for name in seen["schedules"]["undeclared"] if alive else ():
         hint = f"{typed('trueup schedules retire')} {name}, if it was removed from the code"
-        table.rows.append((f"schedule {name} fires, and no running worker declares it: {hint}",))
+        table.rows.append((f"schedule {name} fires, but no running worker declares it: {hint}",))
     return table
 
 

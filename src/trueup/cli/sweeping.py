@@ -92,7 +92,7 @@ def _run(session: Session, name: str, limit: int | None, shadow: bool, force: bo
         if session.json:
             output.write_json({"reconciler": name, "ending": "interrupted", "done": done})
         else:
-            output.say(f"{name}: stopped after {done:,}; what was not begun was given back")
+            output.say(f"{name}: stopped after {done:,}; rows that were not started were released")
         raise typer.Exit(INTERRUPTED) from None
     if session.json:
         output.write_json(_document(ended))
@@ -107,7 +107,7 @@ def _run(session: Session, name: str, limit: int | None, shadow: bool, force: bo
 def _say_not_undone() -> None:
     output.note(
         "handlers are called: what they write through tx and ctx.transaction() is rolled back;"
-        " what they do elsewhere (requests, files, connections of their own) is NOT undone"
+        " other effects (requests, files, their own connections) are NOT undone"
     )
 
 
@@ -119,7 +119,7 @@ async def _until_signalled(work: Awaitable[T]) -> T:
     def stop() -> None:
         nonlocal seen
         seen += 1
-        output.note("stopping in order; once more interrupts handlers" if seen == 1 else "interrupting handlers")
+        output.note("stopping; a second signal interrupts handlers" if seen == 1 else "interrupting handlers")
         task.cancel()
         if seen == 2:
             for number in SIGNALS:
@@ -216,7 +216,7 @@ def _document(run: Run) -> dict[str, Any]:
 
 
 SCANNED = {
-    "stopped": "stopped there; the next process may begin with the last item again",
+    "stopped": "stopped; the next process may repeat the last item",
     "failed": "its generator failed",
     "lost": "the lease was lost; its new holder continues",
     "elsewhere": "another process is scanning; see: {command} {name}",
@@ -231,7 +231,7 @@ def _tell(run: Run) -> None:
     if run.proposed:  # then every row that something was proposed for counts as unchanged
         counts = {**run.proposed, **{name: counts[name] for name in ("retry", "quarantined", "lost")}}
     if run.ending == "refused":
-        output.say(f"{run.name}: refused, nothing was touched: {run.why}")
+        output.say(f"{run.name}: refused, nothing was changed: {run.why}")
     elif not rows:
         output.say(f"{run.name}: nothing to do")
     else:

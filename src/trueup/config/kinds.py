@@ -123,7 +123,7 @@ def _read_redis_url(value: object) -> Secret:
     secret = value if isinstance(value, Secret) else Secret(value if isinstance(value, str) else "")
     if not all(_REDIS_URL.fullmatch(url) for url in redis_urls(secret)):
         raise ConfigError(
-            f"{str(secret)!r} is not a Redis URL; write it like redis://host:6379/0, or several with commas between"
+            f"{str(secret)!r} is not a Redis URL; write it like redis://host:6379/0, or several separated by commas"
         )
     return secret
 
@@ -162,7 +162,7 @@ def _read_list(value: object, item: re.Pattern[str], expected: str) -> tuple[str
 
 
 def _read_names(value: object) -> tuple[str, ...]:
-    expected = 'networks, addresses or hosts with commas between; write it like "10.0.0.0/8,hooks.internal"'
+    expected = 'networks, addresses or hosts separated by commas; write it like "10.0.0.0/8,hooks.internal"'
     return _read_list(value, _ADDRESS, expected)
 
 
@@ -287,7 +287,7 @@ HTTP_URL = Kind(_read_http_url, _show_http_url)
 NAMES = Kind(_read_names, ",".join)
 CHECK_LIMITS = Kind(_read_limits, _show_limits)
 APP = text(
-    'the place of an App; write it like "package.module:app"',
+    'the location of an App; write it like "package.module:app"',
     lambda text: text.count(":") == 1 and all(part.isidentifier() for part in re.split("[.:]", text)),
 )
 HOST = text("a host's name or address", re.compile(r"[A-Za-z0-9._:%-]{1,253}").fullmatch)

@@ -57,11 +57,13 @@ class Settings:
     search_path: tuple[str, ...] = setting(
         "role",
         SEARCH_PATH,
-        "the schemas in which your tables are looked up by name; role: as role and database have it, which a pooler needs",
+        "the search path for your tables; role: the search path of the role and database, which a pooler needs",
     )
     data_dir: Path = setting(".trueup", PATH, "where the embedded PostgreSQL keeps its data")
     redis_url: Secret | None = setting(
-        None, REDIS_URLS, "the Redis for leases with backend='redis'; three or more, with commas between, are a quorum"
+        None,
+        REDIS_URLS,
+        "the Redis for leases with backend='redis'; three or more servers, separated by commas, form a quorum",
     )
     redis_unavailable: str = setting(
         "closed",
@@ -72,7 +74,7 @@ class Settings:
     include: tuple[str, ...] | None = setting(
         None,
         MODULES,
-        "the modules that declare its jobs, for workers and commands to import; * is one level of a package",
+        "the modules with its declarations, which workers and commands import; * is one level of a package",
     )
     queues: Mapping[str, int | None] | None = setting(
         None, QUEUE_LIST, "the queues a worker serves, each with its own concurrency if given; none: those of its jobs"
@@ -102,10 +104,12 @@ class Settings:
     result_limit: int = setting("256KiB", size(1 << 10, 100 << 20), "the largest result of a job, as JSON")
     keep_done: timedelta = setting("24h", duration("1s", "36500d"), "how long done jobs stay in the history")
     keep_cancelled: timedelta = setting("24h", duration("1s", "36500d"), "how long cancelled jobs stay in the history")
-    keep_dead: timedelta = setting("30d", duration("1s", "36500d"), "how long dead jobs can be looked at and revived")
+    keep_dead: timedelta = setting("30d", duration("1s", "36500d"), "how long dead jobs can be inspected and revived")
     keep_ticks: timedelta = setting("90d", duration("1s", "36500d"), "how long the ledger of ticks is kept")
-    keep_actions: timedelta = setting("90d", duration("1s", "36500d"), "how long the record of what people did is kept")
-    keep_sweeps: timedelta = setting("3d", duration("1s", "36500d"), "how long the record of sweeps is kept")
+    keep_actions: timedelta = setting(
+        "90d", duration("1s", "36500d"), "how long the audit log of operators' actions is kept"
+    )
+    keep_sweeps: timedelta = setting("3d", duration("1s", "36500d"), "how long records of sweeps are kept")
     reconcile: bool = setting("true", BOOL, "whether workers sweep users' tables; off for workers that only run jobs")
     pool_size: int = setting("10", whole(1, 1000), "maximum number of pooled connections of a process")
     pool_timeout: timedelta = setting(
@@ -113,67 +117,69 @@ class Settings:
         duration("100ms", "1h"),
         "how long enqueueing and reading wait for a connection before DatabaseUnavailable",
     )
-    connect_timeout: timedelta = setting("5s", duration("1s", "5m"), "how long a connection may take to be made")
+    connect_timeout: timedelta = setting("5s", duration("1s", "5m"), "the timeout for opening a connection")
     start_within: timedelta = setting(
-        "15s", duration("0s", "1h"), "how long a worker that starts waits for a database that cannot be reached"
+        "15s", duration("0s", "1h"), "how long a starting worker waits for an unreachable database"
     )
     statement_timeout: timedelta = setting(
-        "30s", duration("100ms", "1d"), "how long one of trueup's statements may take"
+        "30s", duration("100ms", "1d"), "the timeout of each of trueup's own statements"
     )
     prepare: str = setting(
         "auto",
         choice("auto", "true", "false"),
-        "prepare statements on the server where it pays: auto, unless there is a pooler; true, without that check",
+        "prepare statements on the server where that pays; auto: unless there is a pooler; true: without that check",
     )
     blocked_after: timedelta = setting(
         "1s", duration("10ms", "1h"), "how long a handler may block the event loop before it is reported"
     )
     log_format: str = setting(
-        "auto", choice("auto", "json", "console"), "how log lines look; auto: console on a terminal"
+        "auto", choice("auto", "json", "console"), "the format of log lines; auto: console on a terminal"
     )
     log_level: str = setting(
         "info", choice("debug", "info", "warning", "error", "critical"), "minimum level of log lines"
     )
     metrics_port: int | None = setting(
-        None, whole(1, 65_535), "the port where a worker serves its metrics for Prometheus; none: it does not"
+        None, whole(1, 65_535), "the port where a worker serves metrics for Prometheus; none: not served"
     )
     metrics_host: str = setting(
-        "127.0.0.1", HOST, "the address it serves them at; anyone who can reach it can read them"
+        "127.0.0.1", HOST, "the address for metrics_port; anyone who can reach it can read the metrics"
     )
     health_port: int | None = setting(
-        None, whole(1, 65_535), "the port where a worker answers /healthz, /readyz and /metrics; none: it does not"
+        None, whole(1, 65_535), "the port where a worker answers /healthz, /readyz and /metrics; none: not served"
     )
     health_host: str = setting(
-        "127.0.0.1", HOST, "the address it answers them at; 0.0.0.0 where another machine asks, as Kubernetes does"
+        "127.0.0.1", HOST, "the address for health_port; 0.0.0.0 for probes from other machines, such as Kubernetes"
     )
     ping_url: Secret | None = setting(
         None,
         HTTP_URL,
         "one worker of the fleet posts to this URL while all checks pass: a dead man's switch",
     )
-    ping_every: timedelta = setting("1m", duration("1s", "1d"), "how often it posts to ping_url")
+    ping_every: timedelta = setting("1m", duration("1s", "1d"), "how often the worker posts to ping_url")
     alert_url: Secret | None = setting(
         None,
         HTTP_URL,
-        "a URL, such as a Slack webhook, to post to when a check keeps failing and when it passes again",
+        "a URL, such as a Slack webhook, for alerts when a check keeps failing and when it passes again",
     )
-    alert_after: timedelta = setting("2m", duration("0s", "7d"), "how long a check must fail before that")
+    alert_after: timedelta = setting(
+        "2m", duration("0s", "7d"), "how long a check must fail before its alert is raised"
+    )
     outgoing_allow: tuple[str, ...] | None = setting(
-        None, NAMES, "networks, addresses and hosts that pings and alerts may go to although they are not public"
+        None, NAMES, "private networks, addresses and hosts that pings and alerts may connect to"
     )
     check_limits: Mapping[str, float | None] | None = setting(
         None,
         CHECK_LIMITS,
-        "thresholds of the checks of `trueup status --check`, where they differ from the default; off: not checked",
+        "thresholds for the checks of `trueup status --check` that differ from the defaults; off: no check",
     )
-    release: str | None = setting(None, RELEASE, "the release of your application, shown to people")
+    release: str | None = setting(None, RELEASE, "the release of your application, for display")
     service: str | None = setting(
-        None, RELEASE, "the name of your service, the same in all its releases; none: its kinds identify it"
+        None, RELEASE, "the name of your service, the same in all releases; none: its kinds identify it"
     )
     retire_after: timedelta = setting(
         "1h",
         duration("1s", "365d"),
-        "how long workers of a service run without declaring a schedule before it is retired",
+        "how long workers of a service must run without declaring a schedule before it is retired",
     )
     worker_name: str | None = setting(
         None, RELEASE, "the name of a worker in lease columns of your tables; none: its host and process id"

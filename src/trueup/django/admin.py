@@ -197,11 +197,11 @@ class QuarantinedRowAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: Any) -> Any:
         return super().get_queryset(request).as_listed()
 
-    @admin.action(description="Release selected rows, to be tried again with all attempts", permissions=["operate"])
+    @admin.action(description="Release selected rows, with all attempts", permissions=["operate"])
     def release(self, request: Any, queryset: Any) -> None:
         self.operate(request, queryset, "released", partial(self.moved, queryset, get_app().reconcilers.release_sync))
 
-    @admin.action(description="Discard selected rows, to be left alone in their state", permissions=["operate"])
+    @admin.action(description="Discard selected rows, so that they are not processed again", permissions=["operate"])
     def discard(self, request: Any, queryset: Any) -> None:
         self.operate(request, queryset, "discarded", partial(self.moved, queryset, get_app().reconcilers.discard_sync))
 

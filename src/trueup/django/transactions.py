@@ -47,7 +47,7 @@ def checked(tx: Any, alias: str) -> Any:
     ours, theirs = connections[alias].settings_dict, tx.settings_dict
     if any(ours[name] != theirs[name] for name in WHERE):
         raise ConfigError(
-            f"tx=: Django's connection {tx.alias!r} leads to another database than {alias!r}, where the jobs are; "
+            f"tx=: Django's connection {tx.alias!r} connects to another database than {alias!r}, which holds the jobs; "
             "open the transaction there, or name the alias in settings.TRUEUP['DATABASE']"
         )
     return tx

@@ -30,7 +30,7 @@ def locate(major: int | None = None) -> Path:
     if wanted not in found:
         have = ", ".join(str(version) for version in sorted(found))
         raise EmbeddedUnavailable(
-            f"the embedded PostgreSQL comes in version {have}, not {wanted}: choose one of these, or {OWN_DATABASE}"
+            f"the embedded PostgreSQL is available in version {have}, not {wanted}: choose one of these, or {OWN_DATABASE}"
         )
     return found[wanted]
 

@@ -128,7 +128,7 @@ class Cluster:
             return None
         return (
             f"{self.data} is served by a PostgreSQL that cannot be seen from here (in another container?), and whose socket "
-            f"{socket} is not here either. Mount {server.socket_directory} in both, stop that server where it was started, "
+            f"{socket} is not visible here either. Mount {server.socket_directory} in both, stop that server where it was started, "
             f"or {binaries.OWN_DATABASE}"
         )
 
@@ -156,7 +156,7 @@ class Cluster:
             launched: subprocess.Popen[bytes] | None = None
             while not self.answers():
                 if time.monotonic() > deadline:
-                    raise DatabaseUnavailable(self._complaint(f"is not up after {START_WITHIN:.0f} s"))
+                    raise DatabaseUnavailable(self._complaint(f"has not started after {START_WITHIN:.0f} s"))
                 if launched is None and not postmaster.running(self.data):
                     launched = self._launch()
                 elif launched is not None and launched.poll() is not None:

@@ -205,7 +205,7 @@ class EmbeddedPostgres:
                 if released.is_set():
                     return
                 pause = min(2 * pause, MAX_PAUSE)
-                log.error("no keeper of the embedded PostgreSQL; trying again in %.0f s: %s", pause, error)
+                log.error("no keeper of the embedded PostgreSQL; retrying in %.0f s: %s", pause, error)
 
     def _replace_keeper(self, released: threading.Event) -> None:
         with _locked(self._home.arrivals):
@@ -239,7 +239,7 @@ class EmbeddedPostgres:
                 timeout=LAUNCH_WITHIN,
             )
         except subprocess.TimeoutExpired as error:
-            raise DatabaseUnavailable(f"the embedded PostgreSQL is not up after {LAUNCH_WITHIN:.0f} s") from error
+            raise DatabaseUnavailable(f"the embedded PostgreSQL has not started after {LAUNCH_WITHIN:.0f} s") from error
         if launcher.returncode != 0:
             raise DatabaseUnavailable(f"the embedded PostgreSQL did not start: {launcher.stderr.strip()}")
 

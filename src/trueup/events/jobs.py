@@ -168,7 +168,7 @@ class JobFinishRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorBroken(Event):
-    """A process of a job's executor died, or its cluster is out of reach. A pool from a factory is `replaced`; jobs of any other
+    """A process of a job's executor died, or its cluster is unreachable. A pool from a factory is `replaced`; jobs of any other
     executor are postponed."""
 
     name = "executor.broken"

@@ -36,7 +36,7 @@ def upgrade(op: Any, *, schema: str = "trueup", post: bool = True) -> list[str]:
     """
     if op.get_context().as_sql:
         raise ConfigError(
-            "offline mode: trueup's steps depend on what is applied; get them with `trueup migrate --sql`"
+            "offline mode: the steps depend on those applied already; get them with `trueup migrate --sql`"
         )
     url = libpq_url(op.get_bind().engine.url.render_as_string(hide_password=False))
     with Connection.connect(url, autocommit=True) as connection:

@@ -66,7 +66,7 @@ class Dask:
         return f"Dask({self.address or self.options['scheduler_file']!r})"
 
     async def connect(self) -> Any:
-        """Raises OSError when the scheduler is out of reach."""
+        """Raises OSError when the scheduler is unreachable."""
         from distributed import Client
 
         return await Client(  # type: ignore[no-untyped-call]
@@ -154,7 +154,7 @@ class DaskExecutor(ClusterExecutor):
                 self._set_places(0)
                 if not away:
                     log.warning(
-                        "Dask scheduler out of reach", extra={"scheduler": repr(self._dask), "error": describe(error)}
+                        "Dask scheduler unreachable", extra={"scheduler": repr(self._dask), "error": describe(error)}
                     )
                 away = True
             await asyncio.sleep(REFRESH)
@@ -181,7 +181,7 @@ class DaskExecutor(ClusterExecutor):
         client = self._client
         try:
             if client is None or client.status != "running":
-                raise ClusterAway(f"{self._dask!r} is out of reach")
+                raise ClusterAway(f"{self._dask!r} is unreachable")
             key = f"{args[1] if fn is call_by_name else getattr(fn, '__name__', 'call')}-{uuid4().hex}"
             submitted = client.submit(fn, *args, key=key, pure=False, resources=self._dask.resources, **kwargs)
             result = await submitted

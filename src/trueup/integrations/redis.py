@@ -160,7 +160,7 @@ class RedisQuorum:
                     mine = ""
                     return term
                 self._raise_unless_answered(name, votes)
-            raise Unknown(name, "acquiring it took longer than its ttl; the claim may have expired meanwhile")
+            raise Unknown(name, "acquiring it took longer than its ttl, so the claim may have expired")
         finally:
             for kept in {claim, mine} if mine else ():
                 self._release(name, kept)
@@ -226,7 +226,7 @@ class RedisQuorum:
         answers = ask(self._servers, lambda server: str(server.info("server")["run_id"]))
         if len(set(answers.given)) < len(answers.given):
             raise ConfigError(
-                "redis_url: two of the addresses lead to the same Redis server, which then has two votes; a quorum needs "
+                "redis_url: two of the addresses are the same Redis server, which would have two votes; a quorum needs "
                 "three or more different servers"
             )
         if not any(fault.away for fault in answers.faults):
@@ -318,7 +318,7 @@ class RedisLeases(RedisQuorum):
         return "another claim on it was made and has not been completed"
 
     def _unreachable(self, votes: Votes) -> str:
-        return f"Redis {'cannot be reached' if votes.away else 'refused'}: {votes.reasons}"
+        return f"Redis {'is unreachable' if votes.away else 'refused'}: {votes.reasons}"
 
 
 def leases(

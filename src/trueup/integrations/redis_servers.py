@@ -99,7 +99,7 @@ class Server:
     def _answer(self) -> None:
         while (asked := self._asked.get()) is not None:
             if elapsed() > asked.deadline and not asked.late:
-                asked.answer(Fault("it is still busy with an earlier question", away=True))
+                asked.answer(Fault("it is still busy with an earlier request", away=True))
                 continue
             self._busy = True
             try:

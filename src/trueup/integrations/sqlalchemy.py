@@ -113,7 +113,9 @@ class MappedTable:
             return condition
         who = f"{self.title}: where="
         if isinstance(condition, bool):  # `Model.column is None` compares here and now
-            raise ConfigError(f"{who}{condition}: this was decided in Python; write Model.column.is_(None) or the like")
+            raise ConfigError(
+                f"{who}{condition}: Python has evaluated this condition; write Model.column.is_(None) or similar"
+            )
         try:
             clause: ClauseElement = condition if isinstance(condition, SelectBase) else and_(condition)
             for part in visitors.iterate(clause):
@@ -124,7 +126,7 @@ class MappedTable:
 
     def _check(self, who: str, part: Any) -> None:
         if isinstance(part, SelectBase | Subquery):
-            raise ConfigError(f"{who} has a query inside, which must be given as text")
+            raise ConfigError(f"{who} contains a subquery; give the condition as text")
         if isinstance(part, BindParameter) and part.required:
             raise ConfigError(f"{who} has a parameter without a value: {part.key!r}")
         # What SQLAlchemy has annotated hashes like its original, and is not the same otherwise.
@@ -242,7 +244,7 @@ def _member(kind: Enum, value: Any) -> Any:
 def mapper_of(model: type) -> Mapper[Any]:
     mapper: Any = inspect(model, raiseerr=False)
     if not isinstance(mapper, Mapper):
-        raise ConfigError(f"{model.__name__} is not mapped to a table itself; name the class that is")
+        raise ConfigError(f"{model.__name__} is not mapped to a table; name a mapped class")
     return mapper
 
 

@@ -263,7 +263,7 @@ class Request(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Draft:
         if self._options.tx is not None:
-            raise ConfigError("call() only makes a value; pass tx= where the job is stored")
+            raise ConfigError("call() does not store the job; pass tx= to the call that stores it")
         draft, middlewares = self._draft(args, kwargs), self._job._enqueuer.middlewares
         if middlewares.enqueue:
             with middlewares.enqueueing(draft, "call") as (draft, _):
@@ -290,7 +290,7 @@ class Request(Generic[P, R]):
                 else:
                     made = "what call(…) makes; use args(…)" if isinstance(given, Draft) else f"{given!r:.60}"
                     raise InvalidArguments(
-                        f"{self._job.kind}: a tuple or a dict of arguments is needed, or args(…), not {made}"
+                        f"{self._job.kind}: an item must be a tuple or a dict of arguments, or args(…), not {made}"
                     )
             except InvalidArguments as error:
                 raise InvalidArguments(f"item {position}: {error}") from None
@@ -352,7 +352,7 @@ def _function_name(function: Any) -> str:
         )
     name: str | None = getattr(function, "__name__", None)
     if name is None:
-        raise ConfigError(f"@app.job: the function {shown(function)} has no name of its own; give name=")
+        raise ConfigError(f"@app.job: the function {shown(function)} has no name; give name=")
     return name
 
 
@@ -363,7 +363,7 @@ def _check_executor(who: str, executor: object, *, plain: bool) -> None:
     if type(executor).__module__ == "distributed.cfexecutor":
         # It runs equal calls once, and waits for its scheduler on our loop.
         raise ConfigError(
-            f"{who}: executor= takes no Client.get_executor(); pass trueup.integrations.dask.Dask(address)"
+            f"{who}: executor= cannot take Client.get_executor(); pass trueup.integrations.dask.Dask(address)"
         )
     if not plain:
         raise ConfigError(f"{who}: executor= takes a plain function without a Context; it may run in another process")

@@ -31,7 +31,7 @@ class UnreadableError(Exception):
     @classmethod
     def of(cls, error: BaseException) -> UnreadableError:
         name = type.__getattribute__(type(error), "__qualname__")
-        return cls(f"the handler raised {name}, which raises itself when it is asked for its type, causes or traceback")
+        return cls(f"the handler raised {name}, whose type, causes or traceback cannot be read")
 
 
 def can_be_told(error: BaseException) -> bool:

@@ -48,7 +48,7 @@ def checked(job: Job[Any, Any], options: Options, *, declared: bool = False) -> 
         checked_name("queue", options.queue)
         if job.controls.any and options.queue != job.queue:
             raise ConfigError(
-                f"{who}: a job with limit=, rate= or fair_by= has a lane of its own; its queue cannot be chosen per call"
+                f"{who}: a job with limit=, rate= or fair_by= has its own lane, so its queue cannot be chosen per call"
             )
     if (
         isinstance(options.priority, bool)

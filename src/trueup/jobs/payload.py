@@ -108,7 +108,7 @@ def _fault_in_read(value: Any, path: str) -> str | None:
             for key, item in value:
                 place = _below(path, key)
                 if key in seen:
-                    return f"{place}: two keys of this mapping are the same in JSON, and one would be lost"
+                    return f"{place}: two keys of this mapping are equal in JSON, so one would be lost"
                 seen.add(key)
                 fault = fault_in_text(key, place) or _fault_in_read(item, place)
                 if fault is not None:
@@ -147,7 +147,7 @@ def _taken_as_read(_: Any) -> bool:
 def _fault_in(value: Any, path: str, depth: int = 0, encodes: Callable[[Any], bool] = _taken_as_read) -> str | None:
     """The first place in `value` that jsonb cannot hold, and why. `encodes` judges objects that are not JSON by nature."""
     if depth > MAX_DEPTH:
-        return f"{path[:80]}…: nested deeper than {MAX_DEPTH} levels"
+        return f"{path[:80]}…: nested more than {MAX_DEPTH} levels deep"
     match value:
         case None | bool():
             return None

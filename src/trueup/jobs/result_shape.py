@@ -43,7 +43,7 @@ class ResultShape:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise ResultMismatch(
-                f"{self._kind}: the stored result is not what the function is annotated to return: {place}: {first['msg']}"
+                f"{self._kind}: the stored result does not fit the function's return annotation: {place}: {first['msg']}"
             ) from None
 
 

@@ -2,7 +2,7 @@
 
 They are answered from threads of their own, so that a blocked event loop is reported instead of leaving probes without an
 answer. `/healthz` is 503 when a restart would help: the event loop or the thread that renews the lease stands still. `/readyz`
-is 503 when this process does not take work: it starts or stops, has lost its lease, or cannot reach the database. Neither asks
+is 503 when this process does not take work: it is starting or stopping, has lost its lease, or cannot reach the database. Neither asks
 the database anything. Workers of one process that are given the same address share it; then each of them must be well.
 """
 
@@ -54,7 +54,7 @@ class Endpoints:
         except OSError as error:
             raise ConfigError(
                 f"{setting} cannot be served at {host}:{port}: {error.strerror or error}; change {setting}_port or "
-                f"{setting}_host, and give each process a port of its own"
+                f"{setting}_host, and give each process its own port"
             ) from None
 
     def close(self) -> None:

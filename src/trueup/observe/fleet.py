@@ -13,14 +13,12 @@ from trueup.observe.table import JOB, MAX_QUEUES, OTHER_QUEUES, Metric
 
 CHECK = ("check",)
 GAUGES = (
-    Metric("trueup_jobs_queued", JOB, "Jobs that wait, due or not."),
-    Metric("trueup_jobs_due", JOB, "Of them, those that could run now: the backlog; none of a paused queue or kind."),
-    Metric("trueup_jobs_running", JOB, "Jobs that workers have in hand."),
-    Metric("trueup_jobs_oldest_due_age_seconds", JOB, "How long the oldest of them has waited; 0 when none is due."),
+    Metric("trueup_jobs_queued", JOB, "Jobs in the queue, due or not."),
+    Metric("trueup_jobs_due", JOB, "Queued jobs that could run now: the backlog, without paused queues and kinds."),
+    Metric("trueup_jobs_running", JOB, "Jobs that are running."),
+    Metric("trueup_jobs_oldest_due_age_seconds", JOB, "How long the oldest due job has waited; 0 if none is due."),
     Metric("trueup_check_ok", CHECK, "1 while the check of `trueup status --check` passes, else 0."),
-    Metric(
-        "trueup_check_value", CHECK, "What the check measures: seconds (workers, ticks, kinds, overdue_…) or a count."
-    ),
+    Metric("trueup_check_value", CHECK, "The measured value: seconds (workers, ticks, kinds, overdue_…) or a count."),
 )
 AGES = ("trueup_jobs_oldest_due_age_seconds",)
 

@@ -82,7 +82,7 @@ class Recorder:
     ) -> Action:
         """Raises ConfigError for a `by` that names no one."""
         if by is not None and not by.strip():
-            raise ConfigError(f"by={by!r}: give the name of the person who acts, or leave it out")
+            raise ConfigError(f"by={by!r}: give the name of the person who acts, or omit it")
         actor = _actor.get() or Actor(os_user(), "python")
         key = (action, what, name)
         if actor.together and key in actor.begun:

@@ -21,18 +21,18 @@ from trueup.texts import describe
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
-        "database": "start PostgreSQL, or correct the URL and the network between; workers reconnect by themselves",
+        "database": "start PostgreSQL, or check the URL and the network; workers reconnect by themselves",
         "migrations": "run: trueup migrate",
-        "workers": "start one: trueup worker --app module:app; if one should run, look at its log",
-        "ticks": "workers are alive but do not plan: look for `service failed` and `database lost` in their logs; trueup recovery",
+        "workers": "start one: trueup worker --app module:app; if one should be running, check its log",
+        "ticks": "workers are alive but do not plan: look for `service failed` and `database lost` in their logs; see: trueup recovery",
         "schedules": "trueup schedules show NAME says why; one that is ahead of the clock: trueup schedules rewind",
         "kinds": "deploy a worker whose code declares the kind and serves its queue, or cancel the jobs: trueup jobs cancel",
         "stranded_jobs": "look for `job finish refused` with move=rescue in the logs of workers, and for locks on those rows: trueup doctor",
-        "refused_jobs": "remove what refuses it (a trigger, a constraint, a right, a lock): workers try again by themselves; trueup jobs show ID",
+        "refused_jobs": "remove the cause (a trigger, a constraint, a missing privilege, a lock); workers retry by themselves; see: trueup jobs show ID",
         "sweeps": "correct what the error names, then: trueup reconcilers run NAME",
         "overdue_rows": "start more workers, or raise concurrency= or rate= of the reconciler; trueup reconcilers show NAME",
         "overdue_jobs": "start more workers, or raise the concurrency, limit= or rate= of the kind; trueup status",
-        "breakers": "repair what the handler calls; it goes on by itself, or at once with: trueup reconcilers resume NAME",
+        "breakers": "repair the service that the handler calls; the breaker closes by itself, or at once with: trueup reconcilers resume NAME",
         "quarantine": "trueup reconcilers quarantine list, then release or discard the rows",
         "dead_letters": "trueup dead list, then revive or discard the jobs",
     }
@@ -43,7 +43,7 @@ FOLLOWS = frozenset({"ticks", "overdue_rows", "overdue_jobs"})  # from a fleet w
 
 def advice(check: str) -> str:
     """What to do when the check fails; of a newer release's check, nothing more is known."""
-    return typed(ADVICE.get(check, "look at: trueup status"))
+    return typed(ADVICE.get(check, "see: trueup status"))
 
 
 @dataclass(frozen=True, slots=True)

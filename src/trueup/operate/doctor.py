@@ -106,7 +106,7 @@ async def _examine_other(examine: Callable[[], Awaitable[Iterable[Finding]]]) ->
     except Exception as error:  # a user's code
         name = getattr(examine, "__qualname__", None) or type(examine).__qualname__
         why = describe(error) or f"no answer within {OTHERS_WITHIN:g} s"
-        advice = "correct it, or what it asks; it was given to app.on_examine"
+        advice = "correct it, or the service that it examines; it is registered with app.on_examine"
         return [Finding("examine", "error", f"{name} failed: {type_name(error)}: {why}", advice)]
 
 
@@ -134,7 +134,7 @@ def _server(server: facts.Server, limits: Limits) -> Iterator[Finding]:
         yield Finding(
             "standby",
             "error",
-            "this server is a standby and cannot be written to",
+            "this server is a read-only standby",
             "connect to the primary: name several hosts and target_session_attrs=read-write in the URL",
         )
     if server.compiles:
@@ -148,7 +148,7 @@ def _server(server: facts.Server, limits: Limits) -> Iterator[Finding]:
         yield Finding(
             "autovacuum",
             "error",
-            "autovacuum or track_counts is off: dead rows pile up and claims get slower from hour to hour",
+            "autovacuum or track_counts is off: dead rows pile up, and claims get slower over time",
             "alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf()",
         )
     if server.connections > limits.connections * server.places:
@@ -173,7 +173,7 @@ def _pooler(settings: Settings) -> Iterator[Finding]:
             "pooler",
             "warning",
             "connections go through a pooler: in transaction mode notifications do not arrive, and workers poll instead",
-            "give workers a URL straight to PostgreSQL, or set TRUEUP_LISTEN=false to do without on purpose",
+            "give workers a URL straight to PostgreSQL, or set TRUEUP_LISTEN=false to poll without this warning",
         )
 
 
@@ -188,7 +188,7 @@ def _sessions(transactions: Sequence[facts.OpenTransaction]) -> Iterator[Finding
         yield Finding(
             "old_transaction",
             "warning",
-            f"{who} has had a transaction open for {each.seconds:.0f} s ({each.state}): no dead row is removed meanwhile",
+            f"{who} has had a transaction open for {each.seconds:.0f} s ({each.state}): vacuum removes no dead rows meanwhile",
             f"end it: {ended}; set idle_in_transaction_session_timeout for that role",
         )
 
@@ -219,7 +219,7 @@ def _privileges(server: facts.Server, tables: Sequence[facts.OurTable], schema: 
         yield Finding(
             "ownership",
             "warning",
-            f"role {server.role} does not own schema {schema}, so it cannot make the days of the history",
+            f"role {server.role} does not own schema {schema}, so it cannot create the daily partitions of the history",
             f"let workers connect as the role that ran `{typed('trueup migrate')}`, or as a member of it",
         )
 
@@ -237,7 +237,7 @@ def _vacuum(tables: Sequence[facts.OurTable], limits: Limits, schema: str) -> It
             yield Finding(
                 "autovacuum",
                 "warning",
-                f"{schema}.{each.name} has {each.dead:,.0f} dead rows and {each.live:,.0f} living ones",
+                f"{schema}.{each.name} has {each.dead:,.0f} dead and {each.live:,.0f} live rows",
                 f"look for an old transaction; then: vacuum {schema}.{each.name}; raise autovacuum_max_workers if it comes back",
             )
 
@@ -254,7 +254,7 @@ def _indexes(missing: Sequence[str], invalid: Sequence[str], schema: str) -> Ite
         yield Finding(
             "index",
             "error",
-            f"the index {schema}.{name} is not valid: it is written to and never read",
+            f"the index {schema}.{name} is not valid: writes maintain it, but no query uses it",
             f"reindex index concurrently {schema}.{name}",
         )
 
@@ -300,7 +300,7 @@ async def _users_tables(store: Store, settings: Settings, declared: Sequence[Rec
 def _said(event: Event) -> Iterator[Finding]:
     match event:
         case NaiveTimestamp(reconciler, table, column, ddl):
-            problem = f"reconciler {reconciler!r}: {table}.{column} has no time zone, and its values are taken as UTC"
+            problem = f"reconciler {reconciler!r}: {table}.{column} has no time zone; trueup reads its values as UTC"
             yield Finding("naive_timestamp", "warning", problem, ddl)
         case IndexMissing(reconciler, table, rows, ddl):
             problem = f"reconciler {reconciler!r} reads {rows:,} rows of {table} one by one for each claim"
@@ -317,7 +317,7 @@ async def _redis(settings: Settings) -> list[Finding]:
                 await asyncio.to_thread(_ping, url)
         except Exception as error:  # of the network, or of Redis
             why = describe(error) or "no answer"
-            advice = "start it, or correct redis_url; leases with backend='redis' are refused meanwhile"
+            advice = "start it, or correct redis_url; until then leases with backend='redis' are refused"
             found.append(Finding("redis", "error", f"Redis at {mask(url)} cannot be reached: {why}", advice))
     return found
 

@@ -164,7 +164,7 @@ class Operations(Operating):
     async def discard(
         self, ids: Sequence[int], reason: str = "discarded by a person", *, by: str | None = None
     ) -> set[int]:
-        """Take dead jobs off the list; they count as cancelled. Raises NotFound when none is dead."""
+        """Remove dead jobs from the list; they count as cancelled. Raises NotFound when none is dead."""
         discarded = await self._moved("discard", by, reason, lambda jobs: jobs.discard(ids, reason))
         if not discarded:
             raise NotFound(f"no dead job among {_list(ids)}")
@@ -331,7 +331,7 @@ def job_filter(state: str | Sequence[str] | None, kind: str | None, matching: Ma
     if unknown := [each for each in states if each not in LIVE | FINAL]:
         raise ConfigError(f"state {unknown[0]!r}: there are {', '.join(JobState)}")
     if unknown := sorted(matching.keys() - Matching.__annotations__.keys()):
-        raise TypeError(f"jobs are not chosen by {', '.join(unknown)}")
+        raise TypeError(f"jobs cannot be selected by {', '.join(unknown)}")
     older_than, arguments = matching.get("older_than"), matching.get("arguments")
     return JobFilter(
         tuple(str(each) for each in states),

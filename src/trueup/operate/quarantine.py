@@ -35,7 +35,7 @@ class QuarantineOperations(ReconcilerRecords):
         found = await self._quarantine.show(name, spellings)
         record = next((found[each] for each in spellings if each in found), None)
         if record is None:
-            raise NotFound(f"{name} has no row {key} in quarantine; nothing is known about such a row")
+            raise NotFound(f"{name} has no row {key} in quarantine; it has no record of such a row")
         if record["state"] not in ("quarantined", "discarded"):
             raise NotFound(f"{name} has no row {key} in quarantine; that row is {record['state']}")
         return record

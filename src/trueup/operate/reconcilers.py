@@ -103,7 +103,7 @@ class ReconcileOperations(QuarantineOperations):
         """The scan of this name, unless a reconciler has the name, too."""
         scan = self._scans.get(name) if self._declared.get(name) is None else None
         if scan is not None and shadow:
-            raise ConfigError(f"scan {name!r}: what its handler does cannot be undone; there is no shadow mode for it")
+            raise ConfigError(f"scan {name!r}: its handler's effects cannot be undone, so it has no shadow mode")
         return scan
 
     async def _runnable(self, name: str, shadow: bool) -> Reconciler | Purge:
@@ -111,13 +111,11 @@ class ReconcileOperations(QuarantineOperations):
         if declared is None:
             if name in await self._names():
                 raise ConfigError(
-                    f"{name!r} is known to the database, but not declared by this App; give the --app that does"
+                    f"{name!r} is in the database, but this App does not declare it; give the --app that does"
                 )
             raise await self._no_such(name)
         if shadow and isinstance(declared, Purge):
-            raise ConfigError(
-                f"reconciler {name!r} has no handler that could be called in shadow; a dry run lists its rows"
-            )
+            raise ConfigError(f"reconciler {name!r} has no handler to call in shadow mode; a dry run lists its rows")
         return declared
 
     async def _refuse_paused(self, name: str) -> None:
@@ -128,7 +126,7 @@ class ReconcileOperations(QuarantineOperations):
             )
         if stored["state"] == "resting":
             raise ConfigError(
-                f"reconciler {name!r} rests until {stored['paused_until']:%H:%M:%SZ}: it {stored['note']}; "
+                f"reconciler {name!r} has an open circuit breaker until {stored['paused_until']:%H:%M:%SZ}: it {stored['note']}; "
                 "resume it, or force the run"
             )
 
@@ -165,7 +163,7 @@ class ReconcileOperations(QuarantineOperations):
         if await self._stored(name) is not None or self._declared.get(name) is not None:
             return False
         if name in await self._names():
-            raise ConfigError(f"scan {name!r}: scans cannot be paused; take it out of the code, or lengthen its every=")
+            raise ConfigError(f"scan {name!r}: scans cannot be paused; remove it from the code, or lengthen its every=")
         raise await self._no_such(name)
 
     async def forget(self, name: str, progress: Callable[[int], None] | None = None, *, by: str | None = None) -> int:
@@ -191,7 +189,7 @@ class ReconcileOperations(QuarantineOperations):
         if held:
             raise ConfigError(
                 f"reconciler {name!r}: {held:,} rows are held by a worker; {total:,} others were forgotten; "
-                "stop the workers that have it, and forget it again"
+                "stop the workers that run it, and forget it again"
             )
 
         async def forget(acting: Acting) -> None:

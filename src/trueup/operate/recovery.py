@@ -309,7 +309,7 @@ def _verdict(report: Recovery) -> str:
         if not report.ever_alive:
             return "nothing is overdue"
         uncounted = any(each.backlog is None for each in report.reconcilers)
-        return "caught up, as far as is known: rows left were not counted" if uncounted else "caught up"
+        return "caught up, as far as is known: remaining rows were not counted" if uncounted else "caught up"
     parts = [part for part in (_rows_left(report.reconcilers), *_behind(report)) if part]
     if report.down_since is None:
         return "catching up: " + "; ".join(parts)

@@ -60,4 +60,4 @@ def _raise_if_over(job_id: int, ending: JobEnd) -> None:
 
 
 def _unknown(job_id: int) -> NotFound:
-    return NotFound(f"job {job_id} is not known; its history may have passed its retention")
+    return NotFound(f"job {job_id} does not exist; its history may have passed its retention")

@@ -134,7 +134,7 @@ class ScheduleOperations(ScheduleRecords):
             return True
         if (await self._schedules.get(name)).version != stored.version:
             raise ConfigError(
-                f"schedule {name!r} was changed by another transaction at the same moment; look at it, and repeat your change"
+                f"schedule {name!r} was changed by another transaction at the same time; check it, and repeat your change"
             )
         return False
 
@@ -162,7 +162,7 @@ class ScheduleOperations(ScheduleRecords):
         if declared:
             who = ", ".join(sorted({_who(service, release) for service, release in declared}))
             raise ConfigError(
-                f"schedule {name!r} is declared by running workers ({who}), which would bring it back;"
+                f"schedule {name!r} is declared by running workers ({who}), which would restore it;"
                 " remove it from the code first, or pause it"
             )
         retired = await self._recorded(
@@ -192,7 +192,7 @@ class ScheduleOperations(ScheduleRecords):
         """Fire once now, whatever the schedule and its policy say, also while it is paused. Returns the job's id."""
         job_id = await self._recorded("trigger", name, by, None, lambda noting: self._schedules.trigger(name, noting))
         if job_id is None:
-            raise ConfigError(f"schedule {name!r} has a tick at this very moment")
+            raise ConfigError(f"schedule {name!r} has a tick at exactly this time")
         self._changed(name, "triggered")
         return job_id
 
@@ -242,10 +242,10 @@ class ScheduleOperations(ScheduleRecords):
     async def ticks_between(self, name: str, start: datetime, end: datetime) -> Moments:
         """The ticks that a backfill of this range looks at, by the schedule as it is now.
 
-        Raises ConfigError for a range that ends before it begins, has too many ticks, or has one that is still to come.
+        Raises ConfigError for a range that ends before it starts, has too many ticks, or has one that is still to come.
         """
         if start > end:
-            raise ConfigError(f"the range from {start.isoformat()} to {end.isoformat()} ends before it begins")
+            raise ConfigError(f"the range from {start.isoformat()} to {end.isoformat()} ends before it starts")
         spec = specs.from_json((await self._schedules.get(name)).spec)
         # A long range is seconds of arithmetic, which must not hold up the event loop.
         ticks = await asyncio.to_thread(_between, spec, start, end)
@@ -273,11 +273,13 @@ class ScheduleOperations(ScheduleRecords):
         if not isinstance(spec, get_args(Spec)):
             raise ConfigError(f"schedule {name!r}: {spec!r} cannot be stored; give a Cron, an Every or a Once")
         if call.run_at is not None or call.delay or call.unique_key is not None:
-            raise ConfigError(f"schedule {name!r}: its ticks say when; the call takes no delay=, run_at= or unique=")
+            raise ConfigError(
+                f"schedule {name!r}: its ticks decide when; the call cannot have delay=, run_at= or unique="
+            )
         controls = self._registry[call.kind].controls
         if controls.fair_by is not None:
             raise ConfigError(
-                f"schedule {name!r}: job {call.kind!r} has fair_by=, which runs of a schedule have no key for"
+                f"schedule {name!r}: job {call.kind!r} has fair_by=, but runs of a schedule have no key for it"
             )
         if policy.overlap not in CONCURRENT and (controls.limit is None or controls.limit.total != 1):
             raise ConfigError(

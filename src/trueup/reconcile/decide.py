@@ -170,7 +170,7 @@ def _after_error(
     retry = reconciler.retry
     if row.spent:
         reason = (
-            "its lease passed at the last attempt"
+            "its lease expired at the last attempt"
             if row.outlived
             else "the process that held it died at the last attempt"
         )

@@ -42,8 +42,8 @@ class DeclaredReconcilers:
         for other in self._declared.values():
             if _working_state(declared) is not None and _working_state(declared) == _working_state(other):
                 raise ConfigError(
-                    f"reconciler {declared.name!r}: claimed_as={declared.selection.claimed_as!r} is that of {other.name!r} on the "
-                    "same table; each would take the other's rows for left behind: give it a state of its own"
+                    f"reconciler {declared.name!r}: claimed_as={declared.selection.claimed_as!r} is also the working state of {other.name!r} on "
+                    "the same table, so each would take over the other's rows; use a different state"
                 )
         self._declared[declared.name] = declared
 
@@ -157,7 +157,9 @@ class Table:
         name = _name(options, _plain("-".join(words)))
         who = f"reconciler {name!r}"
         if stale_for is None and due_at is None:
-            raise ConfigError(f"{who}: give stale_for= or due_at=; rows are not to be touched the moment they come")
+            raise ConfigError(
+                f"{who}: give stale_for= or due_at=; otherwise it would change rows the moment they are inserted"
+            )
         if to is not None and self.spec.state is None:
             raise ConfigError(f"{who}: table {self.spec} was declared without state=, so rows cannot be moved")
         named = [self._state(state) for state in states]

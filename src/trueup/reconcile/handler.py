@@ -33,14 +33,14 @@ class RowHandler:
         code = _code(function, who)
         self.is_async = inspect.iscoroutinefunction(code)
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-            raise ConfigError(f"{who}: it yields; what should become of its row is returned")
+            raise ConfigError(f"{who}: it is a generator; return the outcome instead of yielding")
         hints = _hints(code, who, local_names)
         row, *others = _parameters(function, who)
         hint = hints.get(row.name, inspect.Parameter.empty)
         if row.kind is row.VAR_POSITIONAL:
             hint = inspect.Parameter.empty
         elif row.kind in (row.KEYWORD_ONLY, row.VAR_KEYWORD) or _wants_context(row, hint) or _wants_tx(row, hint):
-            raise ConfigError(f"{who}: its first parameter is {str(row)!r}; the row comes first")
+            raise ConfigError(f"{who}: its first parameter is {str(row)!r}; the row must come first")
         self.shape = Shape.of(hint, who, local_names)
         self.context: str | None = None
         self.tx: str | None = None
@@ -84,9 +84,9 @@ class RowHandler:
 
     def _once(self, parameter: inspect.Parameter, before: str | None) -> str:
         if before is not None:
-            raise ConfigError(f"{self.who}: it asks for the same twice, as {before} and as {parameter.name}")
+            raise ConfigError(f"{self.who}: {before} and {parameter.name} ask for the same value")
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ConfigError(f"{self.who}: {parameter.name} is given by name; put it behind the /")
+            raise ConfigError(f"{self.who}: {parameter.name} is passed by name; put it after the /")
         return parameter.name
 
 
@@ -104,7 +104,7 @@ def outcome_of(returned: Any, who: str = "the handler") -> Outcome:
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()  # it never began; without this, Python warns of it somewhere else
-        raise TypeError(f"{who} returned something to wait for; make it an async def")
+        raise TypeError(f"{who} returned an awaitable; make it an async def")
     if isinstance(returned, BaseException):
         raise TypeError(f"{who} returned {returned!r:.60}; raise it")
     raise TypeError(f"{who} returned {returned!r:.60}: To, Stay, Delete, Unchanged, Again or nothing is needed")
@@ -132,7 +132,7 @@ def _parameters(function: Callable[..., Any], who: str) -> list[inspect.Paramete
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{who}: its parameters cannot be known: {error}") from None
     if not parameters:
-        raise ConfigError(f"{who}: it takes no row; its first parameter is the row")
+        raise ConfigError(f"{who}: it has no parameter for the row; the row is its first parameter")
     return parameters
 
 

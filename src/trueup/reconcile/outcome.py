@@ -159,7 +159,7 @@ def state_text(state: State) -> str:
         raise ConfigError(f"state {state!r}: a text or a whole number is needed, or an Enum of such")
     text = str(value)
     if "\0" in text or not _encodable(text):
-        raise ConfigError(f"state {state!r}: PostgreSQL has no such text")
+        raise ConfigError(f"state {state!r}: PostgreSQL cannot store this text")
     return text
 
 
@@ -174,7 +174,7 @@ def _encodable(text: str) -> bool:
 def _columns(more: Any, columns: dict[str, Any]) -> Mapping[str, Any]:
     """An Enum is stored as its value, like a state: the driver would store its name."""
     if not isinstance(more, Mapping):
-        raise TypeError(f"columns are given by name, or as a mapping from names to values, not as {more!r:.60}")
+        raise TypeError(f"give columns by name, or as a mapping from names to values, not as {more!r:.60}")
     both = sorted(more.keys() & columns.keys())
     if both:
         raise TypeError(f"column {both[0]!r} is set twice")

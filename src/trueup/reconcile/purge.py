@@ -59,7 +59,7 @@ class Purge:
         check_known("a deletion" if to is None else "a move", options, PurgeOptions.__annotations__)
         who = f"reconciler {name!r}"
         if to is not None and to in selection.states:
-            raise ConfigError(f"{who}: to={to!r} is one of the states it takes rows from; it would never end")
+            raise ConfigError(f"{who}: to={to!r} is one of its own states, so it would never end")
         fraction = options.get("max_fraction")
         if fraction is not None and (
             isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1

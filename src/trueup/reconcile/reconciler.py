@@ -100,7 +100,7 @@ class Reconciler:
         mode = _one_of(who, "mode", options.get("mode", "live"), get_args(Mode))
         lease_for = positive(who, "lease_for", options.get("lease_for", "30s"))
         if lease_for < MIN_LEASE:
-            raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; the minimum is a second")
+            raise ConfigError(f"{who}: lease_for={format_duration(lease_for)} is too short; the minimum is one second")
         _check_claim(who, claim, mode, selection, handler)
         return cls(
             name=name,
@@ -169,7 +169,7 @@ def _failed(who: str, failed: AfterFailure | None, selection: Selection) -> Afte
         raise ConfigError(f"{who}: failed={failed!r}: To, Stay or a function of row and Failed is needed")
     if isinstance(failed, To) and failed.state not in selection.states:
         raise ConfigError(
-            f"{who}: failed={failed!r}: rows in that state would never be tried again; it must be one it looks at"
+            f"{who}: failed={failed!r}: rows in that state would never be retried; use one of the reconciler's states"
         )
     return failed
 
@@ -193,7 +193,7 @@ def _pause_by(who: str, by: object, handler: RowHandler) -> PauseBy | None:
 
 def _canary(who: str, rate: str | Rate | None) -> Rate | None:
     if rate is not None:
-        said = f"{who}: canary= is nothing but a second rate and will go; give rate= the slower of both"
+        said = f"{who}: canary= is deprecated, because it is only a second rate; set rate= to the slower of both"
         warnings.warn(said, DeprecationWarning, stacklevel=5)
     return rate_of(who, "canary", rate)
 

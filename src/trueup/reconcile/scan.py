@@ -42,7 +42,9 @@ class Scan(Generic[T]):
     ) -> None:
         self.name = checked_name("scan name", name)
         if len(name) > 190:
-            raise ConfigError(f"scan {name!r}: up to 190 characters are allowed; its lease has a name too")
+            raise ConfigError(
+                f"scan {name!r}: at most 190 characters are allowed, because the name is part of its lease's name"
+            )
         self.every = self._long_enough("every", every, MIN_INTERVAL)
         self.timeout = self._long_enough("timeout", timeout, timedelta(microseconds=1))
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -71,7 +73,9 @@ class Scan(Generic[T]):
     def each(self, function: Callable[[T], Any]) -> Callable[[T], Any]:
         """Decorates what is done with one item: a coroutine function, or a plain one, which runs in a thread."""
         if self._handler is not None:
-            raise ConfigError(f"scan {self.name!r}: each is given twice ({_name(self._handler)} and {_name(function)})")
+            raise ConfigError(
+                f"scan {self.name!r}: each is declared twice ({_name(self._handler)} and {_name(function)})"
+            )
         if not callable(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise ConfigError(f"scan {self.name!r}: each takes a function that handles one item, not {function!r:.80}")
         _takes_one(f"scan {self.name!r}: each", function, "the item")
@@ -83,7 +87,7 @@ class Scan(Generic[T]):
         """Raises ConfigError when there is none."""
         if self._handler is None:
             raise ConfigError(
-                f"scan {self.name!r}: nothing is done with its items; decorate a function with @{self.__name__}.each"
+                f"scan {self.name!r}: it has no handler for its items; decorate a function with @{self.__name__}.each"
             )
         return self._handler
 
@@ -158,7 +162,7 @@ def _only_json(value: Any, path: str, depth: int = 0) -> None:
             _only_json(item, f"{path}.{key:.80}", depth + 1)
     else:
         raise InvalidArguments(
-            f"{path}: {type(value).__name__} is not JSON, and would come back as something else; make it a text or a number"
+            f"{path}: {type(value).__name__} is not JSON and would change its type; use a text or a number"
         )
 
 

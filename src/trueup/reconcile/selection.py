@@ -63,16 +63,18 @@ class Selection:
         if texts and table.state is None:
             raise ConfigError(f"{who}: table {table} was declared without state=, so rows cannot be chosen by state")
         if not texts and table.state is not None:
-            raise ConfigError(f"{who}: name the states whose rows it looks at")
+            raise ConfigError(f"{who}: name its states")
         if stale_for is not None and due_at is not None:
             raise ConfigError(f"{who}: give stale_for= or due_at=, not both")
         if stale_for is not None and table.changed_at is None:
-            raise ConfigError(f"{who}: stale_for= needs to know when a row changed; give changed_at= to table {table}")
+            raise ConfigError(
+                f"{who}: stale_for= needs the time of a row's last change; give changed_at= to table {table}"
+            )
         if due_at is not None:
             checked_identifier(f"{who}: due_at", due_at)
         working, claimed_set = _working_state(who, table, due_at, claimed_as)
         if working in texts:
-            raise ConfigError(f"{who}: claimed_as={working!r} is one of the states it looks at; it must be another one")
+            raise ConfigError(f"{who}: claimed_as={working!r} is one of the reconciler's states; use a different one")
         stale = None if stale_for is None else duration_of(f"{who}: stale_for", stale_for)
         if order_by is not None:
             order = Order.parse(who, order_by)
@@ -113,8 +115,8 @@ def _working_state(
         ours = {table.state, table.changed_at, table.version, due_at, *table.key, *(table.lease_columns or ())}
         taken = [column for column in claimed_as.columns if column in ours]
         if taken or claimed_as.then:
-            what = f"{taken[0]!r} is a column that trueup looks after" if taken else "a claim enqueues nothing"
-            raise ConfigError(f"{who}: claimed_as={claimed_as!r}: {what}; leave it out")
+            what = f"{taken[0]!r} is a column that trueup sets itself" if taken else "a claim cannot enqueue jobs"
+            raise ConfigError(f"{who}: claimed_as={claimed_as!r}: {what}; omit it")
         columns = tuple(claimed_as.columns.items())
         claimed_as = claimed_as.state
     if table.state is None:

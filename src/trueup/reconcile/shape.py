@@ -99,7 +99,9 @@ class Shape:
 
 def _impossible(who: str, annotation: Any) -> ConfigError:
     shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return ConfigError(f"{who}: its row is annotated {shown}, which no row can become; annotate {POSSIBLE}, or nothing")
+    return ConfigError(
+        f"{who}: its row is annotated {shown}, which cannot hold a row; annotate it with {POSSIBLE}, or omit the annotation"
+    )
 
 
 def _hint(wanted: Wanted, columns: Iterable[str]) -> str:

@@ -69,7 +69,7 @@ def _place(name: str | tuple[str | None, str]) -> tuple[str | None, str]:
         schema, dot, table = name.partition(".")
         if "." in table:
             raise ConfigError(
-                f"table {name!r}: two dots; write it as a pair, (schema, table), when a name has dots in it"
+                f"table {name!r}: it has two dots; if a name contains dots, write a pair, (schema, table)"
             )
         parts: tuple[str | None, str] = (schema, table) if dot else (None, schema)
     elif isinstance(name, tuple) and len(name) == 2:
@@ -86,7 +86,7 @@ def _place(name: str | tuple[str | None, str]) -> tuple[str | None, str]:
 def _names(what: str, given: object) -> tuple[str, ...]:
     # The order of a set differs from process to process, and with it would the key of a row.
     if isinstance(given, str | bytes | Set | Mapping) or not isinstance(given, Iterable):
-        raise ConfigError(f"{what}={given!r}: names of columns are needed, in order")
+        raise ConfigError(f"{what}={given!r}: column names are needed, in order")
     return tuple(given)
 
 
@@ -94,7 +94,7 @@ def checked_identifier(what: str, name: object) -> str:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{what} {name!r}: a name is needed")
     if "\0" in name:
-        raise ConfigError(f"{what} {name!r}: a name cannot have a NUL in it")
+        raise ConfigError(f"{what} {name!r}: a name cannot contain NUL")
     try:
         length = len(name.encode())
     except UnicodeEncodeError:

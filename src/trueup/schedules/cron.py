@@ -53,7 +53,9 @@ class Cron(When):
         object.__setattr__(self, "_expression", expression)
         object.__setattr__(self, "_zone", zone(self.tz))
         if self.next_after(_TRIED_FROM) is None:
-            raise ConfigError(f"cron expression {self.expr!r} never comes in {self.tz}: clocks always skip its time")
+            raise ConfigError(
+                f"cron expression {self.expr!r} never matches in {self.tz}: the clocks always skip its time"
+            )
 
     def __reduce__(self) -> tuple[type[Cron], tuple[str, str, Dst]]:
         # A zone that was read from a file cannot be pickled.

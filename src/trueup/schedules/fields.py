@@ -50,7 +50,7 @@ def clean(written: str) -> str:
         raise ConfigError(f"a cron expression of {len(written)} characters is too long; the maximum is {MAX_LENGTH}")
     # Before anything is made upper case: there are letters outside ASCII whose upper case is a plain S or I.
     if not written.isascii() or not written.replace("\t", " ").isprintable():
-        raise ConfigError(f"cron expression {written!r}: only printable ASCII characters and blanks may be in it")
+        raise ConfigError(f"cron expression {written!r}: only printable ASCII characters and spaces are allowed")
     return " ".join(written.split())
 
 
@@ -73,7 +73,7 @@ def split_fields(text: str) -> dict[str, str]:
 
 def _why_not(shorthand: str) -> str:
     if shorthand == "@reboot":
-        return "there is no such moment for a fleet; enqueue a job when your service starts"
+        return "a fleet has no single start; enqueue a job when your service starts"
     if shorthand.startswith("@every"):
         return 'that is an interval; use Every("5m")'
     return f"the shorthands are {', '.join(_SHORTHANDS)}"

@@ -80,7 +80,7 @@ def yearly(month: int, day: int, at: time | str, tz: str, leap_day: LeapDay = "f
     try:
         date(_LEAP_YEAR, month, day)
     except (TypeError, ValueError):
-        raise ConfigError(f"yearly: month={month!r}, day={day!r} is a day that no year has") from None
+        raise ConfigError(f"yearly: month={month!r}, day={day!r} is a day that does not exist in any year") from None
     if leap_day not in get_args(LeapDay):
         raise ConfigError(f'yearly: leap_day={leap_day!r}: it is "feb28", "mar1" or "skip"')
     return Yearly(month, day, _time_of_day(at), tz, leap_day)
@@ -92,5 +92,5 @@ def _time_of_day(at: time | str) -> time:
     except (TypeError, ValueError):
         raise ConfigError(f'yearly: at={at!r} is not a time of day; write it like "09:00"') from None
     if found.tzinfo is not None:
-        raise ConfigError(f"yearly: at={at!r} has a time zone of its own; give it as tz=")
+        raise ConfigError(f"yearly: at={at!r} has its own time zone; give that as tz=")
     return found.replace(fold=0)

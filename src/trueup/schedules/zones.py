@@ -20,13 +20,13 @@ MAX_NAME = 255
 
 _OFFSET = re.compile(r"(?:UTC|GMT)([+-])0*([0-9]{1,2})(?::?00)?", re.IGNORECASE)
 _REFUSED = {
-    "localtime": "it means something else on every host",
+    "localtime": "its meaning differs from host to host",
     "posixrules": "it is a template, not a place",
-    "factory": "it stands for a zone that was never set",
+    "factory": "it is a placeholder for an unset zone",
 }
 _REFUSED_TREES = {
     "right": "its seconds count leap seconds, which PostgreSQL's do not",
-    "posix": "it is a copy of the zones; leave the prefix out",
+    "posix": "it is a copy of the zones; omit the prefix",
 }
 
 
@@ -69,7 +69,7 @@ def _why_not(name: object) -> str:
     if not isinstance(name, str):
         return f'a name such as "Europe/Berlin" is needed, not {type(name).__name__}'
     if not name:
-        return 'it is empty; write "UTC" if that is meant'
+        return 'it is empty; write "UTC" if you mean UTC'
     if len(name) > MAX_NAME:
         return f"no name is longer than {MAX_NAME} characters"
     lowered = name.lower()
@@ -80,7 +80,7 @@ def _why_not(name: object) -> str:
         return f"refused, because {_REFUSED_TREES[tree]}"
     if offset := _OFFSET.fullmatch(name):
         return _in_place_of_an_offset(*offset.groups())
-    return f"there is none of that name in tzdata {tz_version()}{_meant(name)}"
+    return f"there is no such zone in tzdata {tz_version()}{_meant(name)}"
 
 
 def _in_place_of_an_offset(sign: str, hours: str) -> str:

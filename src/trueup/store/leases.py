@@ -28,7 +28,7 @@ from trueup.store.db.thread_connection import Connect, ThreadConnection
 # Statements about leases touch one row. One that takes longer than this is stuck, and renewals queue up behind it.
 MAX_SECONDS = 5.0
 MIN_SILENCE = timedelta(seconds=60)  # in a fenced transaction between two statements; a call to another system fits in
-LOCKED = "another transaction has locked it: one that an earlier holder has fenced, or another acquisition under way"
+LOCKED = "another transaction has locked it: a fenced transaction of an earlier holder, or a concurrent acquisition"
 ADVISORY_LOOK = 1.0  # seconds between checks of an advisory lock: it ends with its connection, independent of the ttl
 
 
@@ -230,8 +230,8 @@ class AdvisoryLeases:
             if backend != connection.info.backend_pid:
                 # A pooler numbers its clients itself. Found out before locking: the lock would stay with its session.
                 raise ConfigError(
-                    f"lease {name!r}: an advisory lock needs a connection straight to PostgreSQL; this one goes through a "
-                    "pooler, which may lend the session that has the lock to others. Use backend='postgres'"
+                    f"lease {name!r}: an advisory lock needs a direct connection to PostgreSQL; this one goes through a "
+                    "pooler, which may give the locked session to other clients. Use backend='postgres'"
                 )
             key = hashed if self._key is None else self._key
             ((locked,),) = fetch_sync(connection, self._statements["leases/advisory_lock"], {"key": key})

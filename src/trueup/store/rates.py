@@ -70,7 +70,7 @@ def _checked(name: str, rate: str | Rate) -> Rate:
     checked_name("rate", name)
     parsed = Rate.parse(rate)
     if parsed.burst > 1:
-        raise ConfigError(f"rate {name!r}: calls are evenly spaced; a burst is for the rate= of jobs")
+        raise ConfigError(f"rate {name!r}: calls are evenly spaced; only the rate= of jobs has a burst")
     return parsed
 
 

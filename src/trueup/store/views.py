@@ -39,7 +39,7 @@ class Views(Repository):
         return await self._records("views/workers")
 
     async def jobs(self, chosen: JobFilter, *, limit: int = 50, before: int = MAX_ID, down_to: int = 0) -> list[Record]:
-        """Jobs that match, newest first."""
+        """Matching jobs, newest first."""
         return await self._records("views/jobs", **matching(chosen), limit=limit, before=before, down_to=down_to)
 
     async def window(self, states: Sequence[str], most: int, before: int = MAX_ID) -> int:

@@ -164,7 +164,7 @@ class Harness:
         kinds = [job.kind for job in self.app.registry]
         missing = [kind for kind in kinds if kind not in examples and kind not in self.app._schedules]
         if missing:
-            raise AssertionError(f"no example for {', '.join(missing)}: give the arguments of one run of each")
+            raise AssertionError(f"no example for {', '.join(missing)}: give example arguments for each")
         for kind in kinds:
             if self.app.registry[kind].retry.max_attempts > 1:
                 job_id = await self._begun(kind, examples.get(kind, ()))
@@ -220,7 +220,7 @@ class Harness:
         """Call the handler of a reconciler for every due row; what it writes through trueup is rolled back, as by a death."""
         looked = await self.app.reconcilers.dry_run(name, shadow=True)
         if not looked.rows:
-            raise AssertionError(f"no row is due for {name}: insert one before, or its handler is not tried")
+            raise AssertionError(f"no row is due for {name}: insert one first, or its handler is not tested")
         if failed := [row["outcome"] for row in looked.rows if row["outcome"].startswith("raises ")]:
             raise AssertionError(f"{name} {failed[0]}")
 

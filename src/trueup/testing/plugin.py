@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("trueup_app", "the App that trueup's fixtures use, as module:attribute; none: a new one per test")
-    parser.addini("trueup_database_url", "a server on which test databases may be made; none: an embedded PostgreSQL")
+    parser.addini("trueup_database_url", "the server for test databases; none: an embedded PostgreSQL")
 
 
 @pytest.fixture(scope="session")

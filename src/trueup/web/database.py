@@ -47,16 +47,16 @@ async def _make_schema(tx: Tx, schema: str) -> None:
             await tx.execute(sql.SQL("create schema {}").format(sql.Identifier(schema)))
         except InsufficientPrivilege:
             raise ConfigError(
-                f"this role may not create the schema {schema!r}; let one that may run"
+                f"this role may not create the schema {schema!r}; with a role that may, run"
                 f" `create schema {schema} authorization {tx.info.user}`"
             ) from None
     cursor = await tx.execute("select pg_catalog.current_schema()")
     (current,) = await cursor.fetchone() or (None,)
     if current != schema:
         raise ConfigError(
-            f"tables would be made in the schema {current!r} instead of {schema!r}: the search_path did not reach the server,"
-            f" or the database URL has another one. Behind a pooler set it for the role (`alter role {tx.info.user} set"
-            f" search_path = {schema}`), or name the schema that is meant in TRUEUP_SEARCH_PATH"
+            f"tables would be created in the schema {current!r} instead of {schema!r}: the search_path did not reach the server,"
+            f" or the database URL sets another one. Behind a pooler set it for the role (`alter role {tx.info.user} set"
+            f" search_path = {schema}`), or name the intended schema in TRUEUP_SEARCH_PATH"
         )
 
 
@@ -75,7 +75,7 @@ async def apply_schema(tx: Tx, schema: str, *, marked: str) -> None:
         await tx.execute(schema.encode())
     except NOT_OURS as error:
         raise ConfigError(
-            f"the tables of this application cannot be made here: {error.diag.message_primary}. A table of another"
-            " application may have the same name: give each a schema of its own (TRUEUP_SEARCH_PATH), or a database"
+            f"this application's tables cannot be created here: {error.diag.message_primary}. A table of another"
+            " application may have the same name: give each application its own schema (TRUEUP_SEARCH_PATH) or database"
         ) from None
     await tx.execute(sql.SQL("comment on table {} is {}").format(sql.Identifier(marked), version))

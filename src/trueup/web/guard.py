@@ -127,14 +127,14 @@ class Guard:
         hosts = headers.all(b"host")
         host = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if host is None or _name(host[1]) not in self._hosts:
-            return _Refusal(421, "this server is not called so; set HTTP_HOSTS to the names it is called by")
+            return _Refusal(421, "unknown host name; set HTTP_HOSTS to the server's host names")
         if self._rules.token is not None and not _has_token(headers.all(b"authorization"), self._rules.token):
             return _Refusal(
                 401, "a token is needed", ((b"www-authenticate", b'Basic realm="trueup", charset="UTF-8"'),)
             )
         writes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         if writes and not _is_same_site(headers, hosts[0]):
-            return _Refusal(403, "a page of another site may not do this")
+            return _Refusal(403, "requests from other sites are refused")
         lengths = headers.all(b"content-length")
         if not self._is_streamed(scope) and any(_size(length) > self._rules.max_body for length in lengths):
             return self._too_large()
@@ -155,10 +155,10 @@ class Guard:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            return _Refusal(408, f"the body has not come within {self._rules.read_within:g} s", _CLOSE)
+            return _Refusal(408, f"the body did not arrive within {self._rules.read_within:g} s", _CLOSE)
 
     def _too_large(self) -> _Refusal:
-        return _Refusal(413, f"a body has at most {self._rules.max_body:,} bytes", _CLOSE)
+        return _Refusal(413, f"the body may have at most {self._rules.max_body:,} bytes", _CLOSE)
 
     def _is_streamed(self, scope: Scope) -> bool:
         streamed = self._rules.streamed

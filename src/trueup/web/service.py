@@ -88,8 +88,10 @@ class Main:
 
     def add_bind(self, parser: argparse.ArgumentParser, port: int = 8080) -> None:
         """The options of a command that serves: `--host` and `--port`."""
-        parser.add_argument("--host", default="127.0.0.1", help="where to listen; elsewhere HTTP_TOKEN must be set")
-        parser.add_argument("--port", type=int, default=port, help="0: any that is free")
+        parser.add_argument(
+            "--host", default="127.0.0.1", help="the address to listen on; other than loopback needs HTTP_TOKEN"
+        )
+        parser.add_argument("--port", type=int, default=port, help="0 picks a free port")
 
     def built(self, build: Callable[[], S]) -> S:
         """The application, whose log lines go to standard error."""

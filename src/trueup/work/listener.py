@@ -61,7 +61,7 @@ class Listener(Service):
         """Listen until the connection breaks. Raises then, so that the service's pauses apply."""
         try:
             if not await self._connection.open():
-                self._lose("no notification arrived: a pooler in transaction mode, perhaps")
+                self._lose("no notification arrived; perhaps the connection goes through a pooler in transaction mode")
                 return TRY_AGAIN
             self._gain()
             async for payload in self._connection.heard():

@@ -36,7 +36,7 @@ class Probes:
             return f"the event loop has not turned for {silent:.0f} s"
         silent = self._renewer.silent_for() - self._settings.renew_every.total_seconds()
         if silent > max(BEATS_WITHIN, self._settings.lease_for.total_seconds()):
-            return f"the lease has not been renewed or tried to be for {silent:.0f} s"
+            return f"the worker has not tried to renew its lease for {silent:.0f} s"
         return None
 
     def why_not_ready(self) -> str | None:

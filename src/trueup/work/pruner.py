@@ -37,7 +37,7 @@ class Pruner(Service):
         for partition in pruned.dropped:
             self.events.emit(HistoryDayDropped(partition))
         if pruned.refused is not None and pruned.refused != self._refused:  # said once
-            advice = "days of the history are neither made nor dropped; let the owner of the schema run a worker"
+            advice = "the history's daily partitions are neither created nor dropped; run a worker as the owner of the schema"
             self.events.emit(ServiceFailed(self.name, "InsufficientPrivilege", f"{pruned.refused}: {advice}"))
         self._refused = pruned.refused
         return pruned

@@ -126,7 +126,7 @@ class Renewer(Renewing):
             registration.trust.renewed(sent)
             return True
         registration.trust.end()
-        self._on_lost(registration, "the database says it has passed")
+        self._on_lost(registration, "the database says that it has expired")
         return True
 
     def _look_at_the_loop(self) -> None:

@@ -69,5 +69,5 @@ async def open_connections(connections: Sequence[OwnConnection], more: int, url:
             raise why from error
         raise DatabaseUnavailable(
             f"{why}; a worker needs {needed} connections of its own at the same time, "
-            f"and got {opened} of those for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
+            f"and got {opened} of them, for {parts}. Behind a pooler in session mode raise its pool size, or use transaction mode"
         ) from error

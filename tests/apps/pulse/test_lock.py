@@ -67,7 +67,7 @@ async def test_without_redis_nothing_runs_and_when_it_is_back_what_was_due_does(
         await office.worker.run_pending()
         office.clock.advance(seconds=5)
     await office.run(HEALTH_CHECK)
-    assert "Redis cannot be reached" in events.of(RunPostponed)[-1].reason
+    assert "Redis is unreachable" in events.of(RunPostponed)[-1].reason
     assert await office.all("select * from runs") == []
     await asyncio.to_thread(office.redis.start)
     office.clock.advance(seconds=5)

@@ -22,8 +22,8 @@ UNTRUE = ("cannot connect", "went away", "geheim")
 
 # The server's own words come in between.
 SAID = {
-    "40001": ("rolled the transaction back because of a concurrent one", "run all of it again"),
-    "40P01": ("rolled the transaction back to end a deadlock", "run all of it again"),
+    "40001": ("rolled the transaction back because of a concurrent one", "run it again"),
+    "40P01": ("rolled the transaction back to end a deadlock", "run it again"),
     "55P03": ("waited too long for a lock", "pg_blocking_pids"),
     "57014": ("cancelled the statement", "find out what it waited for"),
     "25P02": ("refuses every statement of a transaction that has failed", "roll it back"),
@@ -31,13 +31,13 @@ SAID = {
     "53200": ("has no memory left", "free some on the server"),
     "53300": ("has no connection left", "max_connections"),
     "42501": ("its user lacks a privilege", "grant it"),
-    "25006": ("takes no writes", "primary"),
+    "25006": ("is read-only", "primary"),
     "25P03": ("ended a transaction that was idle for too long", "idle_in_transaction_session_timeout"),
     "25P04": ("ended a transaction that took too long", "transaction_timeout"),
     "57P01": ("closed the connection", "unknown"),
     "57P05": ("closed a connection that was idle for too long", "idle_session_timeout"),
     "08006": ("lost the connection", "unknown"),
-    "58030": ("has trouble with its files", "see its log"),
+    "58030": ("reports an I/O error", "see its log"),
     "23514": ("refuses", ""),
 }
 
@@ -139,7 +139,7 @@ async def test_a_connection_that_breaks_is_not_one_that_could_not_be_made(databa
 
             loss = proxy.drop_next_reply(b"insert into")
             with pytest.raises(
-                DatabaseUnavailable, match=r"(?s)^the connection to .* broke: .*; whether .* is unknown"
+                DatabaseUnavailable, match=r"(?s)^the connection to .* broke: .*; it is unknown whether .*"
             ):
                 await send.enqueue()
             loss.wait(5)

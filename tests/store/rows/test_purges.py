@@ -307,7 +307,7 @@ async def test_it_refuses_to_begin_when_too_much_of_the_table_would_go(desk: Row
     await put(desk, *((n, "open", NOON - 2 * HOUR) for n in range(1, 4)), *((n, "done", NOON) for n in range(4, 11)))
     assert await (await desk.purges("delete", "open", max_fraction=0.3, **STALE)).too_much() is None
     refusal = await (await desk.purges("delete", "open", max_fraction=0.29, **STALE)).too_much()
-    assert refusal == "3 of 10 rows would be touched; max_fraction=0.29 does not allow it"
+    assert refusal == "3 of 10 rows would be changed, more than max_fraction=0.29 allows"
     assert await (await desk.purges("delete", "open", **STALE)).too_much() is None
 
 
@@ -338,7 +338,7 @@ async def test_the_fraction_is_of_the_table_as_it_is_at_the_sweep(desk: RowsDesk
     await desk.run(after)
     due, total = await purges.waiting(10**6), await desk.scalar("select count(*) from t")
     assert due > fraction * total
-    refusal = f"{due:,} of {total:,} rows would be touched; max_fraction={fraction} does not allow it"
+    refusal = f"{due:,} of {total:,} rows would be changed, more than max_fraction={fraction} allows"
     assert await purges.too_much() == refusal
     more = math.ceil(due / fraction) - total  # one less would not do
     await desk.run("insert into t (id, state) select -1000000 - n, 'kept' from generate_series(2, %s) as n", more)

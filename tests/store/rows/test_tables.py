@@ -210,7 +210,7 @@ async def test_a_table_with_rules_that_rewrite_our_statements_is_refused_by_thei
 ) -> None:
     await shop.make("create table t (id int primary key); create table log (id int)")
     await shop.make(f'create rule "Keep it" as on {event} to t do {does}')
-    with refused('has rules for UPDATE or DELETE ("Keep it")', "make triggers of them, and DROP RULE"):
+    with refused('has rules for UPDATE or DELETE ("Keep it")', "replace them by triggers, and DROP RULE"):
         await shop.look("t")
     await shop.make('alter table t disable rule "Keep it"')
     check(await shop.look("t"), WHO)
@@ -346,7 +346,7 @@ async def test_states_that_fit_their_column_are_accepted(shop: Shop) -> None:
     check(await shop.look(state="title"), WHO, states=["éééééééé"])
     with refused("only 8 characters fit"):
         check(await shop.look(state="title"), WHO, states=["ok"], claimed_as="PROCESSING")
-    with refused("'open' is given, but not which column has it"):
+    with refused("'open' is given, but the table was declared without state="):
         check(await shop.look(), WHO, states=["open"])
 
 
@@ -460,7 +460,7 @@ async def test_rows_that_row_level_security_would_hide_are_no_silence_but_an_err
 ) -> None:
     await shop.make(GUARDED + also)
     found = await shop.look_as(role, state="upload_state")
-    with refused(HIDDEN, "no policy for SELECT, UPDATE names it", "rows would never be found") as error:
+    with refused(HIDDEN, "no policy for SELECT, UPDATE names it", "all rows would be hidden") as error:
         check(found, WHO, states=["stored"])
     assert ('("Tenants only": for every role, with a condition)' in str(error.value)) == (also == FOR_TENANTS)
     run, other = re.findall(r"run: (.*), or: (.*)$", str(error.value))[0]
@@ -546,9 +546,7 @@ async def test_a_partition_in_another_database_is_refused_by_name(shop: Shop) ->
         'create foreign table "P 3" partition of p2 for values from (5) to (7) server there;'
         "create unique index on p1 (id)"
     )
-    with refused(
-        "table 'p'", 'its partition "P 3" is a foreign table', "detach it, or name the partitions that are here"
-    ):
+    with refused("table 'p'", 'its partition "P 3" is a foreign table', "detach it, or declare each local partition"):
         await shop.look("p")
     check(await shop.look("p1"), WHO)
     await shop.make('alter table p2 detach partition "P 3"')

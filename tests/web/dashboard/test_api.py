@@ -96,7 +96,7 @@ SAID = {
     "/schedules/settle_books": (r"Clock changes in 20\d\d.*?(Mar|Nov) \d\d",),
     "/reconcilers": (r"mirror_stock.*?failing.*?warehouse_stock&#34; does not exist", r"Waiting.*?Rate"),
     "/reconcilers/ship_paid_orders": (
-        *(r"about \S+ left", r"/(s|min)<", r"aria-label=\"What became of rows", r"70324.*?Release", r"Dry run"),
+        *(r"about \S+ left", r"/(s|min)<", r"aria-label=\"Outcomes of rows", r"70324.*?Release", r"Dry run"),
         r"Show its timeline",
     ),
     "/reconcilers/ship_paid_orders/row?key=70311": (r"Attempt 5 failed.*?Attempt 1 failed", r"Traceback"),

@@ -213,7 +213,9 @@ def test_an_action_on_many_jobs_is_undone_and_several_apps_are_kept_apart(
         expect(line).to_have_count(0)
         page.goto(f"{two}/shop/jobs?state=dead")
         line.get_by_role("button", name="Undo").click()
-        expect(page.get_by_role("status").filter(has_text="Undone: nothing was changed.")).to_be_visible()
+        expect(
+            page.get_by_role("status").filter(has_text="Undone before it began: nothing was changed.")
+        ).to_be_visible()
         expect(line.locator(".state")).to_have_text("■undone")
         page.goto(address)  # a stream would keep the server
     assert execute(url, asked) == before
@@ -285,7 +287,7 @@ def test_a_backfill_is_previewed_started_and_watched(page: Page, address: str, u
 
 def test_a_backfill_that_cannot_be_says_why(page: Page, address: str, url: str) -> None:
     for query, why in (
-        ("start=2026-01-02T00:00&end=2026-01-01T00:00", "ends before it begins"),
+        ("start=2026-01-02T00:00&end=2026-01-01T00:00", "ends before it starts"),
         ("start=soon&end=2026-01-01T00:00", "is not a time"),
         ("start=2026-01-01T00:00&end=2026-01-01T01:00&rate=fast", "is not a rate"),
     ):

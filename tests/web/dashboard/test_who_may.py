@@ -351,7 +351,7 @@ def test_two_apps_need_two_names() -> None:
     with pytest.raises(ConfigError, match="name them"):
         dashboard.asgi([one, other])
     dashboard.asgi({"one": one, "other": other})
-    with pytest.raises(ConfigError, match="cannot be part of an address"):
+    with pytest.raises(ConfigError, match="cannot be part of a URL"):
         dashboard.asgi({"a/b": one})
 
 

@@ -172,7 +172,7 @@ async def test_a_function_that_asks_for_its_lease_is_given_the_one_it_runs_under
 
 
 async def test_a_function_that_asks_for_a_lease_without_one_is_refused(app: App) -> None:
-    with pytest.raises(ConfigError, match="give its schedule lease="):
+    with pytest.raises(ConfigError, match="its schedule has no lease="):
 
         @app.every("1h")
         async def nightly(lease: Lease) -> None: ...
@@ -201,7 +201,7 @@ async def test_a_run_whose_lease_nobody_can_be_asked_for_waits_and_spends_no_att
             await until(lambda: seen)
         assert [tick.attempt for tick in seen] == [1]
         assert [outcome for outcome, _ in await ticks(app)] == ["fired"]
-        assert "Redis cannot be reached" in events.of(RunPostponed)[0].reason
+        assert "Redis is unreachable" in events.of(RunPostponed)[0].reason
         await app.close()
 
 

@@ -340,7 +340,7 @@ async def test_a_handler_that_ends_the_transaction_itself_is_told_and_not_done(
     await worker.run_pending()
     assert state_of(table, job.id) == "dead"
     with pytest.raises(
-        JobFailed, match=r"pay \d+: the handler has ended the transaction" if "prep" not in ending else "."
+        JobFailed, match=r"pay \d+: the handler has ended trueup's transaction" if "prep" not in ending else "."
     ):
         await job.result()
     following = await after.enqueue()

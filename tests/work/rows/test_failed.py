@@ -88,7 +88,7 @@ async def test_one_that_cannot_be_written_does_not_cost_the_retry(field: Field, 
 
 
 async def test_a_state_that_would_never_be_tried_again_is_refused_at_once(field: Field) -> None:
-    with pytest.raises(ConfigError, match="never be tried again"):
+    with pytest.raises(ConfigError, match="never be retried"):
         field.fix(broken, failed=To("elsewhere"))
 
 

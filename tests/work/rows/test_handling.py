@@ -478,7 +478,7 @@ async def test_a_handler_that_ends_its_transaction_itself_is_told_and_its_row_st
     before = await field.states()
     await field.sweep()
     (event,) = field.events.of(RowQuarantined)
-    assert "the handler has ended the transaction" in event.error
+    assert "the handler has ended trueup's transaction" in event.error
     assert await field.states() == before
 
 

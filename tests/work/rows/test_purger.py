@@ -85,7 +85,7 @@ async def test_rows_that_come_during_a_sweep_are_compared_with_the_table_as_well
     monkeypatch.setattr(sweeping.purges, "take", importing)
     assert (await live.sweep("age")).changed == 20
     (event,) = live.events.of(SweepRefused)
-    assert event.reason == "500 of 550 rows would be touched; max_fraction=0.5 does not allow it"
+    assert event.reason == "500 of 550 rows would be changed, more than max_fraction=0.5 allows"
 
 
 async def test_nothing_is_touched_while_it_is_paused(live: Field) -> None:

@@ -118,11 +118,11 @@ class Connection:
             if asking.done():
                 return asking.result()
             if self._deaf:
-                raise NatsRefused(f"{self.server} does not permit us to subscribe to what answers are sent to")
+                raise NatsRefused(f"{self.server} does not permit the user to subscribe to its inbox")
             if denied.done():
-                raise NatsRefused(f"{self.server} does not permit us to publish to {subject!r}")
+                raise NatsRefused(f"{self.server} does not permit the user to publish to {subject!r}")
             if self._lost.done():
-                raise NatsUnavailable(f"{self.server}: the connection was lost before the answer came")
+                raise NatsUnavailable(f"{self.server}: the connection was lost before the answer arrived")
             raise NatsUnavailable(f"{self.server} has not answered within {format_duration(timeout)}")
         finally:
             del self._waiting[denied]

@@ -21,7 +21,7 @@ async def examine_servers(servers: Servers, timeout: timedelta, kind: str) -> tu
     reached = len(failures) < len(tried)
     severity = "warning" if reached else "error"
     meanwhile = (
-        "publishing goes through the other servers" if reached else f"jobs of kind {kind!r} are retried meanwhile"
+        "trueup publishes through the other servers" if reached else f"jobs of kind {kind!r} are retried meanwhile"
     )
     return [Finding("nats", severity, f"NATS: {each}", f"{_advice(each)}; {meanwhile}") for each in failures], reached
 
@@ -39,4 +39,4 @@ async def _failure(address: str, servers: Servers, timeout: timedelta) -> Except
 def _advice(failure: Exception) -> str:
     if isinstance(failure, NatsRefused):
         return "correct the user, password or token in its URL or in connect="
-    return "start it, or correct the servers that Nats(…) was given, and the network between"
+    return "start it, or check the servers in Nats(…) and the network"

@@ -27,7 +27,7 @@ def fault_in_headers(headers: Mapping[str, str]) -> str | None:
         if not _NAME.fullmatch(name):
             return f"{name!r:.80} is not the name of a header"
         if name.lower().startswith("nats-"):
-            return f"{name}: headers that begin with Nats- steer the server, and are set by trueup itself"
+            return f"{name}: headers that begin with Nats- control the server, and only trueup sets them"
         fault = _fault_in_value(value)
         if fault is not None:
             return f"{name}: {fault}"
@@ -39,14 +39,14 @@ def _fault_in_value(value: str) -> str | None:
     if not value.isprintable():
         return "a line break or another control character cannot be sent"
     if value != value.strip():
-        return "blanks around it cannot be sent"
+        return "leading and trailing spaces cannot be sent"
     return None
 
 
 def fault_in_data(data: Any) -> str | None:
     """What else cannot be written as JSON is found when the job's arguments are stored."""
     if isinstance(data, bytes | bytearray | memoryview):
-        return "JSON has no bytes; give text, or what the bytes mean"
+        return "JSON cannot hold bytes; pass text or the decoded value"
     return None
 
 

@@ -66,7 +66,7 @@ class Published(TypedDict):
 class Nats:
     """A stream to publish to, and the job that does. Raises ConfigError when it cannot be one.
 
-    `servers` is a URL, several with commas between, or a list. `timeout` is for an answer, and for a connection. `connect`
+    `servers` is a URL, several separated by commas, or a list. `timeout` is for an answer, and for a connection. `connect`
     takes options of nats-py about logging in and TLS. `name`, `queue` and `retry` are the job's.
 
     A connection is opened when it is first needed, one for each event loop, and a new one after it was lost. `app.close`
@@ -89,7 +89,7 @@ class Nats:
         self._servers = parse_servers(servers, connect)
         self._timeout = duration_of("timeout", timeout)
         if not self._timeout:
-            raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to publish anything")
+            raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to publish")
         retry = (retry or JOB_RETRY).with_defaults(JOB_RETRY)
         self._window = stream.window(retry, app.settings, self._timeout)
         self._gap = longest_gap(retry, app.settings, self._timeout)
@@ -182,9 +182,7 @@ class Nats:
         except ConfigError:  # its user may publish, and not read the stream's configuration
             return []
         if config is None:
-            advice = (
-                "await ensure_stream() when you deploy, or create the stream; until then jobs fail and are tried again"
-            )
+            advice = "await ensure_stream() when you deploy, or create the stream; until then jobs fail and are retried"
             return [Finding("nats", "error", f"NATS stream {name} does not exist", advice)]
         try:
             wanted = self._stream.adjusted(config, self._window, update=False)
@@ -196,7 +194,7 @@ class Nats:
             ]
         if wanted == config:
             return []
-        problem = f"NATS stream {name} forgets message ids before the last attempt of a job may be made"
+        problem = f"NATS stream {name} has a duplicate window that is shorter than a job's longest gap between attempts"
         return [Finding("nats", "warning", problem, "await ensure_stream(), which lengthens its duplicate window")]
 
     async def _found(self) -> dict[str, Any] | None:
@@ -259,7 +257,7 @@ class Nats:
         try:
             found = await self._found() or {}
         except (NatsUnavailable, ConfigError) as error:  # it may not be permitted to us
-            log.info("NATS stream not looked at", extra={"stream": self._stream.name, "error": str(error)})
+            log.info("NATS stream not checked", extra={"stream": self._stream.name, "error": str(error)})
             return
         window = timedelta(microseconds=found.get("duplicate_window", 0) / 1_000)
         if window <= self._gap:
@@ -274,7 +272,7 @@ class Nats:
             ack = await connection.ask(publishing, subject, self._timeout)
         except nats.js.errors.NoStreamResponseError:
             raise NatsUnavailable(
-                f"{connection.server}: no stream takes {subject!r}; is there {self._stream.name}? ensure_stream() makes it"
+                f"{connection.server}: no stream takes {subject!r}; does {self._stream.name} exist? ensure_stream() creates it"
             ) from None
         except nats.js.errors.APIError as error:
             text = f"stream {self._stream.name}: {error.description}"

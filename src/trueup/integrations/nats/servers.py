@@ -40,14 +40,14 @@ class Servers(NamedTuple):
 
 
 def parse_servers(urls: object, connect: Mapping[str, Any] | None) -> Servers:
-    """One URL, several with commas between, or a list of them. Raises ConfigError, which never quotes a URL."""
+    """One URL, several separated by commas, or a list of them. Raises ConfigError, which never quotes a URL."""
     parts = _NEXT.split(urls) if isinstance(urls, str) else urls
     if not isinstance(parts, list | tuple) or not parts:
         raise ConfigError('a NATS URL is needed; write it like "nats://host:4222"')
     parsed = [_parsed(part) for part in parts]
     logins = [login for login in map(_login, parsed) if login]
     if any(login != logins[0] for login in logins):
-        raise ConfigError("the URLs of NATS have different users, passwords or tokens; one login is for all servers")
+        raise ConfigError("the URLs of NATS have different users, passwords or tokens; all servers share one login")
     return Servers(
         tuple(f"{url.scheme}://{url.netloc.rpartition('@')[2]}" for url in parsed),
         _checked(dict(connect or {}), logins[0] if logins else {}),
@@ -81,7 +81,7 @@ def _checked(connect: dict[str, Any], login: dict[str, str]) -> dict[str, Any]:
         if name not in OPTIONS:
             raise ConfigError(f"connect={{{name!r}: …}}: it takes {', '.join(sorted(OPTIONS))}")
     if login and any(name in connect for name in _LOGIN):
-        raise ConfigError("the URL of NATS has a user, password or token in it, and connect= another one")
+        raise ConfigError("the URL of NATS contains a user, password or token, and connect= sets another one")
     if any(name in connect for name in _NKEYS) and find_spec("nkeys") is None:
         raise ConfigError("logging in to NATS with nkeys or a credentials file needs a package: pip install nkeys")
     return connect | login

@@ -92,8 +92,8 @@ class Stream:
         missing = [subject for subject in self.subjects if not any(covers(other, subject) for other in theirs)]
         if missing and not update:
             raise ConfigError(
-                f"stream {self.name}: it takes {', '.join(theirs) or 'nothing'} and not {', '.join(missing)};"
-                " ensure_stream(update=True) adds that"
+                f"stream {self.name}: it accepts {', '.join(theirs) or 'nothing'}, but not {', '.join(missing)};"
+                " ensure_stream(update=True) adds them"
             )
         kept = [other for other in theirs if not any(covers(subject, other) for subject in missing)]
         changed = {**found, "subjects": kept + missing} if missing else dict(found)

@@ -10,7 +10,7 @@ MAX_BYTES = 1_000  # bytes; the server reads lines of 4,096, in which the reply'
 def fault_in_subject(subject: str) -> str | None:
     """Why nothing can be published under this subject, or None."""
     if "*" in subject or ">" in subject:
-        return f"{subject!r:.120} has a wildcard in it; a message has one subject"
+        return f"{subject!r:.120} contains a wildcard; a message needs one exact subject"
     return _fault(subject)
 
 
@@ -36,7 +36,7 @@ def _fault(subject: str) -> str | None:
     if not all(subject.split(".")):
         return f"{subject!r:.120} has an empty token; write it like 'orders.paid'"
     if any(letter.isspace() or not letter.isprintable() for letter in subject):
-        return f"{subject!r:.120} has a blank or a control character in it"
+        return f"{subject!r:.120} contains a space or a control character"
     if len(subject.encode("utf-8", "replace")) > MAX_BYTES:
         return f"{subject[:40]!r}… is longer than {MAX_BYTES} bytes"
     return None

@@ -75,7 +75,7 @@ class Webhook:
         self._keys = () if secret is None else signing_keys(secret)
         self._timeout = duration_of("timeout", timeout)
         if not self._timeout:
-            raise ConfigError(f"{self}: timeout={timeout!r} leaves no time to deliver anything")
+            raise ConfigError(f"{self}: timeout={timeout!r} leaves no time for a delivery")
         self._guard = Guard(allow)
         self._headers = checked_headers(headers)
         self._most_read = _size(max_response)
@@ -85,7 +85,7 @@ class Webhook:
         if client is None:
             self._refuse_forbidden_literal()
         elif allow or tls is not None:
-            raise ConfigError(f"{self}: allow= and tls= have no meaning with client=, which connects by its own rules")
+            raise ConfigError(f"{self}: allow= and tls= have no effect with client=, which connects by its own rules")
 
     def __repr__(self) -> str:
         return f"<Webhook {shown(self._url)}>"

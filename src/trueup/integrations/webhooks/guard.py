@@ -91,7 +91,7 @@ class Guard:
         seen_as = (address, embedded(address))
         if any(one is not None and one in network for one in seen_as for network in self._networks):
             return None
-        return f"the address {address} is {kind}; if it is meant, name it in allow= (for alerts and pings: TRUEUP_OUTGOING_ALLOW)"
+        return f"the address {address} is {kind}; if you trust it, name it in allow= (for alerts and pings: TRUEUP_OUTGOING_ALLOW)"
 
     async def addresses(self, host: str) -> list[Address]:
         """The addresses to connect to, in the order to try them.

@@ -36,7 +36,7 @@ def _key(secret: object) -> bytes:
     except ValueError:
         raise ConfigError(f"secret=: what follows {PREFIX} is not base64") from None
     if not key:
-        raise ConfigError("secret=: it is empty, so every sender could sign with it")
+        raise ConfigError("secret=: it is empty, so anyone could sign with it")
     return key
 
 
@@ -77,7 +77,7 @@ def verify(
     given = {name.lower(): value for name, value in headers.items()}
     key, timestamp, signatures = (given.get(f"webhook-{part}", "") for part in ("id", "timestamp", "signature"))
     if not (key and timestamp and signatures):
-        raise BadSignature("the headers Webhook-Id, Webhook-Timestamp and Webhook-Signature are not all there")
+        raise BadSignature("the headers Webhook-Id, Webhook-Timestamp and Webhook-Signature are not all present")
     # A framework may hand over what the client has sent as half a surrogate pair; such an id was never signed.
     if _is_broken(key):
         raise BadSignature("Webhook-Id is not valid text")
@@ -90,5 +90,5 @@ def verify(
     expected = [_signature(one, key, timestamp, body).encode() for one in keys]
     found = [one.encode("utf-8", "replace") for one in signatures.split(" ")]
     if not any(hmac.compare_digest(one, other) for one in found for other in expected):
-        raise BadSignature("no signature fits")
+        raise BadSignature("no signature matches")
     return key

@@ -42,7 +42,7 @@ def parse_url(text: object) -> httpx.URL:
         raise ConfigError('this is not the URL of a webhook; write it like "https://example.com/hooks"')
     if url.userinfo:
         raise ConfigError(
-            f'{shown(url)}: a URL with a user or password in it is not taken; use headers={{"Authorization": …}}'
+            f'{shown(url)}: the URL must not contain a user or password; use headers={{"Authorization": …}}'
         )
     if url.port is not None and not 1 <= url.port <= 65535:
         raise ConfigError(f"{shown(url)}: there is no such port")
@@ -61,9 +61,9 @@ def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.80} is not the name of a header")
         if name.lower() in _OURS:
-            raise ConfigError(f"header {name}: it is set by the webhook itself")
+            raise ConfigError(f"header {name}: trueup sets it")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise ConfigError(f"header {name}: one line of ASCII text is needed, without blanks around it")
+            raise ConfigError(f"header {name}: one line of ASCII text is needed, without leading or trailing spaces")
     return {name.lower(): value for name, value in given.items()}
 
 

@@ -119,7 +119,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         try:
             await asyncio.wait((sending, listening), return_when=asyncio.FIRST_COMPLETED)
             if not sending.done():
-                raise httpcore.WriteError("the receiver has answered before everything was sent")
+                raise httpcore.WriteError("the receiver answered before the whole message was sent")
             await sending
             self._state.complete = True
         finally:
@@ -168,7 +168,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             with _errors_of_httpx():
                 answer = await connection.handle_async_request(sent)
             if answer.status < 300 and not backend.sending.complete:
-                raise httpx.WriteError("the connection broke before everything was sent")
+                raise httpx.WriteError("the connection broke before the whole message was sent")
         except BaseException:
             await connection.aclose()
             raise

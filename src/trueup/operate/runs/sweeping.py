@@ -59,7 +59,7 @@ async def sweep(
             await member.stop()
         run.outcomes = {} if counts is None else counts.as_dict()
         if bounds.over:
-            run.ending, run.why = "stopped", "its time was over; what it had not begun is left"
+            run.ending, run.why = "stopped", "its time was over; rows that were not started are left"
         bounds.check()
     finally:
         await row_services.close()

@@ -16,7 +16,7 @@ from trueup.store.db.load import Statements
 from trueup.store.db.message import Fetched
 from trueup.store.db.placeholders import numbered
 
-FAILED = "tx=: the transaction on this connection has failed already; roll it back first"
+FAILED = "tx=: the transaction on this connection has already failed; roll it back first"
 IN_FAILED_TRANSACTION = "25P02"
 
 

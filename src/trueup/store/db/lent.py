@@ -57,6 +57,6 @@ class Lent:
 
     def _ended(self) -> TrueupError:
         return TrueupError(
-            f"{self._whose} has ended the transaction it was given, with a COMMIT, ROLLBACK or PREPARE TRANSACTION of its own: what it "
-            "wrote before that stands or falls by itself. Leave the end to trueup; for a commit of your own use app.transaction()"
+            f"{self._whose} has ended trueup's transaction with its own COMMIT, ROLLBACK or PREPARE TRANSACTION, so its writes before "
+            "that were committed or rolled back separately. Let trueup end the transaction; for your own commit use app.transaction()"
         )

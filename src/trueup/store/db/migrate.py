@@ -168,7 +168,7 @@ class Migrator:
             if elapsed() + pause > until:
                 raise MigrationBlocked(
                     f"{step.name} got no lock within {format_duration(timedelta(seconds=round(elapsed() - started)))}, and has "
-                    f"changed nothing: {who}. End that session or wait for it, then migrate again (--wait: for longer)"
+                    f"changed nothing: {who}. End that session or wait for it, then migrate again (--wait waits longer)"
                 )
             self._events.emit(MigrationWaits(step.name, who, round(elapsed() - started, 1)))
             time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311

@@ -112,8 +112,8 @@ class _Bounded:
         if elapsed() < since + self._wait:
             return
         self._report(since, got=False)
-        what = "it cannot be reached, or all pool_size connections are in use"
-        said = f"it can be reached, but {self._unready}" if self._unready else what
+        what = "it is unreachable, or all pool_size connections are in use"
+        said = f"it is reachable, but {self._unready}" if self._unready else what
         raise DatabaseUnavailable(
             f"no connection to {mask(self._url)} within {self._wait:g} s (pool_timeout): {said}: {describe(error)}"
         ) from error

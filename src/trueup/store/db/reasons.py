@@ -14,33 +14,33 @@ from trueup.texts import describe
 
 # By SQLSTATE, or by what it begins with; the longest one counts. What the server did, and what to do about it.
 ANSWERS = {
-    "08": ("lost the connection", "whether the statement was carried out is unknown; repeat it if that does no harm"),
+    "08": ("lost the connection", "it is unknown whether the statement was executed; repeat it if that does no harm"),
     "08007": ("cannot confirm a commit", "check what was stored before you repeat it"),
     "25006": (
-        "takes no writes",
-        "it is a standby, or a failover is under way, and database_url must lead to the primary; or "
+        "is read-only",
+        "it is a standby, or a failover is under way, and database_url must point to the primary; or "
         "default_transaction_read_only is on, as some providers set it when a disk is almost full",
     ),
     "25P02": (
         "refuses every statement of a transaction that has failed",
-        "roll it back; the error of the statement that failed first is the one to mend",
+        "roll it back; fix the error of the statement that failed first",
     ),
     "25P03": (
         "ended a transaction that was idle for too long",
-        "nothing of it was kept; run all of it again, or raise idle_in_transaction_session_timeout",
+        "it was rolled back; run it again, or raise idle_in_transaction_session_timeout",
     ),
     "25P04": (
         "ended a transaction that took too long",
-        "nothing of it was kept; run all of it again, or raise transaction_timeout",
+        "it was rolled back; run it again, or raise transaction_timeout",
     ),
     "26": ("no longer has a prepared statement", "repeat it"),
     "28": ("refuses the login", "check user, password and pg_hba.conf"),
     "3D": ("has no such database", "check database_url, or create the database"),
     "40001": (
         "rolled the transaction back because of a concurrent one",
-        "nothing of it was kept; run all of it again",
+        "it was rolled back; run it again",
     ),
-    "40P01": ("rolled the transaction back to end a deadlock", "nothing of it was kept; run all of it again"),
+    "40P01": ("rolled the transaction back to end a deadlock", "it was rolled back; run it again"),
     "42501": ("refuses: its user lacks a privilege", "grant it, or use another role in database_url"),
     "53": ("ran out of a resource", "free some of it on the server, and repeat"),
     "53100": ("has no disk space left", "free some on the server, and repeat"),
@@ -48,22 +48,22 @@ ANSWERS = {
     "53300": ("has no connection left", "raise max_connections, or lower pool_size or the number of workers"),
     "55P03": (
         "waited too long for a lock",
-        "see who holds it (pg_blocking_pids), and repeat when it is free; lock_timeout says how long to wait",
+        "find the session that holds it (pg_blocking_pids), and repeat when it is free; lock_timeout sets how long to wait",
     ),
     "57014": (
         "cancelled the statement",
-        "it took longer than statement_timeout allows, or it was cancelled; find out what it waited for, and repeat it",
+        "it took longer than statement_timeout, or was cancelled; find out what it waited for, and repeat it",
     ),
     "57P0": (
         "closed the connection",
-        "whether the statement was carried out is unknown; repeat it if that does no harm",
+        "it is unknown whether the statement was executed; repeat it if that does no harm",
     ),
-    "57P03": ("starts or stops", "try again in a moment"),
+    "57P03": ("is starting or stopping", "try again in a moment"),
     "57P05": (
         "closed a connection that was idle for too long",
         "idle_session_timeout is too short; run: alter role … set idle_session_timeout = 0",
     ),
-    "58": ("has trouble with its files", "see its log"),
+    "58": ("reports an I/O error", "see its log"),
 }
 # How psycopg says that an open connection broke. libpq's words may be translated, these are not.
 BROKEN = ("consuming input failed", "sending ", "flushing failed", "the connection is lost", "the connection is closed")

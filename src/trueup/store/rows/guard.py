@@ -176,9 +176,9 @@ def _refused(found: Found, who: str | None, error: psycopg.Error, what: str = "l
     where = "" if found.spec.where is None else f"; look at where={found.spec.where!r}"
     do = ""
     if isinstance(error, errors.InsufficientPrivilege):
-        do = f"; GRANT SELECT, UPDATE, DELETE ON {found.quoted} TO {found.role}, or what of these it needs"
+        do = f"; GRANT SELECT, UPDATE, DELETE ON {found.quoted} TO {found.role}, or those of them that it needs"
     elif isinstance(error, errors.UndefinedFunction):
-        do = "; a column that rows are found, ordered or compared by has a type without the operators for it: name another one"
+        do = "; a column for selecting, ordering or comparing rows has a type without the needed operators: name another column"
     name = "" if who is None else f"{who}: "
     return ConfigError(
         f"{name}table {found.schema + '.' + found.name!r}: PostgreSQL refuses to {what}: {said}{hint}{where}{do}"

@@ -253,7 +253,7 @@ class Purges(OnTable[PurgeStatements]):
             return Clearance(0, f"the table could not be counted for max_fraction={fraction:g}: {why}")
         if there >= needed:
             return Clearance(due)
-        return Clearance(0, f"{due:,} of {there:,} rows would be touched; max_fraction={fraction:g} does not allow it")
+        return Clearance(0, f"{due:,} of {there:,} rows would be changed, more than max_fraction={fraction:g} allows")
 
     async def waiting(self, most: int, *, late_by: timedelta | None = None) -> int:
         """How many rows match now, up to a number; with `late_by` only those due or stale for longer than that."""

@@ -34,7 +34,7 @@ def why_hidden(policies: Collection[Policy], table: str, role: str, *, deletes: 
         if not each.permissive and not each.meant:
             return (
                 f"row-level security applies to the role {role}, and the restrictive policy {each.name} applies to every role: "
-                f"rows that it hides would never be found; run: ALTER POLICY {each.name} ON {table} TO … with the roles it "
+                f"it would silently hide rows; run: ALTER POLICY {each.name} ON {table} TO … with the roles it "
                 f"is meant for, or: {way_out}"
             )
     closed = [command for command in needed if not any(each.permissive and each.meant for each in asked[command])]
@@ -44,5 +44,5 @@ def why_hidden(policies: Collection[Policy], table: str, role: str, *, deletes: 
     there = f" ({', '.join(others)}: for every role, with a condition)" if others else ""
     return (
         f"row-level security applies to the role {role}, and no policy for {', '.join(COMMANDS[command] for command in closed)} "
-        f"names it{there}: rows would never be found; run: CREATE POLICY trueup ON {table} TO {role} USING (true), or: {way_out}"
+        f"names it{there}: all rows would be hidden; run: CREATE POLICY trueup ON {table} TO {role} USING (true), or: {way_out}"
     )

@@ -21,27 +21,25 @@ from trueup.store.rows.row_security import Policy
 CANNOT_BE_CLAIMED = {
     "v": "is a view: its rows cannot be claimed; name the table under it",
     "m": "is a materialized view: its rows cannot be changed; name the table under it",
-    "f": "is a foreign table: its rows are in another database; give that one an App of its own",
+    "f": "is a foreign table: its rows are in another database; give that database its own App",
     "i": "is an index; name its table",
     "I": "is an index; name its table",
     "S": "is a sequence; name a table",
     "c": "is a composite type; name a table",
     "t": "is a TOAST table; name the table it belongs to",
 }
-TEMPORARY = (
-    "is a temporary table: workers have many sessions, and only the one that made it sees its rows; make it a real one"
-)
+TEMPORARY = "is a temporary table: only the session that created it sees its rows, and workers have many sessions; use an ordinary table"
 INHERITED = (
-    "has tables that inherit from it: a unique index does not reach into those, so a key may be there twice; "
+    "has tables that inherit from it: a unique index does not cover those, so a key may exist twice; "
     "partition it instead, or name one of them"
 )
 FOREIGN_PARTITION = (
-    "its partition {} is a foreign table: rows of it are in another database and cannot be claimed; detach it, or name the "
-    "partitions that are here, each as a table of its own"
+    "its partition {} is a foreign table: its rows are in another database and cannot be claimed; detach it, or declare "
+    "each local partition as a table"
 )
 RULES = (
-    "has rules for UPDATE or DELETE ({}): PostgreSQL rewrites statements by them, so that rows could not be claimed or would silently "
-    "stay; make triggers of them, and DROP RULE"
+    "has rules for UPDATE or DELETE ({}): they rewrite trueup's statements, so that rows could not be claimed or would silently "
+    "stay unchanged; replace them by triggers, and DROP RULE"
 )
 MAX_LISTED = 40  # columns named in a message
 
@@ -204,7 +202,7 @@ def _no_table(
     spec: TableSpec, database: str, search_path: str, schemas: Collection[str], tables: Collection[tuple[str, str]]
 ) -> str:
     if spec.schema is not None and spec.schema not in schemas and not spec.schema.startswith("pg_temp"):
-        dotted = 'a name that has a dot in it is given as a pair, ("schema", "table")'
+        dotted = 'if a name contains a dot, give a pair, ("schema", "table")'
         return f"there is no schema {spec.schema!r} in database {database!r}{meant(spec.schema, schemas)}; {dotted}"
     elsewhere = [schema for schema, name in tables if name == spec.name]
     real = [schema for schema in elsewhere if not schema.startswith("pg_temp")]
@@ -216,7 +214,7 @@ def _no_table(
         there = " or ".join(repr(f"{schema}.{spec.name}") for schema in real)
         return f"{said}; did you mean {there}?"
     near = [name for schema, name in tables if spec.schema in (None, schema)]
-    advice = "create it before the worker starts, or check which database TRUEUP_DATABASE_URL leads to"
+    advice = "create it before the worker starts, or check which database TRUEUP_DATABASE_URL points to"
     return f"{said}{meant(spec.name, near) or f'; {advice}'}"
 
 

@@ -18,7 +18,7 @@ try:
     import jinja2 as _needed  # noqa: F401
     import starlette as _needed_too  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ConfigError(f'the dashboard needs {error.name}: pip install "trueup[web]"') from error
+    raise ConfigError(f'the dashboard needs the package {error.name}: pip install "trueup[web]"') from error
 
 from trueup.web.dashboard.auth import Auth, Open, Person, ProxyHeader, Role, Tokens
 from trueup.web.dashboard.bulk import UNDO_FOR

@@ -56,7 +56,7 @@ async def stop_run(visit: Visit, form: Form) -> Said:
     if run is None:
         return Said("It has ended already.", visit.url("jobs"), wrong=True)
     undone = run.state == "undone"
-    text = "Undone: nothing was changed." if undone else "Stopped. What it had reached stays as it is."
+    text = "Undone before it began: nothing was changed." if undone else "Stopped. Its changes so far remain."
     return Said(text, visit.url(*run.about))
 
 

@@ -135,14 +135,14 @@ class Site:
         """Raises NotFound for an App that is not here, and what the database raises when it is away."""
         source = self.sources.get(str(request.path_params["source"]))
         if source is None:
-            raise NotFound(f"the dashboard shows {', '.join(self.sources)}, and nothing of that name")
+            raise NotFound(f"the dashboard shows {', '.join(self.sources)}, but no App of that name")
         store = await source.open()
         try:
             async with source.explained(), asyncio.timeout(ANSWERS_WITHIN):
                 now: datetime = await source.shared("now", store.now, 0.0)
         except TimeoutError as error:
             silent = f"the database at {mask(store.url)} has not answered within {ANSWERS_WITHIN:g} s"
-            raise DatabaseUnavailable(f"{silent}; check that the server runs and can be reached from here") from error
+            raise DatabaseUnavailable(f"{silent}; check that the server runs and is reachable from here") from error
         shown = source.followed() if follows else source
         return Visit(request, person, shown, self.sources, self.bulk, self.redact, now)
 

@@ -156,5 +156,5 @@ def sources(apps: App | Iterable[App] | Mapping[str, App]) -> dict[str, Source]:
         raise ConfigError("the dashboard needs an App")
     for name in named:
         if name == "api" or name.startswith("-") or not name.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError(f"{name!r} cannot be part of an address; name the App with letters, digits, - and _")
+            raise ConfigError(f"{name!r} cannot be part of a URL; name the App with letters, digits, - and _")
     return {name: Source(name, app) for name, app in named.items()}

@@ -24,7 +24,7 @@ class ClusterExecutor(Executor):
     @property
     @abstractmethod
     def places(self) -> int:
-        """How many calls the cluster runs at once now: zero while it is out of reach. Returns at once."""
+        """How many calls the cluster runs at once now: zero while it is unreachable. Returns at once."""
 
     @abstractmethod
     def watch(self, changed: Callable[[], None]) -> None:

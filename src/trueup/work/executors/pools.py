@@ -7,7 +7,7 @@ When a process of a pool dies, every call inside fails alike, and nothing says w
 factory, and each of those calls runs once more, alone. One that breaks the pool again is the culprit, and fails; the others lose
 no attempt. Without a factory the pool cannot be replaced: its jobs are postponed, and an event says so.
 
-A cluster replaces its own processes. While it is out of reach it has no places, so no job is claimed for it; those that were on it
+A cluster replaces its own processes. While it is unreachable it has no places, so no job is claimed for it; those that were on it
 when it went away are postponed.
 """
 
@@ -175,7 +175,7 @@ class ExecutorPool:
             if self._owned:
                 self._replace()
         if self._owned and culprit:
-            return ChildDied("the process that ran it died; it was killed, ran out of memory, or ended itself")
+            return ChildDied("its process died; it was killed, ran out of memory, or exited")
         return _Shared() if self._owned and again else Snooze(UNREPLACEABLE_PAUSE)
 
     def _went_away(self, job: Job[Any, Any], error: ClusterAway) -> BaseException:

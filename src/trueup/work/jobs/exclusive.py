@@ -139,7 +139,7 @@ def check_key(what: str, backend: Backend, key: int | str | None) -> None:
     if backend == "redis" and isinstance(key, str):
         checked_name(what.removesuffix("="), key)
         return
-    raise ConfigError(f"{what}{key!r}: a number is for an advisory lease, a text for one in Redis")
+    raise ConfigError(f"{what}{key!r}: an advisory lease needs a number, a lease in Redis a text")
 
 
 def asks_for_lease(function: Callable[..., Any]) -> bool:
@@ -149,7 +149,7 @@ def asks_for_lease(function: Callable[..., Any]) -> bool:
 def _long_enough(option: str, duration: Duration) -> timedelta:
     length = duration_of(option, duration)
     if length < MIN_LEASE:
-        raise ConfigError(f"{option}={duration!r} is too short; the minimum is a second")
+        raise ConfigError(f"{option}={duration!r} is too short; the minimum is one second")
     return length
 
 

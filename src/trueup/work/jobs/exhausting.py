@@ -133,7 +133,7 @@ class Exhauster:
                     self._store.enqueue.one_sync(draft, tx)
                 self._about_to_commit(run.job)
                 if abandoned.is_set():
-                    raise TrueupError("exhausted= came to its end too late; nothing was changed")
+                    raise TrueupError("exhausted= ended too late; nothing was changed")
                 committing = True
         except RETRYABLE:
             run.uncertain = committing

@@ -70,7 +70,7 @@ class FinishingTransaction(JobTransaction):
 
     def __init__(self, port: Port, context: Context, result: Any) -> None:
         if context.finished:
-            raise TrueupError("this job is done already; a job has one finishing transaction")
+            raise TrueupError("this job is already done; a job has only one finishing transaction")
         self._port = port
         self._context = context
         self._lent = Lent(f"{context.job.kind} {context.job.id}: the handler")
@@ -180,7 +180,7 @@ class FinishingTransaction(JobTransaction):
 
 
 def lost(job: ClaimedJob) -> LostClaim:
-    return LostClaim(f"{job.kind} {job.id}: the lease of term {job.term} is gone; nothing was changed")
+    return LostClaim(f"{job.kind} {job.id}: the lease of term {job.term} was lost; nothing was changed")
 
 
 def _percent(percent: float) -> float:

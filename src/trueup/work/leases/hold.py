@@ -224,7 +224,7 @@ class Hold(Renewing):
             return every / 10
         if not renewed:
             if not self._over.is_set():  # released while this renewal was under way
-                self._lose("its backend says that it has passed or belongs to another holder")
+                self._lose("its backend says that it has expired or belongs to another holder")
             return None
         self._trust.renewed(sent)
         if elapsed() > self._touch_at:
@@ -246,7 +246,7 @@ class Hold(Renewing):
                 return
             if left <= 0:
                 overdue = elapsed() >= until
-                self._lose("it was held for as long as it may be" if overdue else "it could not be renewed in time")
+                self._lose("it reached its maximum duration" if overdue else "it could not be renewed in time")
                 return
             if self._over.wait(left):
                 return

@@ -76,7 +76,7 @@ class LeaseContext:
     def _begin(self) -> Hold:
         if self._hold is not None:
             raise RuntimeError(
-                f"lease {self._request.name!r} is being held by this object; ask the App for another one"
+                f"lease {self._request.name!r} is already held by this object; call app.lease() again for another one"
             )
         self._hold = Hold(self._request, self._source, self._events)
         return self._hold

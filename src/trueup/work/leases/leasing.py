@@ -34,10 +34,10 @@ class Leasing:
         """Raises ConfigError that names the option which is wrong."""
         length = duration_of(f"lease {name!r}: ttl", ttl)
         if length < MIN_LEASE:
-            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; the minimum is a second")
+            raise ConfigError(f"lease {name!r}: ttl={ttl!r} is too short; the minimum is one second")
         checked_name("lease", name)
         if backend == "postgres" and name.startswith(("advisory:", "redis:")):
-            raise ConfigError(f"lease {name!r}: this prefix is for the terms of leases that are kept elsewhere")
+            raise ConfigError(f"lease {name!r}: this prefix is for the terms of leases in other backends")
         if backend not in get_args(Backend):
             raise ConfigError(f"lease {name!r}: backend={backend!r}: {', '.join(map(repr, get_args(Backend)))}")
         check_key(f"lease {name!r}: key=", backend, key)

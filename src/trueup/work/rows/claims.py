@@ -127,4 +127,4 @@ class Claims:
 
 
 def _kept_as_it_was(rows: Rows) -> Exception:
-    return OutcomeUndone(f"a trigger of table {rows.found.spec} keeps the row as it is, so it could not be claimed")
+    return OutcomeUndone(f"a trigger of table {rows.found.spec} keeps the row unchanged, so it could not be claimed")

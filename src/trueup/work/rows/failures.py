@@ -74,8 +74,8 @@ class Failures:
         ending.busy += 1
         if now - ending.busy_since >= timeout.total_seconds() and ending.touch:
             ending.touch = False
-            what = "the row, or what its triggers need,"
-            said = f"another session has had {what} locked for {format_duration(timeout)}; its outcome was not written"
+            what = "the row or what its triggers need"
+            said = f"another session has locked {what} for {format_duration(timeout)}; its outcome was not written"
             failed = isinstance(ending.move, RetryAfter | SetAside)
             ending.move = _without_outcome(ending.move) if failed else self.of(ending.row, RowBusy(said))
 

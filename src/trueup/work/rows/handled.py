@@ -45,4 +45,4 @@ async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
 
 
 def gone(row: ClaimedRow) -> LostClaim:
-    return LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is gone")
+    return LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} was lost")

@@ -185,7 +185,7 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
                 f"{outcome!r:.200}: table {spec} has no column {name!r}; it has {', '.join(found.columns)}"
             )
         if name in spec.key:
-            raise ConfigError(f"{outcome!r:.200}: {name!r} is part of the key of table {spec}, which stays as it is")
+            raise ConfigError(f"{outcome!r:.200}: {name!r} is part of the key of table {spec}, which cannot change")
         if name == spec.state:
             raise ConfigError(
                 f"{outcome!r:.200}: {name!r} is the state of table {spec}; return To({columns[name]!r}, …)"
@@ -199,7 +199,7 @@ def check_outcome(rows: Rows, outcome: Any) -> None:
         raise ConfigError(f"{outcome!r:.200}: table {spec} was declared without state=; return Stay(…)")
     if state is not None and state == working:
         raise ConfigError(
-            f"{outcome!r:.200}: {working!r} is claimed_as= of this reconciler, which takes rows in it for left behind; "
+            f"{outcome!r:.200}: {working!r} is claimed_as= of this reconciler, which takes over rows in that state; "
             "return another state"
         )
 
@@ -215,8 +215,8 @@ def _unreadable(row: ClaimedRow, handled: Handled) -> bool:
 
 def _why_spent(row: ClaimedRow) -> Exception:
     if row.outlived:
-        said = "its handler ran longer than its timeout and did not end, or it blocked the event loop"
-        return LeasePassed(f"the lease passed at every attempt, {row.attempt} times: {said}")
+        said = "its handler exceeded its timeout and did not end, or blocked the event loop"
+        return LeasePassed(f"the lease expired at every attempt, {row.attempt} times: {said}")
     return ProcessDied(f"the process that held it died, {row.attempt} times")
 
 
@@ -242,7 +242,7 @@ class _Port:
                 "claim='row_lock' has one transaction, which commits with the outcome; a checkpoint needs claim='lease'"
             )
         if handled.settled is not None:
-            raise ConfigError("ctx.transaction() has ended the work on this row; a checkpoint comes before it")
+            raise ConfigError("ctx.transaction() has finished this row; a checkpoint must come before it")
         if context.lost.is_set():
             raise gone(context.row)
         outcome = rows.reconciler.handler.translate(Stay(columns))
@@ -270,7 +270,7 @@ class _RowTransaction(JobTransaction):
         if rows.reconciler.claim == "row_lock":
             raise ConfigError("claim='row_lock' has one transaction, the handler's tx; return the outcome")
         if self._handled.settled is not None:
-            raise ConfigError("ctx.transaction() ends the work on its row, and has been used already")
+            raise ConfigError("ctx.transaction() finishes its row, and can be used only once")
         if self._context.lost.is_set():
             raise gone(self._context.row)
         self._outcome = rows.reconciler.handler.translate(self._outcome)
@@ -346,7 +346,7 @@ def refuse(context: RowContext, handled: Handled, outcome: Outcome, done: Done |
         raise RowBusy(f"{context!r}: another session has locked the row; nothing was changed")
     if done == "undone":
         handled.refused, handled.settled = done, outcome
-        raise OutcomeUndone(f"{context!r}: a trigger of its table keeps the row as it is; nothing was changed")
+        raise OutcomeUndone(f"{context!r}: a trigger of its table keeps the row unchanged; nothing was changed")
     if done in ("conflict", "contested"):
         handled.refused, handled.settled = done, outcome
         raise LostClaim(f"{context!r}: another transaction has changed the row; nothing was changed")

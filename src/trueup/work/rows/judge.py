@@ -92,7 +92,7 @@ class Judge:
             except ConfigError as wrong:
                 if isinstance(move, RetryAfter):
                     return replace(move, outcome=None)
-                reason = f"out of attempts, and exhausted= cannot be: {wrong}"
+                reason = f"out of attempts, and the outcome of exhausted= is invalid: {wrong}"
                 return SetAside(reason, Failure.of(handled.ended, row.attempt))
         return move
 

@@ -85,11 +85,11 @@ class Reports:
         """The error that it is for the row."""
         outcome, table = shown_as(move), self._rows.found.spec
         if how == "undone":
-            hint = f"a trigger of table {table} keeps the row as it is, so {outcome} was not written; see its BEFORE triggers"
+            hint = f"a trigger of table {table} keeps the row unchanged, so {outcome} was not written; check its BEFORE triggers"
             self._events.emit(RowUndone(row.reconciler, row.key, outcome))
             return OutcomeUndone(hint)
         hint = (
-            f"{outcome} was not written: the row was changed while its handler ran, and is still one to be handled; "
+            f"{outcome} was not written: the row was changed while its handler ran, and still matches; "
             f"if no other program changes it, an AFTER trigger of table {table} does, at every write"
         )
         self._events.emit(RowConflict(row.reconciler, row.key, outcome))

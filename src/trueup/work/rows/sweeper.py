@@ -97,7 +97,7 @@ class Sweeper(Service):
         if gate.closed:
             return min(PAUSED_LOOK, gate.rests_for or PAUSED_LOOK)
         if self.hand.stuck:
-            hint = "every handler that runs here has lost its row, was cancelled, and does not end"
+            hint = "all running handlers have lost their rows, were cancelled, and do not end"
             self.events.emit(ServiceFailed(self.name, "Stuck", hint))
             return PAUSED_LOOK
         begun = elapsed()

@@ -260,29 +260,33 @@ async def actions(visit: Visit, query: models.ActionQuery, body: Any) -> BaseMod
 
 
 ENDPOINTS = (
-    Endpoint("/overview", "What needs attention, and what waits", overview, models.Overview),
+    Endpoint("/overview", "Findings, and the backlog", overview, models.Overview),
     Endpoint("/flow", "Throughput, backlog and lateness over time", flow, models.Flow, models.FlowQuery),
-    Endpoint("/jobs", "Jobs that match, newest first", jobs, models.JobList, models.JobQuery),
+    Endpoint("/jobs", "Matching jobs, newest first", jobs, models.JobList, models.JobQuery),
     Endpoint("/jobs/{id}", "One job", job, models.Job),
     Endpoint("/jobs/{id}/{action}", "retry, cancel, revive or discard", act_on_job, models.Done, body=models.Nothing),
     Endpoint(
         "/jobs-matching/{action}",
-        "retry, cancel, revive or discard every job that matches, in the background",
+        "retry, cancel, revive or discard all matching jobs, in the background",
         act_on_matching,
         models.Run,
         body=models.JobFilter,
     ),
-    Endpoint("/runs", "Actions on many jobs and backfills, newest first", runs, models.Runs),
-    Endpoint("/runs/{run}/stop", "Stop one of them", stop_run, models.Run, body=models.Nothing),
+    Endpoint("/runs", "Bulk actions and backfills, newest first", runs, models.Runs),
+    Endpoint("/runs/{run}/stop", "Stop a bulk action or backfill", stop_run, models.Run, body=models.Nothing),
     Endpoint("/fleet", "Workers and leases", fleet, models.Fleet),
     Endpoint("/schedules", "All schedules", schedules, models.Schedules),
     Endpoint("/schedules/{name}", "One schedule and its latest ticks", schedule, models.Schedule),
     Endpoint(
-        "/schedules/{name}/year", "What clock changes do to its ticks in a year", year, models.Year, models.YearQuery
+        "/schedules/{name}/year",
+        "The effect of clock changes on its ticks in a year",
+        year,
+        models.Year,
+        models.YearQuery,
     ),
     Endpoint(
         "/schedules/{name}/backfill",
-        "Which ticks of a range a backfill would fire",
+        "The ticks of a range that a backfill would fire",
         preview_backfill,
         models.BackfillPreview,
         models.BackfillRange,
@@ -299,7 +303,7 @@ ENDPOINTS = (
     ),
     Endpoint("/reconcilers", "All reconcilers and scans", reconcilers, models.Reconcilers),
     Endpoint("/reconcilers/{name}", "One reconciler and its quarantine", reconciler, models.Reconciler),
-    Endpoint("/reconcilers/{name}/row", "What is recorded about one row", row, models.RowTimeline, models.Key),
+    Endpoint("/reconcilers/{name}/row", "The record and timeline of one row", row, models.RowTimeline, models.Key),
     Endpoint(
         "/reconcilers/{name}/dry-run",
         "The rows that the next sweep would take; with shadow, what its handler would do with them",
@@ -309,24 +313,24 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/reconcilers/{name}/{action}",
-        "pause, resume, release-all or discard-all: the last two free every row in quarantine",
+        "pause, resume, release-all or discard-all; the last two empty the quarantine",
         act_on_reconciler,
         models.Done,
         body=models.Nothing,
     ),
     Endpoint(
         "/reconcilers/{name}/quarantine/{action}",
-        "release or discard a row that is in quarantine",
+        "release or discard a quarantined row",
         act_on_row,
         models.Done,
         body=models.Key,
     ),
-    Endpoint("/queues", "What waits in each queue, and what is paused", queues, models.Queues),
+    Endpoint("/queues", "The backlog of each queue, and paused queues and kinds", queues, models.Queues),
     Endpoint("/queues/{name}/{action}", "pause or resume a queue", act_on_queue, models.Done, body=models.Reason),
     Endpoint("/kinds/{name}/{action}", "pause or resume a kind", act_on_kind, models.Done, body=models.Reason),
-    Endpoint("/alerts", "Every check with its limit, and what fires", alerts, models.Alerts),
-    Endpoint("/actions", "What people did, newest first", actions, models.ActionList, models.ActionQuery),
-    Endpoint("/recovery", "What was missed and caught up with", recovery, models.Recovery, models.RecoveryQuery),
+    Endpoint("/alerts", "Every check with its limit, and firing alerts", alerts, models.Alerts),
+    Endpoint("/actions", "The audit log, newest first", actions, models.ActionList, models.ActionQuery),
+    Endpoint("/recovery", "Missed and caught-up ticks and rows", recovery, models.Recovery, models.RecoveryQuery),
 )
 
 

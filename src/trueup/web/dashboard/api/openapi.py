@@ -16,7 +16,7 @@ REFUSALS = {
     "401": "Not logged in",
     "403": "The role is viewer, or the request comes from another site",
     "404": "There is no such App, job, schedule, reconciler or row",
-    "409": "It cannot be done in the current state",
+    "409": "The current state does not allow it",
     "415": "The body is not JSON",
     "422": "A parameter or the body is invalid",
     "503": "The database does not answer",

@@ -69,7 +69,7 @@ async def reconciler(visit: Visit, count_for: float = COUNT_FOR) -> dict[str, An
         "dry_rows": ROWS,
         "dry_max_rows": MAX_ROWS,
         "outcomes": charts.bars(
-            f"What became of rows of {name} in the last 6 hours",
+            f"Outcomes of rows of {name} in the last 6 hours",
             [span.begins_at for span in spans],
             [
                 ("changed", "ok", [span.changed for span in spans]),
