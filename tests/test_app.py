@@ -51,7 +51,7 @@ async def test_the_old_name_of_jobs_still_works_and_says_so(app: App) -> None:
     assert type(old) is type(app.jobs)
 
 
-async def test_what_is_given_to_on_examine_is_among_the_findings_and_one_that_fails_is_a_finding(app: App) -> None:
+async def test_on_examine_adds_findings_and_a_failing_examination_is_one(app: App) -> None:
     gone = Finding("gateway", "warning", "it does not answer", "see its status page")
 
     async def gateway() -> list[Finding]:

@@ -67,7 +67,7 @@ def at_first_use(tree: ast.AST, *, locked: bool = False, called: bool = False) -
         yield from at_first_use(node, locked=locked or under, called=called or inside)
 
 
-def test_what_is_imported_at_first_use_is_imported_under_the_lock_that_a_fork_waits_for() -> None:
+def test_lazy_imports_hold_the_lock_that_a_fork_waits_for() -> None:
     """Otherwise the child of a fork may wait for ever for a module that another thread of its parent was importing."""
     program = (
         f"import sys\n{DECLARATIONS}\nprint(*(m.__file__ for n, m in sys.modules.items() if n.startswith('trueup.')))"

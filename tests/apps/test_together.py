@@ -142,7 +142,7 @@ def test_two_applications_work_at_once_and_neither_retires_the_others_schedules(
     assert "send_birthday_message" in trueup("birthdays", towns["birthdays"], "reconcilers", "list")
 
 
-def test_a_database_that_was_not_prepared_is_answered_with_the_command_that_prepares_it(
+def test_an_unprepared_database_is_answered_with_the_command_that_prepares_it(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     with town(

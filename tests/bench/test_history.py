@@ -11,7 +11,7 @@ from bench.jobs import run
 
 
 @pytest.mark.slow
-def test_a_made_up_history_lies_in_the_days_it_is_about_and_a_worker_goes_on_after_it(database_url: str) -> None:
+def test_a_made_up_history_lies_in_its_days_and_a_worker_continues_after_it(database_url: str) -> None:
     side = Side("full", database_url)
     run(partial(history.enqueue, side, 1))
     run(partial(history.work_off, side, 1))

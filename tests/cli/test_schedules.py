@@ -45,7 +45,7 @@ def test_a_schedule_is_made_listed_and_shown(cli: Cli) -> None:
     assert show(cli)["args"] == {"a": 1}
 
 
-def test_without_a_terminal_a_schedule_is_not_deleted_or_backfilled_unless_yes_is_given(cli: Cli) -> None:
+def test_without_a_terminal_deleting_and_backfilling_a_schedule_need_yes(cli: Cli) -> None:
     create(cli)
     hours = [f"{datetime.now(UTC) - timedelta(hours=back):%Y-%m-%dT%H:%MZ}" for back in (5, 2)]
     for command in (["delete", "sums"], ["backfill", "sums", "--start", hours[0], "--end", hours[1]]):

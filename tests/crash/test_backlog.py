@@ -55,7 +55,7 @@ def claims(run: Sweeping) -> list[float]:
     return [line["duration_ms"] for line in run.said("row.claimed") if line["count"] == BATCH]
 
 
-def test_a_backlog_is_drained_oldest_first_in_bounded_memory_with_claims_as_quick_as_the_first(
+def test_a_backlog_is_drained_oldest_first_in_bounded_memory_at_a_steady_speed(
     run: Sweeping,
 ) -> None:
     make_due(run.url)

@@ -73,7 +73,7 @@ def test_a_clock_that_jumps_forward_ends_leases_early_and_nothing_is_done_twice(
 
 
 @pytest.mark.parametrize("seconds", JUMPS)
-def test_a_clock_that_jumps_back_leaves_what_is_in_hand_to_its_holders_and_new_work_goes_on(
+def test_a_clock_that_jumps_back_leaves_jobs_to_their_holders_and_new_work_runs(
     server: JumpingServer, run: InHand, seconds: int
 ) -> None:
     jump(server, run, -seconds)
@@ -91,7 +91,7 @@ def test_a_clock_that_jumps_back_leaves_what_is_in_hand_to_its_holders_and_new_w
     run.prove()
 
 
-def test_what_was_held_by_the_dead_when_the_clock_went_back_is_freed_by_the_statements_for_operators(
+def test_statements_for_operators_free_what_the_dead_held_when_the_clock_went_back(
     server: JumpingServer,
     run: InHand,
 ) -> None:

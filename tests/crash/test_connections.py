@@ -99,7 +99,7 @@ def renewed_for_a_lease(run: InHand, since: object) -> bool:
     return run.query(renewed, since) == [(True,)]
 
 
-@pytest.mark.proof(beside="test_workers_whose_connections_are_taken_by_others_recover_when_there_are_some_again")
+@pytest.mark.proof(beside="test_workers_without_connections_recover_when_there_are_some_again")
 def test_renewals_go_on_without_a_connection_to_be_had_and_what_is_in_hand_is_kept(
     urls: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -122,9 +122,7 @@ def test_renewals_go_on_without_a_connection_to_be_had_and_what_is_in_hand_is_ke
         run.prove()
 
 
-def test_workers_whose_connections_are_taken_by_others_recover_when_there_are_some_again(
-    urls: tuple[str, str], tmp_path: Path
-) -> None:
+def test_workers_without_connections_recover_when_there_are_some_again(urls: tuple[str, str], tmp_path: Path) -> None:
     watching, theirs = urls
     with in_hand(watching, tmp_path, workers_url=theirs) as run:
         with all_taken(theirs):

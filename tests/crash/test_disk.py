@@ -68,7 +68,7 @@ def lost(run: InHand, process: int) -> bool:
     return any(line["process"] == process for line in run.said("database.lost"))
 
 
-def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_everything_goes_on(
+def test_a_full_disk_is_reported_and_with_room_again_all_work_continues(
     disk: SmallDisk, directory: Path, tmp_path: Path
 ) -> None:
     with TestServer(directory / "pg") as server:
@@ -96,8 +96,8 @@ def test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_ever
             run.prove()
 
 
-@pytest.mark.proof(beside="test_a_full_disk_is_said_and_nothing_counts_as_done_and_with_room_again_everything_goes_on")
-def test_a_server_that_dies_of_a_full_disk_and_has_room_again_loses_and_repeats_nothing(
+@pytest.mark.proof(beside="test_a_full_disk_is_reported_and_with_room_again_all_work_continues")
+def test_a_server_that_dies_of_a_full_disk_loses_and_repeats_nothing(
     disk: SmallDisk, directory: Path, tmp_path: Path
 ) -> None:
     server = TestServer(

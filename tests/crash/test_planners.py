@@ -191,7 +191,7 @@ def test_a_planner_killed_in_the_middle_of_a_tick_leaves_all_of_it_to_the_next(p
     assert next_due_at in ticks
 
 
-def test_a_schedule_edited_paused_and_deleted_while_it_fires_loses_and_doubles_nothing(planners: Planners) -> None:
+def test_a_schedule_changed_and_deleted_while_it_fires_loses_and_doubles_nothing(planners: Planners) -> None:
     seed = random.randrange(10**9)
     print(f"seed {seed}")
     planners.start()

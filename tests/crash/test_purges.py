@@ -43,7 +43,7 @@ def app_of(url: str) -> App:
     return app
 
 
-async def test_batches_that_deadlock_over_what_a_trigger_touches_are_tried_again_until_all_rows_are_gone(
+async def test_batches_that_deadlock_in_a_trigger_are_retried_until_all_rows_are_gone(
     database_url: str,
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:

@@ -133,7 +133,7 @@ def lost_by(scanning: Scanning) -> set[int]:
     return {line["process"] for line in lines if line.get("event") == "lease.lost"}
 
 
-def test_of_three_processes_one_at_a_time_scans_and_never_more_items_at_once_than_allowed(scanning: Scanning) -> None:
+def test_of_three_processes_one_at_a_time_scans_within_its_concurrency(scanning: Scanning) -> None:
     for _ in range(3):
         scanning.fleet.launch(SCAN_EVERY="1s", SCAN_ITEMS="150")
     scanning.wait_completed(8)
@@ -160,7 +160,7 @@ def test_one_that_is_asked_to_stop_hands_over_at_once(scanning: Scanning) -> Non
     assert scanning.prove() <= PAGE + 2 * CONCURRENCY
 
 
-@pytest.mark.proof(beside="test_of_three_processes_one_at_a_time_scans_and_never_more_items_at_once_than_allowed")
+@pytest.mark.proof(beside="test_of_three_processes_one_at_a_time_scans_within_its_concurrency")
 def test_clocks_of_the_processes_decide_nothing(scanning: Scanning) -> None:
     try:
         for offset, rate in (("+1d", 1.0), ("-1d", 1.0), ("+0", 4.0)):

@@ -48,7 +48,7 @@ def orders(database_url: str, tmp_path: Path) -> Iterator[Orders]:
     ("fault", "second_steps"),
     [("after_row_checkpoint:kill", 1), ("after_row_handler:kill", 2), ("before_row_settle:kill", 2)],
 )
-def test_a_process_killed_between_checkpoint_and_outcome_keeps_the_checkpoint_and_repeats_no_step_before_it(
+def test_a_process_killed_after_a_checkpoint_keeps_it_and_repeats_no_earlier_step(
     orders: Orders, fault: str, second_steps: int
 ) -> None:
     orders.add("alive", 1)

@@ -110,7 +110,7 @@ def test_all_sweeps_of_five_processes_at_once_leave_every_row_where_it_belongs(w
     wallpapers.prove_calm()
 
 
-def test_rows_not_stale_by_the_clock_of_the_database_are_left_alone_whatever_time_the_processes_believe_in(
+def test_only_the_databases_clock_makes_rows_stale_whatever_the_processes_believe(
     wallpapers: Wallpapers,
 ) -> None:
     wallpapers.add(20, "uploading")
@@ -127,9 +127,7 @@ def test_rows_not_stale_by_the_clock_of_the_database_are_left_alone_whatever_tim
     remove_leftovers()
 
 
-@pytest.mark.proof(
-    beside="test_rows_not_stale_by_the_clock_of_the_database_are_left_alone_whatever_time_the_processes_believe_in"
-)
+@pytest.mark.proof(beside="test_only_the_databases_clock_makes_rows_stale_whatever_the_processes_believe")
 def test_wrong_clocks_neither_shorten_nor_stretch_leases(run: Sweeping) -> None:
     for mode in MODES:
         run.fill(mode, 100)
@@ -142,7 +140,7 @@ def test_wrong_clocks_neither_shorten_nor_stretch_leases(run: Sweeping) -> None:
     remove_leftovers()
 
 
-def test_of_three_processes_one_killed_and_one_stopped_past_its_leases_every_row_is_done_once(run: Sweeping) -> None:
+def test_with_one_process_killed_and_one_stopped_past_its_leases_rows_are_done_once(run: Sweeping) -> None:
     rows, lease = count(700, proof=4_000), timedelta(seconds=2)
     run.fill("lease", rows)
     processes = run.launch(3, SWEEPS="transactions")
@@ -223,7 +221,7 @@ def server_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Test
 @pytest.mark.proof(
     beside="tests/crash/test_database.py::test_a_database_restarted_at_once_in_a_loop_loses_and_repeats_nothing"
 )
-def test_a_database_restarted_at_once_in_the_middle_of_sweeps_loses_and_repeats_nothing(
+def test_a_database_restarted_in_the_middle_of_sweeps_loses_and_repeats_nothing(
     server_of_its_own: TestServer, tmp_path: Path
 ) -> None:
     with server_of_its_own.database() as url, sweeping(url, tmp_path, MODES) as run:

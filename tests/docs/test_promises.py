@@ -67,9 +67,7 @@ def hours_off(log: str) -> list[float]:
 @pytest.mark.proof(
     beside="tests/apps/addresses/test_processes.py::test_instances_two_with_wrong_clocks_make_one_set_of_jobs_per_tick"
 )
-def test_workers_whose_clocks_are_wrong_by_an_hour_share_the_work_as_if_they_were_right(
-    fleet: Terminal, database_url: str
-) -> None:
+def test_workers_whose_clocks_are_wrong_by_an_hour_share_the_work_correctly(fleet: Terminal, database_url: str) -> None:
     for offset in ("+1h", "-1h"):
         fleet.start("worker", **faketime_env(offset, base={}))
     wait_until(lambda: len(hours_off(fleet.output)) == 2, "both workers are up", timeout=30)

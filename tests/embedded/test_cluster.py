@@ -137,7 +137,7 @@ def test_a_start_right_after_the_postmaster_was_killed_gives_a_working_server(cl
         assert ask(cluster, "select 1") == 1
 
 
-def test_a_killed_postmaster_nobody_has_waited_for_does_not_keep_the_next_from_starting(cluster: Cluster) -> None:
+def test_an_unreaped_killed_postmaster_does_not_keep_the_next_from_starting(cluster: Cluster) -> None:
     zombie = cluster.pid
     assert zombie is not None
     os.kill(zombie, signal.SIGKILL)

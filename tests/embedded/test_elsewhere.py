@@ -70,7 +70,7 @@ def test_a_second_container_joins_a_server_that_it_cannot_see_and_can_stop_it(
     assert "database system is shut down" in server_of(home).log.read_text()
 
 
-def test_with_its_keeper_killed_a_server_in_another_container_is_joined_and_never_doubled(home: Path) -> None:
+def test_a_server_in_another_container_without_its_keeper_is_joined_not_doubled(home: Path) -> None:
     with contained(home) as first:
         store_answer(first.url)
         (server,) = postmasters(home)
@@ -131,7 +131,7 @@ def test_a_server_killed_together_with_its_keeper_comes_back_for_its_users(
         wait_until(lambda: answers(url), "a server that was stopped on purpose comes back", timeout=3)
 
 
-def test_a_server_that_died_of_a_full_disk_comes_back_for_its_users_once_there_is_room(place: Path) -> None:
+def test_a_server_that_died_of_a_full_disk_comes_back_once_there_is_room(place: Path) -> None:
     private = ["unshare", "--user", "--map-root-user", "--mount"]
     done = subprocess.run(
         [*private, sys.executable, "-m", "tests.embedded.full_disk", str(place)],

@@ -58,9 +58,7 @@ def test_an_order_placed_by_http_is_charged_by_a_worker_and_shipped_by_a_reconci
 @pytest.mark.proof(
     beside="test_its_own_tests_pass"
 )  # which order by HTTP, too, without a server and a worker around them
-def test_an_order_placed_with_flask_is_charged_by_a_worker_and_shipped_by_a_reconciler(
-    variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_order_placed_with_flask_is_charged_and_shipped(variables: dict[str, str], tmp_path: Path) -> None:
     with order_by_http("flask_shop", variables, tmp_path):
         pass
 
@@ -84,9 +82,7 @@ def order_by_http(example: str, variables: dict[str, str], tmp_path: Path) -> It
 
 @pytest.mark.proof(beside="test_its_own_tests_pass")
 @pytest.mark.slow
-def test_an_order_placed_by_a_script_is_charged_by_a_worker_and_shipped_by_a_reconciler(
-    variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_order_placed_by_a_script_is_charged_and_shipped(variables: dict[str, str], tmp_path: Path) -> None:
     script = EXAMPLES / "script"
     run(script, variables, "orders.py", "setup")
     with running(script, variables, tmp_path / "worker.log", *TRUEUP, "worker"):

@@ -88,7 +88,7 @@ def test_each_check_finds_what_is_planted_for_it_and_no_other_check_does(name: s
         assert found <= {name, "F3 outbox"} or name == "F5 terms"
 
 
-def test_what_lies_behind_the_fork_may_be_lost_without_synchronous_replication_and_is_counted() -> None:
+def test_commits_behind_the_fork_may_be_lost_asynchronously_and_are_counted() -> None:
     lost = replace(
         ASYNCHRONOUS, jobs={2: 1}, writes=[write(1, after=1500), write(5, after=None), write(2, how="outbox")]
     )

@@ -135,7 +135,7 @@ async def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_returns(
 
 
 @pytest.mark.asyncio
-async def test_a_lost_lease_lets_the_job_run_again_beside_the_call_and_only_the_new_one_counts(
+async def test_after_a_lost_lease_the_job_runs_beside_the_old_call_and_only_the_new_counts(
     app: App, shared: Fleet, events: Watched, tmp_path: Path, calls: Callable[[], list[int]]
 ) -> None:
     job = app.job(executor=Made(shared), retry=Retry(max_attempts=3, first="10ms"))(wait_for)

@@ -203,7 +203,7 @@ async def test_a_subject_of_another_stream_is_refused_for_good(
     assert await stored(broker, "OTHER") == []
 
 
-async def test_a_stored_job_whose_subject_the_stream_no_longer_takes_is_dead_with_its_reason(
+async def test_a_job_whose_subject_the_stream_no_longer_takes_is_dead_with_its_reason(
     still: App, worker: ManualWorker, broker: NatsServer, database_url: str
 ) -> None:
     async with nats_for(still, broker) as nats:

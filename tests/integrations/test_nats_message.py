@@ -199,7 +199,7 @@ def test_the_longest_gap_is_that_of_a_crash_during_the_longest_delay() -> None:
     assert longest_gap(SLOW, settings, five) == timedelta(minutes=10, seconds=50), "a cap that is never reached"
 
 
-def test_a_window_that_is_not_longer_than_the_longest_gap_is_refused_and_both_are_named() -> None:
+def test_a_window_not_longer_than_the_longest_gap_is_refused_and_both_are_named() -> None:
     app = App(lease_for="30s", rescue_every="10s")
     with pytest.raises(ConfigError, match=r"stream ORDERS: duplicate_window=10m50s must be longer than 10m50s"):
         Nats(app, URL, stream=Stream("ORDERS", ["orders.>"], "10m50s"), retry=SLOW)

@@ -49,7 +49,7 @@ async def quorum(database_url: str, three: list[Valkey]) -> Any:
 
 
 @pytest.mark.parametrize("forget", [Valkey.flush, Valkey.restart])
-async def test_when_redis_forgot_there_are_two_holders_and_postgresql_refuses_the_older_one(
+async def test_when_redis_forgets_there_are_two_holders_and_the_fence_refuses_the_older(
     app: App, valkey: Valkey, database_url: str, forget: Callable[[Valkey], None]
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -116,7 +116,7 @@ async def test_a_redis_that_hangs_for_a_moment_costs_nothing(app: App, valkey: V
         held.check()
 
 
-async def test_open_means_that_everybody_gets_it_while_redis_is_away_and_the_newest_can_write(
+async def test_open_grants_a_lease_to_every_process_without_redis_and_the_newest_can_write(
     database_url: str, valkey: Valkey
 ) -> None:
     app = App(database_url, redis_url=valkey.url, redis_unavailable="open")
@@ -305,9 +305,7 @@ async def test_installations_that_name_one_key_share_it(app: App, shop: App, val
                 pass
 
 
-async def test_one_who_still_has_it_under_the_key_of_an_older_release_is_refused_by_postgresql(
-    shop: App, valkey: Valkey
-) -> None:
+async def test_a_holder_under_the_key_of_an_older_release_is_refused_by_the_fence(shop: App, valkey: Valkey) -> None:
     older = RedisLeases(valkey.url, shop.store.terms, "trueup")  # where schemas were not part of the key
     holder = uuid4()
     term = await asyncio.to_thread(older.acquire, "nightly", holder, timedelta(seconds=30))

@@ -137,9 +137,7 @@ def test_the_record_is_json_with_the_attempt_the_moment_and_the_trace() -> None:
 
 
 @pytest.mark.parametrize("host", ["bl\udcffade", "a\x00b", "x" * 5_000])
-def test_a_host_name_that_cannot_be_stored_as_it_is_does_not_keep_the_failure_from_being_stored(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_stored_although_its_host_name_cannot_be(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: host)
     stored = JobError.of(orjson.loads(raised(ValueError("boom")).to_json()))
     assert stored.host is not None

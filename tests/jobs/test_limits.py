@@ -69,7 +69,7 @@ def test_a_lane_that_never_started_anything_begins_at_once() -> None:
     assert grant(Rate.parse("1/h"), None, NOON, most=5).slots == (NOON,)
 
 
-def test_no_slot_is_given_out_further_ahead_than_allowed_and_the_wait_leads_to_the_next() -> None:
+def test_no_slot_is_granted_further_ahead_than_allowed_and_the_wait_leads_there() -> None:
     rate, taken = Rate.parse("1/m"), NOON + timedelta(minutes=1)
     granted = grant(rate, taken, NOON, most=5)
     assert granted.slots == ()
@@ -77,7 +77,7 @@ def test_no_slot_is_given_out_further_ahead_than_allowed_and_the_wait_leads_to_t
     assert grant(rate, taken, NOON + granted.wait, most=5).slots == (taken,)
 
 
-def test_a_slot_further_ahead_than_any_is_taken_is_of_a_clock_that_was_set_back_and_is_not_waited_for() -> None:
+def test_a_slot_of_a_clock_that_was_set_back_is_not_waited_for() -> None:
     rate = Rate.parse("10/s")
     taken = grant(rate, None, NOON, most=100)
     next_start_at = taken.next_start_at(len(taken.slots), rate)

@@ -57,7 +57,7 @@ def states_allowed(url: str, constraint: str) -> set[str]:
     return set(re.findall(r"'(\w+)'", row[0]))
 
 
-def test_every_move_is_a_statement_that_says_the_same_and_no_other_statement_moves_a_job() -> None:
+def test_every_move_is_one_statement_and_no_other_statement_moves_a_job() -> None:
     assert moves_of_statements() == MOVES
 
 

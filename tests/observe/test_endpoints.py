@@ -73,7 +73,7 @@ def test_what_is_wrong_is_503_with_the_reason_until_all_who_share_the_port_are_w
     assert not [thread for thread in threading.enumerate() if thread.name == "trueup endpoints"]
 
 
-def test_a_port_for_metrics_alone_has_no_probes_and_one_without_the_package_says_what_to_install(port: int) -> None:
+def test_a_port_for_metrics_has_no_probes_and_says_which_package_is_missing(port: int) -> None:
     metrics = Endpoints("127.0.0.1", port, Served(scrape=WELL.scrape), "metrics")
     assert (ask(port, "/metrics")[0], ask(port, "/healthz")[0], ask(port, "/readyz")[0]) == (200, 404, 404)
     metrics.close()

@@ -304,7 +304,7 @@ def test_a_port_is_a_number_that_a_port_can_have(written: str, tmp_path: Path) -
         load_settings(overrides={"metrics_port": written}, environ={}, directory=tmp_path)
 
 
-def test_the_port_is_ours_also_where_a_service_called_trueup_metrics_sets_the_same_variable(tmp_path: Path) -> None:
+def test_a_service_called_trueup_metrics_does_not_set_our_port(tmp_path: Path) -> None:
     service = {"TRUEUP_METRICS_SERVICE_HOST": "10.0.0.1", "TRUEUP_METRICS_PORT_9100_TCP": "tcp://10.0.0.1:9100"}
     theirs = {**service, "TRUEUP_METRICS_PORT": "tcp://10.0.0.1:9100"}
     ours = {**service, "TRUEUP_METRICS_PORT": "9100"}

@@ -229,7 +229,7 @@ def test_what_follows_from_a_dead_fleet_says_so_and_nothing_unknown_is_called_we
     assert details["kinds"] == details["stranded_jobs"] == "not known: no worker is alive"
 
 
-def test_the_worst_is_named_first_an_error_once_and_a_bounded_count_is_not_taken_for_all(
+def test_the_worst_is_named_first_an_error_once_and_a_bounded_count_as_bounded(
     fleet: psycopg.Connection[Any],
 ) -> None:
     error = "could not connect\n\tIs the server running?"

@@ -64,7 +64,7 @@ async def shop(database_url: str) -> AsyncIterator[Shop]:
 # -- the deadline -----------------------------------------------------------------------------------------------------
 
 
-async def test_at_its_deadline_a_run_gives_back_what_it_has_not_begun_and_lets_the_rest_end(shop: Shop) -> None:
+async def test_at_its_deadline_a_run_releases_unstarted_rows_and_lets_the_rest_end(shop: Shop) -> None:
     begun: list[int] = []
 
     @shop.papers.reconcile("new", concurrency=2, every=None)
@@ -203,9 +203,7 @@ async def test_a_run_whose_lease_is_lost_interrupts_its_handlers(shop: Shop) -> 
 
 
 @pytest.mark.parametrize("how", ["returned", "transaction"])
-async def test_a_row_whose_handler_learns_of_the_loss_before_it_is_interrupted_spends_no_attempt(
-    shop: Shop, how: str
-) -> None:
+async def test_a_handler_that_notices_the_loss_before_its_interruption_spends_no_attempt(shop: Shop, how: str) -> None:
     """The sweep is run without the watch that interrupts handlers, so that each of them comes to its own end."""
 
     @shop.papers.reconcile("new", concurrency=1, every=None, pause_after=1)

@@ -150,7 +150,7 @@ async def test_ticks_of_a_downtime_are_coalesced_into_one_that_is_late(house: Ho
     assert (found.unfinished, found.unfinished_late) == (1, 1)
 
 
-async def test_the_sentence_tells_the_whole_story_and_that_it_is_over_when_the_late_run_has_ended(house: House) -> None:
+async def test_the_summary_tells_the_whole_story_and_ends_with_the_late_run(house: House) -> None:
     await house.hourly()
     await house.reconciler()
     await house.down_for(hours=5, minutes=30)

@@ -70,7 +70,7 @@ def test_the_severity_of_a_rule_is_that_of_its_check(database_url: str) -> None:
     assert {check for check, severity in found.items() if severity == "warning"} == WARNINGS
 
 
-def test_a_check_that_is_switched_off_has_no_rule_and_limits_and_waits_are_those_of_the_settings() -> None:
+def test_rules_follow_the_settings_and_a_check_that_is_off_has_none() -> None:
     registered = Registered(("send",), (), (), {"quarantine": None, "overdue_jobs": 600.0}, timedelta(minutes=7))
     written = {each.alert: each for each in rules(registered)}
     assert "TrueupQuarantine" not in written

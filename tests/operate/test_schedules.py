@@ -167,9 +167,7 @@ async def stored_metas(app: App) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", ["option", "call", "both"])
-async def test_every_job_of_a_tick_carries_the_meta_of_its_schedule_and_nothing_of_middleware(
-    shop: Shop, how: str
-) -> None:
+async def test_a_ticks_job_carries_its_schedules_meta_and_nothing_of_middleware(shop: Shop, how: str) -> None:
     class Requests:
         @contextmanager
         def around_enqueue(self, call: EnqueueCall) -> Iterator[None]:

@@ -57,9 +57,7 @@ async def test_a_replace_that_waited_out_a_claim_is_refused(desk: Desk, store: S
     assert (await desk.row(job_id))["args"] == {"n": 1}
 
 
-async def test_a_claim_passes_over_a_job_that_is_being_replaced_and_the_next_gets_the_new_one(
-    desk: Desk, store: Store
-) -> None:
+async def test_a_claim_skips_a_job_being_replaced_and_the_next_claim_gets_the_new_one(desk: Desk, store: Store) -> None:
     job_id = await desk.put(unique_key="u", args='{"n": 1}')
     holder = await desk.worker()
     replaced, claimed = await overlap(store, hold=replace, then=Claiming(holder))

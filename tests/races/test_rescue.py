@@ -107,7 +107,7 @@ async def test_a_claim_that_waited_out_a_rescue_of_its_worker_claims_nothing(
     assert (row["state"], row["attempt"]) == ("queued", 0)
 
 
-async def test_a_rescue_passes_over_a_worker_whose_claim_is_in_flight_and_misses_nothing_at_the_next_pass(
+async def test_a_rescue_skips_a_worker_with_a_claim_in_flight_until_the_next_pass(
     desk: Desk, store: Store, late: Late, clock: ManualClock
 ) -> None:
     waiting = await desk.put()

@@ -144,9 +144,7 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(desk: RowsDesk,
     assert renewed.value == {"1": "busy", "2": "renewed"}
 
 
-async def test_a_claim_of_a_dead_process_s_row_passes_over_one_that_is_being_renewed_after_all(
-    desk: RowsDesk, store: Store
-) -> None:
+async def test_a_claim_of_dead_processes_rows_skips_one_that_is_being_renewed(desk: RowsDesk, store: Store) -> None:
     await fill(desk, 1)
     await desk.plant("select '1'", due_in="-1 h")
     await desk.run("update trueup.rows set state = 'held', holder = %s", uuid4())
@@ -210,7 +208,7 @@ class Owners:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", KINDS, ids=["plain", "claimed_as", "own columns"])
-async def test_claiming_settling_renewing_and_the_users_own_writes_do_not_get_in_each_others_way(
+async def test_claims_outcomes_renewals_and_users_writes_do_not_block_one_another(
     desk: RowsDesk, store: Store, clock: ManualClock, options: dict[str, Any]
 ) -> None:
     await fill(desk, 60)

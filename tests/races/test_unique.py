@@ -87,7 +87,7 @@ async def test_batches_with_the_same_keys_in_another_order_do_not_wait_for_each_
 
 
 @pytest.mark.parametrize("window", [None, timedelta(hours=1)])
-async def test_a_job_that_is_claimed_while_it_is_to_be_replaced_is_named_and_nothing_is_lost_silently(
+async def test_a_job_claimed_during_its_replacement_is_named_and_nothing_is_lost(
     desk: Desk, store: Store, window: timedelta | None
 ) -> None:
     """Whoever replaces either has replaced it, or is told that it runs."""

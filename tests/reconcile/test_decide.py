@@ -136,13 +136,13 @@ def test_what_is_not_worth_retrying_is_final_at_once(patient: bool) -> None:
     assert given_up.reason == "gone"
 
 
-def test_a_lost_claim_is_a_failure_because_only_the_fence_knows_whether_the_row_is_lost() -> None:
+def test_a_raised_lost_claim_is_a_failure_because_only_the_fence_knows() -> None:
     move = decided(LostClaim("the lease of another thing"), row(1))
     assert isinstance(move, RetryAfter)
     assert move.spend
 
 
-def test_a_row_whose_process_died_at_its_last_attempt_is_final_whatever_is_worth_retrying() -> None:
+def test_a_row_whose_process_died_at_its_last_attempt_is_final() -> None:
     by = reconciler(retry=Retry(retry_on=(ConnectionError,)))
     move = decided(RuntimeError("died"), row(2, spent=True), by)
     assert isinstance(move, SetAside)

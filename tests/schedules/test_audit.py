@@ -83,7 +83,7 @@ def test_a_row_that_no_version_asked_for_is_unexpected_unless_people_did() -> No
     assert compared([hours(1)], rows).unexpected == [hours(0.5)]
 
 
-def test_the_first_of_a_range_that_was_backfilled_counts_as_fired_and_the_others_as_skipped() -> None:
+def test_the_backfilled_first_tick_of_a_range_is_fired_and_the_others_skipped() -> None:
     row = LedgerRow(hours(1), hours(3), 3, "fired", "backfill (was coalesced)", 7)
     found = compared([hours(1), hours(2), hours(3)], [row])
     assert (found.fired, found.skipped, found.clean) == (1, 2, True)

@@ -76,7 +76,7 @@ async def test_after_all_have_left_in_order_the_downtime_counts_from_the_last_to
     assert await fleet.found() == Downtime(NOON + timedelta(minutes=2), AN_HOUR_LATER + timedelta(minutes=2))
 
 
-async def test_workers_that_leave_in_another_order_than_they_say_so_do_not_turn_back_the_last_sign_of_life(
+async def test_workers_that_leave_out_of_order_do_not_move_the_last_sign_of_life_back(
     fleet: Fleet, clock: ManualClock
 ) -> None:
     dead, _ = await fleet.start()

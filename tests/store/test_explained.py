@@ -254,9 +254,7 @@ async def test_something_that_is_missing_from_a_schema_that_fits_stays_the_drive
         await app.jobs.list()
 
 
-async def test_a_connection_that_ends_is_explained_and_one_in_the_callers_transaction_is_not(
-    app: App, database_url: str
-) -> None:
+async def test_a_broken_connection_is_explained_except_in_the_callers_transaction(app: App, database_url: str) -> None:
     end = """select pg_terminate_backend(pid) from pg_stat_activity
               where datname = current_database() and wait_event_type = 'Lock'"""
     with psycopg.connect(database_url) as blocker, psycopg.connect(database_url, autocommit=True) as other:

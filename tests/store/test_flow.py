@@ -20,7 +20,7 @@ ENDED = """insert into trueup.history (id, kind, queue, lane, key, state, priori
            values (%s, 'k', 'q', 'q', '', %s, 0, %s, '{}', 1, 1, 0, 1, %s, %s, %s, '[]')"""
 
 
-async def test_jobs_are_counted_in_the_span_they_ended_in_and_in_that_they_were_enqueued_in(
+async def test_jobs_are_counted_in_the_spans_in_which_they_were_enqueued_and_ended(
     store: Store, database_url: str
 ) -> None:
     ended = [

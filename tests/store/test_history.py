@@ -324,7 +324,7 @@ async def _finish_all(desk: Desk, store: Store) -> float:
 
 
 @pytest.mark.asyncio
-async def test_workers_that_start_together_on_a_new_database_write_nothing_to_the_catch_all_partition(
+async def test_workers_starting_on_a_new_database_do_not_use_the_catch_all_partition(
     database_url: str,
 ) -> None:
     apps = [App(database_url) for _ in range(5)]
@@ -357,9 +357,7 @@ async def test_workers_that_start_together_on_a_new_database_write_nothing_to_th
 
 
 @pytest.mark.asyncio
-async def test_a_day_whose_rows_are_in_the_catch_all_partition_is_not_tried_and_the_server_logs_no_error(
-    desk: Desk, store: Store
-) -> None:
+async def test_a_day_with_rows_in_the_catch_all_is_not_tried_and_logs_no_error(desk: Desk, store: Store) -> None:
     await finish(desk)
     await store.history.prune(KEPT)
     before = await desk.scalar("select xact_rollback from pg_stat_database where datname = current_database()")

@@ -134,9 +134,7 @@ async def test_a_due_job_is_found_at_once_however_many_keys_are_not_due(desk: De
 
 
 @pytest.mark.parametrize("due", ["0000", "0700", "1999"])
-async def test_a_due_job_behind_keys_that_are_not_due_has_its_turn_though_a_noisy_key_has_many(
-    desk: Desk, due: str
-) -> None:
+async def test_a_due_job_behind_keys_without_due_jobs_has_its_turn_beside_a_noisy_key(desk: Desk, due: str) -> None:
     await put(desk, 200, "noisy")
     await put_keys(desk, [f"{n:04}" for n in range(2000)], delay=timedelta(hours=1))
     await put(desk, 1, due)

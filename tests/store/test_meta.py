@@ -163,7 +163,7 @@ async def test_what_cannot_be_stored_is_refused_when_it_is_given(app: App, meta:
         send.using(meta=meta)
 
 
-async def test_roles_with_rights_on_columns_may_still_enqueue_and_replace_after_the_migration(
+async def test_roles_with_column_privileges_still_enqueue_and_replace_after_the_migration(
     empty_database_url: str,
 ) -> None:
     """The step grants `meta` to those who could write `args`, and to no one else."""

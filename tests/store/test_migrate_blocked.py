@@ -118,7 +118,7 @@ def test_nobody_waits_for_a_migration_that_waits_for_a_reader(database_url: str)
     assert "secret" not in said
 
 
-def test_a_migration_that_is_blocked_for_all_its_time_changes_nothing_and_says_by_whom(database_url: str) -> None:
+def test_a_migration_that_stays_blocked_changes_nothing_and_names_the_blocker(database_url: str) -> None:
     with reading(database_url) as reader, psycopg.connect(database_url, autocommit=True) as connection:
         migrator = Migrator(connection, "trueup", steps=[*OURS, ADD])
         with pytest.raises(MigrationBlocked, match=rf"add_tags got no lock.*pid {reader.info.backend_pid} \(pg_dump\)"):

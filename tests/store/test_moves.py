@@ -244,7 +244,7 @@ async def test_after_a_lost_reply_a_rescue_is_not_taken_for_ones_own_finish(desk
     assert await desk.store.jobs.ended_as_mine(holder, [requeued, spent, stopped]) == {}
 
 
-async def test_after_a_lost_reply_a_crash_of_an_earlier_attempt_does_not_hide_ones_own_finish(
+async def test_after_a_lost_reply_an_earlier_attempts_crash_does_not_hide_the_finish(
     desk: Desk, clock: ManualClock
 ) -> None:
     crashed = await desk.running()

@@ -53,9 +53,7 @@ async def test_finished_jobs_can_neither_be_cancelled_nor_asked_to_stop(desk: De
     assert await desk.state(job.id) == "done"
 
 
-async def test_a_job_that_was_asked_to_stop_but_went_back_to_the_queue_is_still_to_be_stopped_at_its_next_run(
-    desk: Desk, store: Store
-) -> None:
+async def test_a_requeued_job_with_a_pending_cancellation_is_stopped_at_its_next_run(desk: Desk, store: Store) -> None:
     job = await desk.running()
     await store.jobs.request_stop([job.id])
     await store.jobs.release(job.holder, [job], ["default"], [""])

@@ -122,7 +122,7 @@ async def test_a_second_rescue_finds_nothing(desk: Desk, clock: ManualClock, sto
     assert await store.jobs.rescue() == []
 
 
-async def test_a_job_whose_finish_is_in_flight_is_left_for_the_next_pass_and_so_is_its_worker(
+async def test_a_job_with_a_finish_in_flight_and_its_worker_wait_for_the_next_pass(
     desk: Desk, clock: ManualClock, store: Store
 ) -> None:
     holder = await desk.worker()

@@ -72,7 +72,7 @@ async def put(desk: RowsDesk, *rows: tuple[Any, ...]) -> None:
 # -- which ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_takes_stale_rows_of_its_states_oldest_first_and_those_without_a_time_before_them(
+async def test_a_claim_takes_stale_rows_without_a_time_first_and_then_the_oldest(
     desk: RowsDesk,
 ) -> None:
     await put(desk, (1, "open", NOON - HOUR), (2, "open", NOON - 2 * HOUR), (3, "open", None), (4, "done", NOON - HOUR))
@@ -200,7 +200,7 @@ async def test_a_window_full_of_known_rows_is_passed_over_and_ends_nothing(desk:
     assert sorted(map(int, keys(await sweep(rows, 10)))) == list(range(1, 101))
 
 
-async def test_rows_that_come_while_a_sweep_is_under_way_behind_where_it_is_are_found_by_it(desk: RowsDesk) -> None:
+async def test_a_sweep_finds_rows_that_appear_ahead_of_its_position(desk: RowsDesk) -> None:
     await desk.run(FILL.format(20))
     rows = await desk.rows("open", **STALE)
     first = await rows.claims.fresh(uuid4(), 10, None)
@@ -310,7 +310,7 @@ async def test_a_row_that_is_touched_but_still_meant_is_claimed_as_it_is_now(des
     assert row.seen.startswith("2026-06-01 11:30")
 
 
-async def test_a_row_left_unchanged_is_not_claimed_by_somebody_who_looked_before_it_was_known(
+async def test_an_unchanged_row_is_not_claimed_on_a_snapshot_from_before_its_record(
     desk: RowsDesk, store: Store
 ) -> None:
     await put(desk, (1, "open"))
@@ -498,7 +498,7 @@ async def test_a_row_that_kills_its_process_when_alone_runs_out_of_attempts(desk
     assert (await desk.known())["1"]["crashes"] == 5
 
 
-async def test_a_row_whose_lease_passed_in_a_living_process_spends_its_attempt_and_is_no_crash(
+async def test_a_lease_that_expires_in_a_living_process_spends_an_attempt_without_a_crash(
     desk: RowsDesk, clock: ManualClock
 ) -> None:
     await put(desk, (1, "open"))
@@ -595,7 +595,7 @@ async def test_a_row_in_the_working_state_that_another_reconciler_holds_is_left_
     assert ids(await again(new)) == [1]
 
 
-async def test_a_row_in_its_working_state_is_handed_over_in_it_and_remembers_where_it_came_from(
+async def test_a_row_is_taken_over_in_its_working_state_and_keeps_its_original_state(
     desk: RowsDesk, clock: ManualClock
 ) -> None:
     await put(desk, (1, "paused", NOON - HOUR))

@@ -57,7 +57,7 @@ async def row_of(desk: RowsDesk, id: int = 1) -> dict[str, Any]:
 # -- changed --------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_outcome_is_written_with_the_time_and_version_of_change_and_the_row_is_forgotten(
+async def test_an_outcome_sets_time_and_version_of_the_change_and_deletes_the_record(
     desk: RowsDesk,
 ) -> None:
     rows = await desk.rows("open", spec={"changed_at": "changed_at", "version": "version"})
@@ -75,7 +75,7 @@ async def test_staying_refreshes_the_time_and_keeps_the_state(desk: RowsDesk) ->
     assert (after["state"], after["note"], after["changed_at"]) == ("open", "x", NOON)
 
 
-async def test_staying_without_columns_on_a_table_with_neither_state_nor_time_changes_nothing_and_works(
+async def test_stay_without_columns_works_on_a_table_with_neither_state_nor_time(
     desk: RowsDesk,
 ) -> None:
     rows = await desk.rows(state=None)
@@ -161,7 +161,7 @@ async def test_outcomes_of_different_kinds_are_settled_together(desk: RowsDesk) 
         ({}, "update t set id = 2"),
     ],
 )
-async def test_a_row_that_somebody_else_was_at_is_a_conflict_and_nothing_of_theirs_is_overwritten(
+async def test_a_row_that_another_session_changed_is_a_conflict_and_not_overwritten(
     desk: RowsDesk, spec: dict[str, Any], theirs: str, verdict: Any
 ) -> None:
     rows = await desk.rows("open", spec=spec)
@@ -213,7 +213,7 @@ async def test_a_row_that_somebody_has_locked_is_busy_and_stays_ours(desk: RowsD
     assert await settled(rows, row, DONE) == "changed"
 
 
-async def test_a_row_that_another_one_is_made_to_refer_to_is_not_busy_unless_it_is_to_be_deleted(
+async def test_a_row_being_referenced_is_busy_only_for_a_delete(
     desk: RowsDesk,
 ) -> None:
     await desk.run("create table part (t int references t)")
@@ -653,7 +653,7 @@ async def test_a_lease_that_the_user_has_taken_back_is_a_conflict(desk: RowsDesk
     assert await row_of(desk) == before
 
 
-async def test_a_lease_that_the_user_has_taken_back_is_not_touched_when_the_row_is_put_back(desk: RowsDesk) -> None:
+async def test_a_lease_that_the_user_took_back_is_kept_when_the_row_is_released(desk: RowsDesk) -> None:
     rows = await desk.rows("open", **LEASE)
     row = await one(rows)
     await desk.run("update t set owner = 'them'")

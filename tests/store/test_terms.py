@@ -139,7 +139,7 @@ async def prune(store: Store) -> None:
     await store.history.prune(Kept(year, year, year, year, year))
 
 
-async def test_leases_that_ended_a_day_ago_are_forgotten_and_their_terms_are_not_given_again(
+async def test_leases_that_ended_a_day_ago_are_deleted_and_their_terms_not_reused(
     store: Store, clock: ManualClock
 ) -> None:
     leases, given = RowLeases(store.terms), list[int]()

@@ -145,7 +145,7 @@ def shared_memory(pid: int) -> set[str]:
     return {path.name for path in SHARED_MEMORY.iterdir() if path.name.endswith(f"_{pid}")}
 
 
-def test_what_a_killed_program_leaves_in_shared_memory_is_removed_and_what_a_living_one_uses_is_not() -> None:
+def test_only_shared_memory_of_killed_programs_is_removed() -> None:
     with child(faketime_env()) as living, child(faketime_env()) as killed:
         for each in (living, killed):
             each.does("nothing")

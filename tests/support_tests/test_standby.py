@@ -43,7 +43,7 @@ def test_a_standby_shows_what_the_primary_committed_and_refuses_writes(
         insert(connection, 2)
 
 
-def test_a_standby_with_paused_replay_does_not_show_what_it_receives_and_loses_nothing_when_promoted(
+def test_a_standby_with_paused_replay_shows_nothing_new_and_loses_nothing_promoted(
     standby: Standby, direct: psycopg.Connection
 ) -> None:
     standby.catch_up()
@@ -64,7 +64,7 @@ def test_resumed_replay_catches_up(standby: Standby, direct: psycopg.Connection)
     assert history(standby) == [1]
 
 
-def test_promotion_of_a_standby_that_stopped_receiving_loses_what_was_committed_since(
+def test_promoting_a_standby_that_stopped_receiving_loses_later_commits(
     standby: Standby, direct: psycopg.Connection
 ) -> None:
     insert(direct, 1)

@@ -137,7 +137,7 @@ def test_the_options_of_a_command_that_serves() -> None:
     assert vars(parser.parse_args([])) == {"host": "127.0.0.1", "port": 8081}
 
 
-def test_each_application_has_a_directory_and_schemas_of_its_own_unless_they_are_configured(
+def test_each_application_has_its_own_directory_and_schemas_unless_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("TRUEUP_DATA_DIR", "TRUEUP_SCHEMA", "TRUEUP_SEARCH_PATH"):

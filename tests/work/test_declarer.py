@@ -81,7 +81,7 @@ async def test_a_service_that_is_down_keeps_its_schedules_though_another_shares_
     assert fleet.said(ScheduleUndeclared) == ["theirs"], "it fires for nobody, and the log says so"
 
 
-async def test_after_a_downtime_of_all_the_first_to_start_does_not_retire_what_the_others_declare(fleet: Fleet) -> None:
+async def test_after_a_downtime_the_first_worker_does_not_retire_the_others_schedules(fleet: Fleet) -> None:
     full = await fleet.start(crons("kept", "nightly"))
     await full.stop()
     fleet.clock.advance(days=3)
@@ -211,7 +211,7 @@ async def test_a_schedule_follows_the_living_worker_that_started_last_and_does_n
     assert spec_of(fleet) == "0 2 * * *", "the last living worker's declaration counts"
 
 
-async def test_an_instance_that_lost_its_lease_does_not_put_its_old_schedule_over_a_newer_one(fleet: Fleet) -> None:
+async def test_an_instance_that_lost_its_lease_does_not_overwrite_a_newer_schedule(fleet: Fleet) -> None:
     old = await fleet.start(crons("nightly", expr="0 1 * * *"))
     fleet.clock.advance(seconds=1)
     await fleet.start(crons("nightly", expr="0 2 * * *"))
@@ -302,7 +302,7 @@ async def test_many_jobs_of_known_kinds_do_not_hide_one_that_waits_for_ever(flee
     await other.close()
 
 
-async def test_declarations_that_no_longer_matter_are_forgotten_and_the_last_word_on_a_schedule_stays(
+async def test_old_declarations_are_deleted_except_a_schedules_last_one(
     fleet: Fleet,
 ) -> None:
     for extra in ("a", "b", "c"):

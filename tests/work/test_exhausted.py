@@ -352,7 +352,7 @@ async def test_one_that_keeps_failing_lets_the_job_end_with_both_reasons(
 
 
 @pytest.mark.parametrize("attempts_left", [True, False])
-async def test_a_process_that_dies_at_the_last_attempt_leaves_the_job_to_a_worker_that_knows_its_kind(
+async def test_a_job_of_a_process_that_died_at_the_last_attempt_waits_for_its_kind(
     still: App, database_url: str, clock: ManualClock, attempts_left: bool
 ) -> None:
     ran: list[int] = []

@@ -135,7 +135,7 @@ async def test_a_kind_at_its_limit_is_not_asked_until_a_job_ends_and_goes_on_at_
 
 
 @pytest.mark.parametrize("controls", [{"limit": 2}, {"rate": "1000/s"}])
-async def test_a_lane_that_another_worker_was_claiming_from_is_asked_again_though_a_look_is_due_just_then(
+async def test_a_lane_locked_by_another_claim_is_asked_again_even_when_a_poll_is_due(
     still: App, worker: ManualWorker, database_url: str, controls: dict[str, Any]
 ) -> None:
     """The look leaves lanes out that rest after a vain claim. One whose rest has just ended was left out, too, and for good."""

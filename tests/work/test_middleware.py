@@ -61,7 +61,7 @@ async def run(app: App) -> int:
         await worker.end()
 
 
-async def test_every_enqueue_and_every_handler_of_a_job_is_surrounded_the_first_one_outermost(app: App) -> None:
+async def test_middleware_wraps_every_enqueue_and_handler_the_first_one_outermost(app: App) -> None:
     notes: list[Any] = []
     app.middleware(Noting("outer", notes))
     app.middleware(Noting("inner", notes))

@@ -131,7 +131,7 @@ async def test_a_lost_reply_is_looked_up_and_the_job_ends_once(
     await app.close()
 
 
-async def test_everything_works_through_pgbouncer_in_transaction_mode_without_notifications(
+async def test_all_works_through_pgbouncer_in_transaction_mode_without_notifications(
     database_url: str,
 ) -> None:
     name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]

@@ -165,7 +165,7 @@ class Pings(BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_when_all_workers_are_killed_the_outside_checks_are_red_within_a_lease_and_the_pings_stop(
+def test_killed_workers_turn_outside_checks_red_within_a_lease_and_stop_the_pings(
     database_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(

@@ -225,7 +225,7 @@ async def test_a_running_job_that_is_cancelled_stops(
     await app.close()
 
 
-async def test_a_job_that_was_asked_to_stop_while_nobody_listened_stops_as_soon_as_somebody_does(
+async def test_a_pending_cancellation_stops_the_job_once_its_worker_listens_again(
     app: App, events: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trueup.work.stopper.EVERY", 60)

@@ -193,7 +193,7 @@ async def test_what_it_asks_to_repeat_again_and_again_is_divided_and_then_blamed
     assert slate.sent == [2, 2, 1, 1, 2, 1, 1]
 
 
-async def test_an_outcome_whose_answer_was_lost_stays_uncertain_when_the_next_statement_is_refused() -> None:
+async def test_an_outcome_with_a_lost_answer_stays_uncertain_after_a_refusal() -> None:
     slate, one = Slate(BROKEN, DEADLOCK), Pending()
     slate._add(one)
     with pytest.raises(psycopg.OperationalError):

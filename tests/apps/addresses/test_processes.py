@@ -156,7 +156,7 @@ def at_work(database: Database, workers: int = 1) -> None:
 
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
-def test_an_instance_killed_while_it_creates_jobs_leaves_all_or_nothing_and_another_finishes_that_tick(
+def test_an_instance_killed_while_it_creates_jobs_leaves_all_or_nothing(
     place: Town, database: Database, database_url: str, point: str
 ) -> None:
     monitor(database, *ADDRESSES)
@@ -183,7 +183,7 @@ def test_an_instance_killed_while_it_creates_jobs_leaves_all_or_nothing_and_anot
     assert locks(database) == 0
 
 
-def test_an_instance_frozen_while_it_creates_jobs_is_replaced_and_can_add_none_when_it_wakes(
+def test_an_instance_frozen_while_it_creates_jobs_is_replaced_and_adds_none_later(
     place: Town, database: Database, database_url: str
 ) -> None:
     monitor(database, *ADDRESSES)
@@ -203,7 +203,7 @@ def test_an_instance_frozen_while_it_creates_jobs_is_replaced_and_can_add_none_w
     assert (jobs(database), locks(database)) == (3, 0)
 
 
-def test_an_instance_killed_while_its_server_process_still_has_the_lock_is_waited_for(
+def test_the_lock_of_a_killed_instances_server_process_is_waited_for(
     place: Town, database: Database, database_url: str
 ) -> None:
     """The statement of the dead one goes on in the server, lock and all, until it notices."""
@@ -292,9 +292,7 @@ def column(database: Database, job: int, name: str) -> Any:
     return count(database, f"select {name} from reconciliation_jobs where id = %s", job)
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_exact(
-    place: Town, database: Database, node: Node
-) -> None:
+def test_a_worker_killed_in_the_middle_of_a_job_leaves_exact_books(place: Town, database: Database, node: Node) -> None:
     ada, sent = pay(node, 12)
     monitor(database, ada)
     database.execute(
@@ -321,8 +319,8 @@ def test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_
     assert count(database, "select last_reconciled_block from addresses") == 12
 
 
-@pytest.mark.proof(beside="test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_exact")
-def test_a_worker_killed_right_before_its_last_commit_is_taken_over_and_nothing_is_done_twice(
+@pytest.mark.proof(beside="test_a_worker_killed_in_the_middle_of_a_job_leaves_exact_books")
+def test_a_worker_killed_right_before_its_last_commit_does_nothing_twice(
     place: Town, database: Database, node: Node
 ) -> None:
     ada, sent = pay(node, 3)
@@ -341,7 +339,7 @@ def test_a_worker_killed_right_before_its_last_commit_is_taken_over_and_nothing_
     assert count(database, "select last_reconciled_block from addresses") == 3
 
 
-@pytest.mark.proof(beside="test_a_worker_killed_in_the_middle_of_a_job_is_taken_over_and_the_books_are_exact")
+@pytest.mark.proof(beside="test_a_worker_killed_in_the_middle_of_a_job_leaves_exact_books")
 def test_a_worker_frozen_past_its_lease_writes_nothing_when_it_wakes(
     place: Town, database: Database, node: Node
 ) -> None:

@@ -268,9 +268,7 @@ async def test_a_reorganisation_since_the_last_page_of_an_earlier_attempt_is_not
         [page async for page in provider.pages(ada, 4, 6, parent=first.last_hash)]
 
 
-async def test_blocks_that_were_kept_from_before_a_reorganisation_are_not_taken_for_the_chain(
-    provider: Provider, node: Node
-) -> None:
+async def test_cached_blocks_from_before_a_reorganisation_are_not_used(provider: Provider, node: Node) -> None:
     """Also when the job ends at a block that is not the tip any more."""
     ada, bob = node.accounts()[:2]
     node.mine(3)

@@ -435,7 +435,7 @@ async def test_a_transaction_that_moved_to_where_a_job_has_read_already_is_not_d
     assert [action for action, _ in await desk.audit(job["id"]) if action != "error"] == ["discrepancy"]
 
 
-async def test_a_node_that_was_exchanged_for_one_of_another_chain_in_the_middle_of_a_job_says_nothing(
+async def test_a_node_of_another_chain_in_the_middle_of_a_job_changes_nothing(
     open_desk: OPEN, node: Node, people: list[str], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Meddler(node.url) as meddler, Anvil("--no-mining", "--chain-id", "5") as other:

@@ -204,7 +204,7 @@ async def test_when_the_database_refuses_them_all_it_is_not_the_addresses_fault(
     assert texts(told)[-1] == ("WARNING", "Reconciliation scheduling failed, retrying")
 
 
-async def test_failures_are_retried_after_exactly_one_two_and_four_seconds_and_then_critical(
+async def test_failures_are_retried_after_one_two_and_four_seconds_and_then_critical(
     desk: Desk, told: TOLD, clock: ManualClock
 ) -> None:
     await desk.monitor(*ADDRESSES)

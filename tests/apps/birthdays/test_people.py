@@ -226,7 +226,7 @@ async def test_other_time_zone_data_plan_anew_in_batches_and_once(desk: Desk, mo
     assert (await desk.moments(users[0]))[0][1] == "2026-12-01 10:00", "nothing is touched when the rules are the same"
 
 
-async def test_a_correction_with_a_dead_letter_tried_again_makes_no_second_message_for_a_year(desk: Desk) -> None:
+async def test_a_correction_and_a_revived_dead_letter_make_one_message_for_a_year(desk: Desk) -> None:
     ada = await desk.due()
     desk.receiver.answer = lambda message: 400
     await desk.sweep()

@@ -368,7 +368,7 @@ async def test_a_user_deleted_between_claim_and_sending_is_sent_nothing(
 
 
 @pytest.mark.parametrize("change", [{"timezone": "Asia/Tokyo"}, {"date_of_birth": date(1990, 6, 1)}])
-async def test_a_change_while_the_message_is_on_its_way_has_it_sent_again_under_the_same_key(
+async def test_a_change_during_the_delivery_sends_again_under_the_same_key(
     desk: Desk, clock: ManualClock, change: dict[str, Any]
 ) -> None:
     ada = await desk.due()

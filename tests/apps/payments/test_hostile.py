@@ -109,7 +109,7 @@ async def nothing_moves(open_desk: OpenDesk, hostile: Hostile, caplog: pytest.Lo
     await seen_as(desk, requests, ["confirmed", "confirmed", "confirmed", "expired"])
 
 
-async def test_a_known_payment_that_a_node_shows_nowhere_is_asked_for_by_name_before_it_is_gone(
+async def test_a_known_payment_is_queried_by_hash_before_it_counts_as_gone(
     open_desk: OpenDesk, hostile: Hostile, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = await open_desk(hostile.url)

@@ -132,7 +132,7 @@ def test_stricter_rules_take_nothing_back_that_was_confirmed(rules: Rules) -> No
     assert moved.status == "reorged", "mined again, and not final by today's rules"
 
 
-def test_a_part_that_was_paid_and_is_enough_does_not_expire_although_the_rules_do_not_notice_it() -> None:
+def test_a_sufficient_part_that_the_rules_do_not_notice_does_not_expire() -> None:
     rules = replace(RULES, detected_bps=10_000, confirmed_bps=9_000)
     verdict = judge(asked(), [], seen(paid(950, 99), at=LATER), LATER, rules)
     assert verdict.status == "pending"

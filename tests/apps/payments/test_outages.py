@@ -242,7 +242,7 @@ async def test_after_a_long_time_away_the_chain_is_read_part_by_part(desk: Desk)
 
 
 @pytest.mark.asyncio
-async def test_a_look_that_takes_long_sees_a_payment_when_it_was_there_and_not_when_the_row_was_claimed(
+async def test_a_slow_look_dates_a_payment_by_when_it_saw_it_not_by_the_claim(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise what was paid after the expiry counts as seen before it, and gets the grace of such payments."""

@@ -133,7 +133,7 @@ async def _seen_to_the_end(desk: Desk) -> None:
         await desk.look()
 
 
-async def test_a_deep_reorganisation_to_slower_blocks_is_read_from_where_the_requests_time_is_now(desk: Desk) -> None:
+async def test_a_deep_reorganisation_to_slower_blocks_is_read_from_the_requests_time(desk: Desk) -> None:
     snapshot = desk.anvil.call("evm_snapshot")
     desk.mine_many(200)
     request = await desk.ask(1000)

@@ -75,7 +75,7 @@ async def test_those_never_checked_come_first_and_then_the_one_that_has_waited_l
     assert sorted(await checked(office)) == sorted([*never, *day_ago, *hour_ago])
 
 
-async def test_a_check_is_stale_when_it_is_more_than_ten_minutes_old_and_its_project_active(office: Office) -> None:
+async def test_a_check_of_an_active_project_is_stale_after_ten_minutes(office: Office) -> None:
     ten_minutes_ago = office.clock.now() - timedelta(minutes=10)
     await office.projects(1, ten_minutes_ago)
     stale = await office.projects(1, ten_minutes_ago - timedelta(microseconds=1))
@@ -229,7 +229,7 @@ async def test_the_facts_of_a_project_are_counted_as_they_are_said(office: Offic
 
 
 @pytest.mark.slow
-async def test_a_run_that_is_too_slow_ends_at_its_deadline_and_gives_back_what_has_not_ended(
+async def test_a_slow_run_ends_at_its_deadline_and_releases_the_rest(
     office: Office, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no failure: no attempt is spent, no project is blamed, and the next run begins with the same projects."""

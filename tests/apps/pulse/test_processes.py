@@ -191,9 +191,7 @@ def test_instances_with_wrong_clocks_run_every_tick_once(place: Town, books: Boo
     assert asyncio.run(audit()), "no tick is missing"
 
 
-def test_after_a_crash_the_tick_is_resumed_elsewhere_and_what_was_done_is_not_done_again(
-    place: Town, books: Books
-) -> None:
+def test_after_a_crash_the_tick_is_resumed_elsewhere_without_repetition(place: Town, books: Books) -> None:
     books.projects(PROJECTS)
     for _ in range(2):
         place.start("worker")
@@ -218,9 +216,7 @@ def test_after_a_crash_the_tick_is_resumed_elsewhere_and_what_was_done_is_not_do
     assert 1 < books.one(PEAK.format("health_checks")) <= 5
 
 
-def test_a_holder_that_was_stopped_for_longer_than_its_lock_lasts_writes_nothing_afterwards(
-    place: Town, books: Books
-) -> None:
+def test_a_holder_stopped_for_longer_than_its_lock_writes_nothing_afterwards(place: Town, books: Books) -> None:
     books.projects(PROJECTS)
     for _ in range(2):
         place.start("worker", TRUEUP_LOG_LEVEL="debug")

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 SERVERS = [sys.executable, "-m", "apps.servers"]
 
 
-def test_the_command_finds_the_servers_in_its_environment_and_its_status_is_the_status() -> None:
+def test_the_command_finds_the_servers_in_its_environment_and_passes_its_status() -> None:
     asks = (
         "import os, redis, sys; redis.Redis.from_url(os.environ['PULSE_REDIS_URL']).ping();"
         " print(os.environ['NATS_URL'][:17]); sys.exit(7)"

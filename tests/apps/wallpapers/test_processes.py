@@ -171,9 +171,7 @@ def test_a_process_killed_in_the_middle_of_a_sweep_loses_and_doubles_nothing(
 @pytest.mark.proof(
     beside="tests/apps/wallpapers/test_api.py::test_wherever_an_upload_breaks_off_the_sweeps_see_it_through"
 )
-def test_an_api_killed_while_it_writes_the_object_leaves_a_row_that_the_sweeps_see_through(
-    place: Town, world: World
-) -> None:
+def test_a_row_of_an_api_killed_while_it_writes_the_object_is_swept_to_its_end(place: Town, world: World) -> None:
     api, base = place.serve("serve", "--no-reconciliation")
     made = ask(f"{base}/wallpapers", "POST", {"user_id": "ada"})
     content = f"{base}/wallpapers/{made['id']}/content"

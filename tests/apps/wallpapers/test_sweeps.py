@@ -83,7 +83,7 @@ BAD: dict[str, tuple[bytes, str, dict[str, Any]]] = {
 }
 
 
-async def test_objects_that_are_not_what_they_should_be_are_quarantined_and_hold_up_no_other(studio: Studio) -> None:
+async def test_wrong_objects_are_quarantined_and_hold_up_no_other(studio: Studio) -> None:
     bad = {await uploaded(studio, data, kind, **columns): name for name, (data, kind, columns) in BAD.items()}
     good = await uploaded(studio, picture(2), ago=timedelta(hours=1))  # after the bad ones
     counts = await studio.sweep(STUCK_UPLOADS)
@@ -192,7 +192,7 @@ async def test_a_row_that_was_recovered_in_this_cycle_is_not_announced_in_it(stu
     assert (await studio.get(wallpaper_id))["upload_state"] == "processing"
 
 
-async def test_a_stored_row_without_metadata_gets_it_from_the_object_before_it_is_announced(studio: Studio) -> None:
+async def test_a_stored_row_gets_missing_metadata_from_the_object_before_its_event(studio: Studio) -> None:
     wallpaper_id = await studio.row("stored")
     await studio.put(f"{wallpaper_id}/original.jpg", picture(1))
     await studio.sweep(MISSING_EVENTS)
@@ -202,7 +202,7 @@ async def test_a_stored_row_without_metadata_gets_it_from_the_object_before_it_i
 
 
 @pytest.mark.parametrize("content", [None, b"not an image"])
-async def test_a_stored_row_whose_metadata_cannot_be_had_is_quarantined_and_never_announced(
+async def test_a_stored_row_without_available_metadata_is_quarantined_without_an_event(
     studio: Studio, content: bytes | None
 ) -> None:
     wallpaper_id = await studio.row("stored")

@@ -189,7 +189,7 @@ def commit_sync(conninfo: str) -> None:
     "last", [b"", CRASHED, COMMITTED, COMMITTED + CRASHED], ids=["nothing", "error", "answer", "answer and error"]
 )
 @pytest.mark.parametrize("commit", [commit_async, lambda conninfo: asyncio.to_thread(commit_sync, conninfo)])
-async def test_a_connection_that_a_pooler_breaks_in_the_middle_of_an_answer_is_lost_and_the_outcome_unknown(
+async def test_a_connection_broken_by_a_pooler_mid_answer_leaves_the_outcome_unknown(
     commit: Callable[[str], Awaitable[None]], last: bytes
 ) -> None:
     with a_pooler_whose_server_has_gone(last) as conninfo, pytest.raises(psycopg.Error) as raised:

@@ -63,7 +63,7 @@ def test_a_sync_pool_prepares_likewise(database_url: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_prepared_behind_a_pooler_in_transaction_mode_and_everything_works(database_url: str) -> None:
+async def test_behind_a_pooler_in_transaction_mode_nothing_is_prepared_and_all_works(database_url: str) -> None:
     name = conninfo_to_dict(database_url)["dbname"]
     with PgBouncer(database_url) as pooler, psycopg.connect(database_url, autocommit=True) as user:
         user.execute("create table things (id int primary key, state text not null, changed_at timestamptz)")

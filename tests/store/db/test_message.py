@@ -163,9 +163,7 @@ async def test_statements_that_the_server_was_made_to_forget_are_prepared_anew(
 
 
 @pytest.mark.parametrize("claim", ["lease", "row_lock"])
-async def test_a_reconciler_with_prepared_statements_lives_through_a_column_of_another_type(
-    database_url: str, claim: Any
-) -> None:
+async def test_prepared_statements_survive_a_column_of_another_type(database_url: str, claim: Any) -> None:
     app, read = App(database_url, prepare=True), set[int]()
 
     @app.table("things", key="id", state="state").reconcile(

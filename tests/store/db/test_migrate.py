@@ -102,7 +102,7 @@ def test_each_applied_step_is_an_event(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.slow
-def test_of_five_processes_that_migrate_at_once_one_applies_each_step_and_all_succeed(
+def test_of_five_concurrent_migrations_one_applies_each_step_and_all_succeed(
     empty_database_url: str, connection: psycopg.Connection
 ) -> None:
     waiting = "select count(*) = 5 from pg_locks where locktype = 'advisory' and not granted"

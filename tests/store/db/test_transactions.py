@@ -46,7 +46,7 @@ async def test_handlers_that_enqueue_inside_their_transaction_do_not_wait_for_ea
             assert [await handle.result() for handle in handles] == list(range(HOLDERS))
 
 
-async def test_sync_handlers_that_enqueue_inside_their_transaction_do_not_wait_for_each_other(
+async def test_sync_handlers_that_enqueue_in_their_transaction_do_not_block_one_another(
     database_url: str,
 ) -> None:
     app = app_with_few_connections(database_url)

@@ -181,7 +181,7 @@ async def test_a_small_table_needs_no_index(shop: Shop) -> None:
 BUSY = "update t set state = 'open'; analyze t"
 
 
-async def test_an_index_that_is_there_is_not_asked_for_when_the_planner_prefers_to_read_the_table(shop: Shop) -> None:
+async def test_an_existing_index_is_not_requested_when_the_planner_reads_the_table(shop: Shop) -> None:
     await shop.make(PLAIN)
     await shop.fill(await shop.look())
     await shop.make(BUSY)
@@ -217,7 +217,7 @@ async def test_another_index_does_not_do_when_the_planner_reads_the_table_all_th
     assert await unserved(shop.line, claim(found), params, found, timeout=SECONDS) == pytest.approx(expected, rel=0.01)
 
 
-async def test_rows_in_the_order_of_their_key_alone_are_served_by_the_key_unless_a_state_is_asked_for(
+async def test_rows_in_key_order_are_served_by_the_key_unless_a_state_is_declared(
     shop: Shop,
 ) -> None:
     await shop.make(PLAIN)
@@ -350,9 +350,7 @@ async def test_a_plain_condition_becomes_that_of_the_index(shop: Shop, where: st
         "\"substring\"(shop, 1) = 's'",
     ],
 )
-async def test_a_condition_that_an_index_may_not_have_is_left_out_and_the_index_serves_all_the_same(
-    shop: Shop, where: str
-) -> None:
+async def test_the_index_serves_without_a_condition_that_indexes_cannot_have(shop: Shop, where: str) -> None:
     await shop.make(PLAIN)
     await shop.fill(await shop.look())
     found = await shop.look(where=where)

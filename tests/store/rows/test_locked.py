@@ -61,9 +61,7 @@ async def test_a_row_is_locked_read_as_it_is_now_and_written(
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda each: type(each).__name__)
-async def test_a_locked_row_that_its_handler_has_changed_itself_is_not_written_to_and_nothing_is_committed(
-    desk: RowsDesk, outcome: Any
-) -> None:
+async def test_a_locked_row_that_its_handler_changed_is_not_written_nor_committed(desk: RowsDesk, outcome: Any) -> None:
     rows = await desk.rows("open", claim="row_lock", handler=with_tx)
     row, locked = await one(rows), Locked(rows)
     async with desk.elsewhere() as tx:

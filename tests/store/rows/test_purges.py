@@ -137,7 +137,7 @@ async def test_rows_that_somebody_has_locked_are_left_and_not_waited_for(desk: R
     assert await ids(desk) == [2]
 
 
-async def test_a_row_that_others_are_made_to_refer_to_can_be_moved_unless_that_changes_what_they_refer_to(
+async def test_a_referenced_row_can_be_moved_unless_that_changes_the_referenced_columns(
     desk: RowsDesk,
 ) -> None:
     await desk.run("create table part (t int references t)")

@@ -37,7 +37,7 @@ def owner(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize("way_out", [0, 1])
-async def test_a_reconciler_that_would_see_no_row_is_refused_and_what_the_error_says_to_run_is_enough(
+async def test_a_reconciler_that_sees_no_row_is_refused_with_a_statement_that_helps(
     database_url: str, owner: psycopg.Connection[Any], way_out: int
 ) -> None:
     app = App(make_conninfo(database_url, options="-c role=clerk"))

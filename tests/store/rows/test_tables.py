@@ -455,9 +455,7 @@ HIDDEN = "row-level security applies to the role clerk"
 
 
 @pytest.mark.parametrize("also", ["", FOR_TENANTS, "create policy new on wallpapers to clerk with check (true);"])
-async def test_rows_that_row_level_security_would_hide_are_no_silence_but_an_error_with_what_to_do(
-    shop: Shop, role: str, also: str
-) -> None:
+async def test_row_level_security_that_hides_rows_is_an_error_with_what_to_do(shop: Shop, role: str, also: str) -> None:
     await shop.make(GUARDED + also)
     found = await shop.look_as(role, state="upload_state")
     with refused(HIDDEN, "no policy for SELECT, UPDATE names it", "all rows would be hidden") as error:
@@ -504,9 +502,7 @@ async def test_a_policy_for_a_role_that_ours_belongs_to_is_meant_for_ours(shop: 
         await shop.make("drop owned by staff; drop role staff")
 
 
-async def test_a_restrictive_policy_for_everybody_is_refused_whatever_the_others_let_through(
-    shop: Shop, role: str
-) -> None:
+async def test_a_restrictive_policy_for_every_role_is_refused_whatever_others_allow(shop: Shop, role: str) -> None:
     await shop.make(GUARDED + "create policy p on wallpapers to clerk using (true);" + FOR_TENANTS)
     check(await shop.look_as(role), WHO)
     await shop.make("create policy wall on wallpapers as restrictive for update using (owner = 'me')")

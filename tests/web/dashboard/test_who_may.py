@@ -150,7 +150,7 @@ async def test_without_a_login_only_this_machine_is_answered(app: App) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_token_is_replaced_without_logging_others_out_and_the_login_says_why_and_leads_back(app: App) -> None:
+async def test_replacing_a_token_logs_out_only_its_users_and_the_login_says_why(app: App) -> None:
     await app.open()
     new = "token-that-has-replaced-it"
 
@@ -308,7 +308,7 @@ async def test_a_database_that_is_away_is_a_sentence_and_no_traceback() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_database_that_was_never_migrated_is_a_sentence_on_every_page_and_in_every_answer(
+async def test_a_database_that_was_never_migrated_is_explained_on_every_page_and_answer(
     empty_database_url: str,
 ) -> None:
     app = App(empty_database_url)

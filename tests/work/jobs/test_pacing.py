@@ -27,9 +27,7 @@ def expect(paced: Paced, rate: Rate, count: int) -> None:
 
 
 @given(rates, stalls)
-def test_no_second_holds_more_starts_than_the_rate_however_late_the_process_comes_to_them(
-    rate: Rate, pauses: list[int]
-) -> None:
+def test_no_second_has_more_starts_than_the_rate_however_late_the_process_is(rate: Rate, pauses: list[int]) -> None:
     clock, starts = ManualClock(), list[float]()
     paced = Paced(clock.elapsed)
     expect(paced, rate, 100)

@@ -26,7 +26,7 @@ def test_rests_double_up_to_the_longest() -> None:
         assert wanted / JITTER < found < wanted * JITTER
 
 
-def test_a_lane_is_over_once_and_backs_off_no_longer_then_though_its_next_rest_is_longer() -> None:
+def test_a_rest_ends_once_and_its_backoff_ends_with_it() -> None:
     seconds = Seconds()
     rests = Rests(1.0, seconds)
     rests.rest("lane", 0.1)

@@ -255,7 +255,7 @@ async def steal(url: str) -> None:
 
 @pytest.mark.parametrize("sqlstate", ["40001", "40P01"], ids=["serialization failure", "deadlock"])
 @pytest.mark.parametrize("where", ["in the handler", "at the commit"])
-async def test_a_transaction_that_the_database_undid_is_tried_again_without_spending_an_attempt(
+async def test_a_transaction_undone_by_the_database_is_retried_without_an_attempt(
     app: App, sqlstate: str, where: str
 ) -> None:
     tries: list[int] = []
@@ -285,7 +285,7 @@ async def test_a_transaction_that_the_database_undid_is_tried_again_without_spen
     assert tries == [1, 1, 1]
 
 
-async def test_a_transaction_that_the_database_keeps_undoing_spends_attempts_after_a_minute(
+async def test_a_transaction_that_keeps_being_undone_spends_attempts_after_a_minute(
     still: App, worker: ManualWorker, clock: ManualClock
 ) -> None:
     @still.job(retry=Retry(max_attempts=1))

@@ -34,7 +34,7 @@ async def brief(database_url: str) -> AsyncIterator[App]:
 
 
 @pytest.mark.slow
-async def test_a_handler_that_blocks_the_loop_for_several_leases_keeps_its_lease_and_is_named(brief: App) -> None:
+async def test_a_handler_that_blocks_the_loop_for_long_keeps_its_lease_and_is_named(brief: App) -> None:
     events = Watched(brief)
 
     @brief.job
@@ -52,7 +52,7 @@ async def test_a_handler_that_blocks_the_loop_for_several_leases_keeps_its_lease
     assert [event.attempt for event in events.of(JobCompleted)] == [1]
 
 
-async def test_handlers_that_take_every_pooled_connection_stop_neither_renewals_nor_claims_nor_finishes(
+async def test_handlers_that_take_every_pooled_connection_do_not_stop_the_worker(
     brief: App,
 ) -> None:
     events = Watched(brief)

@@ -242,7 +242,7 @@ async def test_what_does_not_end_in_time_is_cancelled_and_given_back_with_its_at
     assert tasks() == []
 
 
-async def test_an_attempt_that_a_stop_cut_short_is_given_back_also_when_the_handler_made_an_error_of_it(
+async def test_an_attempt_interrupted_by_a_stop_is_given_back_whatever_the_handler_raises(
     live: Field,
 ) -> None:
     begun: list[int] = []

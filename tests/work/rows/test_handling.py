@@ -642,7 +642,7 @@ async def test_a_constraint_that_is_checked_at_the_commit_is_a_failure_of_its_ro
     assert ((await field.thing(1))["state"], (await field.thing(2))["state"]) == ("new", "done")
 
 
-async def test_while_a_handler_has_its_row_locked_others_cannot_change_it_but_the_app_can_work(field: Field) -> None:
+async def test_a_row_locked_by_its_handler_cannot_be_changed_while_the_app_works(field: Field) -> None:
     async def handler(row: Any, *, tx: psycopg.AsyncConnection[Any]) -> Any:
         got = await field.ask("select id from things where id = %s for no key update skip locked", (row.id,))
         await field.do("insert into log values (%s, %s)", (row.id, "free" if got else "locked"))

@@ -667,9 +667,7 @@ async def test_a_handler_that_hangs_does_not_keep_new_rows_waiting(live: Field, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["plain", "claimed_as", "lease_columns"])
-async def test_a_users_lock_on_one_row_stalls_nobody_and_its_outcome_is_written_when_it_is_gone(
-    app: App, live: Field, mode: str
-) -> None:
+async def test_a_users_lock_delays_only_that_rows_outcome(app: App, live: Field, mode: str) -> None:
     await live.do("alter table things add owner text, add until timestamptz")
     spec, options = mode_of(mode)
     table = app.table("things", key="id", state="state", changed_at="changed_at", **spec)

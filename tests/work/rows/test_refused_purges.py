@@ -88,7 +88,7 @@ async def swept(field: Field, wanted: int, most: int = 4) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
 @pytest.mark.parametrize("refusal", REFUSALS)
-async def test_a_refused_row_costs_the_others_nothing_and_is_quarantined_after_its_attempts(
+async def test_a_refused_row_alone_is_quarantined_after_its_attempts(
     field: Field, clock: ManualClock, refusal: str, partitioned: bool
 ) -> None:
     verb, setup, said = REFUSALS[refusal]

@@ -213,7 +213,7 @@ async def test_rows_cancelled_before_their_handlers_took_a_first_step_go_back(fi
 
 
 @pytest.mark.parametrize("prepare", ["auto", "true", "false"])
-async def test_handlers_that_repeat_themselves_and_are_rolled_back_leave_the_connection_usable(
+async def test_handlers_that_are_rolled_back_repeatedly_leave_the_connection_usable(
     database_url: str, prepare: str
 ) -> None:
     """psycopg prepares what is repeated, and has the server forget everything at a rollback."""
@@ -238,7 +238,7 @@ async def test_handlers_that_repeat_themselves_and_are_rolled_back_leave_the_con
     await field.app.close()
 
 
-async def test_a_handler_that_has_the_server_forget_its_statements_is_tried_again_at_no_cost(field: Field) -> None:
+async def test_a_handler_that_deallocates_statements_is_retried_without_an_attempt(field: Field) -> None:
     forgot: list[int] = []
 
     async def handler(row: Any, *, tx: Tx) -> Any:

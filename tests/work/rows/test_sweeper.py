@@ -112,7 +112,7 @@ async def test_a_row_that_is_made_due_at_once_is_not_looked_at_twice_in_a_sweep(
 
 
 @pytest.mark.parametrize("chosen", [{"due_at": "due_at"}, {"stale_for": "10s"}])
-async def test_a_row_that_is_due_again_before_a_long_sweep_has_ended_waits_for_the_next_one(
+async def test_a_row_due_again_during_a_long_sweep_waits_for_the_next_one(
     field: Field, clock: ManualClock, chosen: dict[str, str]
 ) -> None:
     seen: Counter[int] = Counter()
@@ -443,9 +443,7 @@ async def test_a_success_in_between_ends_a_streak(field: Field) -> None:
     assert field.events.of(ReconcilerPaused) == []
 
 
-async def test_poison_at_the_front_keeps_good_rows_behind_it_waiting_for_a_pause_or_two_only(
-    field: Field, clock: ManualClock
-) -> None:
+async def test_poison_at_the_front_delays_good_rows_by_a_pause_or_two_only(field: Field, clock: ManualClock) -> None:
     sink = Sink(poison={1, 2, 3, 4})
     await field.put(50)
     field.fix(sink.handler, pause_after=3, pause_for="30s", concurrency=1, batch=3, retry=Retry(max_attempts=3))

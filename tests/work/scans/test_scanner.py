@@ -113,7 +113,7 @@ async def test_fifteen_hundred_items_of_many_pages_are_each_handled_once(bench: 
     assert await bench.value("cursor is null and not underway and items = 1500")
 
 
-async def test_no_more_than_concurrency_are_handled_at_once_and_no_more_than_twice_as_many_are_in_hand(
+async def test_concurrency_bounds_running_handlers_and_twice_that_bounds_rows_in_hand(
     bench: Bench,
 ) -> None:
     running, peak, in_hand, most_in_hand = 0, 0, 0, 0
@@ -217,7 +217,7 @@ async def test_it_is_kept_every_hundred_items_and_not_with_each(bench: Bench) ->
 
 
 @pytest.mark.usefixtures("saving_at_once")
-async def test_at_the_end_of_the_last_page_the_beginning_is_not_kept_as_the_place_to_go_on_from(bench: Bench) -> None:
+async def test_after_the_last_page_the_beginning_is_not_stored_as_the_cursor(bench: Bench) -> None:
     kept: list[str | None] = []
 
     async def source(cursor: str | None) -> AsyncIterator[tuple[int, str | None]]:
@@ -395,7 +395,7 @@ async def test_a_generator_that_raises_is_said_and_gone_on_with_from_what_was_ha
     assert handled == [*range(6), *range(5, 10)]
 
 
-async def test_one_that_fails_at_the_same_place_waits_longer_each_time_and_one_that_gets_further_does_not(
+async def test_a_scan_that_fails_at_the_same_place_backs_off_unless_it_gets_further(
     bench: Bench,
 ) -> None:
     stuck = True
@@ -555,7 +555,7 @@ async def test_items_in_hand_are_not_begun_once_the_lease_cannot_be_trusted(benc
 # -- stopping -------------------------------------------------------------------------------------------------------------
 
 
-async def test_one_that_stops_lets_what_runs_end_and_another_goes_on_at_once_without_repeating(bench: Bench) -> None:
+async def test_a_stopped_scan_ends_running_items_and_another_continues_at_once(bench: Bench) -> None:
     handled: list[int] = []
     began_at: list[int | None] = []
     release, inside = asyncio.Event(), asyncio.Event()
@@ -586,7 +586,7 @@ async def test_one_that_stops_lets_what_runs_end_and_another_goes_on_at_once_wit
     assert handled == list(range(100))
 
 
-async def test_items_that_were_not_begun_when_it_stopped_are_not_taken_for_handled_though_the_generator_had_ended(
+async def test_items_not_begun_at_a_stop_do_not_count_as_handled(
     bench: Bench,
 ) -> None:
     handled: list[int] = []
@@ -646,7 +646,7 @@ async def test_what_does_not_end_in_time_is_cancelled_and_the_rest_is_kept(
     release.set()
 
 
-async def test_a_generator_that_hangs_is_cancelled_when_it_stops_and_one_that_yields_all_the_same_is_closed(
+async def test_a_generator_that_hangs_at_a_stop_is_cancelled_and_closed(
     bench: Bench,
 ) -> None:
     hanging, closed = asyncio.Event(), asyncio.Event()
