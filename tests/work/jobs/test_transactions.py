@@ -213,7 +213,7 @@ async def test_a_job_has_one_finishing_transaction(still: App, worker: ManualWor
 
     await still.job(name="twice")(twice_sync if sync else twice).enqueue()
     await worker.run_pending()
-    assert "done already" in str(errors[0])
+    assert "already done" in str(errors[0])
 
 
 @both
