@@ -29,7 +29,7 @@ def test_an_empty_project_is_told_how_to_start_a_worker(project: DjangoApp, capf
     call_command("trueup", "status")
     assert "no worker runs; start one: python manage.py trueup worker\n" in capfd.readouterr().out
     assert advice("workers") == "start one: python manage.py trueup worker; if one should be running, check its log"
-    assert "look at: python manage.py trueup status" in advice("of a newer release")
+    assert "see: python manage.py trueup status" in advice("of a newer release")
 
 
 def test_a_worker_names_the_modules_that_declare_the_kinds_of_djangos_tasks(project: DjangoApp) -> None:

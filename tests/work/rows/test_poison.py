@@ -308,7 +308,7 @@ async def test_a_lost_claim_that_a_handler_raises_for_something_else(ward: Ward)
 
 AT_CLAIM = {
     "trigger raises": ("raise 'not this one';", "not this one (SQLSTATE P0001)"),
-    "trigger keeps": ("return null;", "keeps the row as it is"),
+    "trigger keeps": ("return null;", "keeps the row unchanged"),
     "away, it says": ("raise exception 'because' using errcode = '57P01';", "because (SQLSTATE 57P01)"),
     "serialisation": ("raise exception 'because' using errcode = '40001';", "because (SQLSTATE 40001)"),
     "too complex": ("raise exception 'because' using errcode = '54000';", "because (SQLSTATE 54000)"),
