@@ -196,7 +196,7 @@ def test_a_dsn_that_passes_is_one_that_libpq_reads(text: str) -> None:
         ("postgresql://ann:x1@db/shop\n", "line break"),
         ("postgresql://ann:x\0@db/shop", "control character"),
         ("postgresql://ann:\udcff@db/shop", "invalid UTF-8"),
-        ("postgresql://ann:x 1@db/shop", "blank"),
+        ("postgresql://ann:x 1@db/shop", "space"),
         ("postgresql://ann:x%1@db/shop", "%25"),
         ("postgresql://ann:x%00@db/shop", "%25"),
         ("postgresql://ann:p@ss@db/shop", "%40"),
