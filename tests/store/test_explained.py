@@ -156,6 +156,7 @@ async def test_a_database_that_cannot_be_reached_is_one_error_whatever_is_called
     url = urlunsplit(given._replace(**parts))
     found = await answers(url)
     assert len(found) > 80
+    assert found.pop("app.examine") is None, "that is a finding"
     for place, error in found.items():
         assert isinstance(error, DatabaseUnavailable), (place, error)
         assert f"cannot connect to {mask(url)}: " in str(error), (place, error)

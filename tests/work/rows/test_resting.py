@@ -78,7 +78,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (claiming, store_rows):
         monkeypatch.setattr(module, "MIN_WINDOW", 10)
     monkeypatch.setattr(claiming, "PROBE_WINDOW", 3)
-    monkeypatch.setattr(walker, "MANY", 10)
+    monkeypatch.setattr(walker, "MANY_KNOWN", 10)
     monkeypatch.setattr(pace, "PASSING_COSTS", 1.0)
 
 

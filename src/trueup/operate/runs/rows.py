@@ -71,8 +71,8 @@ async def waiting(of: Rows | Purges, late_by: timedelta | None = None) -> int | 
     except TIMED_OUT:
         return None
     except psycopg.Error as error:
-        if is_away(error):
-            raise
+        if is_away(error) or isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
+            raise  # a table of trueup's own: the user's has just been looked at
         name = of.purge.name if isinstance(of, Purges) else of.reconciler.name
         raise refused(name, error) from None
     return None if count >= MAX_COUNTED else count
