@@ -22,6 +22,8 @@ from trueup.store.db.own_connection import fetch, milliseconds
 from trueup.store.db.repository import Database
 from trueup.store.rows.tables import Found
 
+# For a session that rebuilds the table, as outcomes of rows wait for it; other sessions wait behind us.
+LOCK_WAIT = timedelta(seconds=1.5)
 MANY = 10_000  # rows; fewer are read in a few milliseconds
 
 Node = dict[str, Any]  # of a plan, as PostgreSQL writes it in JSON
@@ -65,7 +67,7 @@ async def unserved(
     async with database.transaction() as connection:
         try:
             async with connection.transaction():  # what fails is undone before the outer one commits
-                await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
+                await fetch(connection, PATIENCE, _patience(timeout))
                 sizes = {
                     (schema, name): rows for schema, name, rows in await fetch(connection, SIZES, {"table": found.oid})
                 }
@@ -99,7 +101,7 @@ async def try_every(
         values = dict.fromkeys(name.decode() for name in PLACES.findall(query))
         try:
             async with database.transaction() as connection:  # each has the time of a statement
-                await fetch(connection, PATIENCE, milliseconds(max(timeout, timedelta(milliseconds=1))))
+                await fetch(connection, PATIENCE, _patience(timeout))
                 await connection.execute(b"explain " + message.filled(connection, message.Query(query, values)))
         except (errors.QueryCanceled, errors.LockNotAvailable):
             return
@@ -124,6 +126,12 @@ def index_ddl(found: Found, *, state: bool, order: Sequence[str]) -> str:
         "-- on each partition: this statement then takes those over instead of building them.\n"
         f"CREATE INDEX ON {found.quoted} ({columns}){where};"
     )
+
+
+def _patience(timeout: timedelta) -> dict[str, int]:
+    least = timedelta(milliseconds=1)
+    locked = milliseconds(max(min(timeout, LOCK_WAIT), least))["milliseconds"]
+    return {**milliseconds(max(timeout, least)), "locked": locked}
 
 
 async def _explain(connection: AsyncConnection[Any], query: bytes, params: Mapping[str, Any]) -> Node:
