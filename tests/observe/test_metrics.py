@@ -44,7 +44,8 @@ from trueup.observe.counting import COUNTED
 from trueup.observe.counting import counting as counted_by
 from trueup.observe.fleet import GAUGES, snapshot
 from trueup.observe.metrics import Metrics, attach_metrics, serve_metrics
-from trueup.observe.table import MAX_QUEUES, METRICS, NAMES, OTHER_QUEUES, OUTCOMES, STALE_AFTER, Metric
+from trueup.observe.table import MAX_QUEUES, METRICS, NAMES, OTHER_QUEUES, STALE_AFTER, Metric
+from trueup.reconcile.counts import OUTCOMES
 from trueup.testing.worker import ManualWorker
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"

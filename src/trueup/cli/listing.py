@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -70,3 +70,10 @@ def progress_text(progress: JobProgress) -> str:
 def error_text(error: Any) -> str:
     """An error as it is stored with a row."""
     return str(JobError.of(error))
+
+
+def outcomes_text(outcomes: Mapping[str, int]) -> str:
+    """The outcomes of rows: each count, but not their sum."""
+    from trueup.reconcile.counts import in_words
+
+    return ", ".join(f"{count:,} {in_words(name)}" for name, count in outcomes.items() if count and name != "claimed")

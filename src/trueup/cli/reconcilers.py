@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from trueup.cli import many, output, quarantine
 from trueup.cli.ages import ago, since, span, written
-from trueup.cli.listing import error_text
+from trueup.cli.listing import error_text, outcomes_text
 from trueup.cli.moves import move
 from trueup.cli.options import YesOption, option, with_session
 from trueup.cli.output import Table, headings
@@ -90,11 +89,6 @@ def state_text(record: dict[str, Any]) -> str:
     return f"{state}: {record['note']}" if record["note"] and record["state"] != "active" else state
 
 
-def outcomes_text(outcomes: Mapping[str, int]) -> str:
-    """The outcomes of rows: each count, but not their sum."""
-    return ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count and name != "claimed")
-
-
 @group.command("show")
 @with_session
 def show(
@@ -170,12 +164,12 @@ def _moment(moment: datetime | None) -> str | None:
 
 
 def _sweeps(sweeps: list[dict[str, Any]]) -> Table:
+    from trueup.reconcile.counts import OUTCOMES
+
     columns = headings("started at", "took>", "by*", "rows>", "outcomes*", "late>", "worst>")
     table = Table("Sweeps", columns, empty="no sweep with rows is on record")
     for sweep in sweeps:
-        counts = {
-            name: sweep[name] for name in ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
-        }
+        counts = {name: sweep[name] for name in OUTCOMES}
         table.rows.append(
             (
                 f"{sweep['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%SZ}",

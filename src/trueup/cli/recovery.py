@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 NO_BAR = "·"  # nothing at all there, which the lowest bar is not
-OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
 
 
 @with_session
@@ -160,7 +159,9 @@ def _remarks(schedule: ScheduleRecovery) -> Iterator[str]:
 
 
 def _rows(swept: Sequence[ReconcilerRecovery]) -> Table:
-    columns = headings("reconciler*", "rows>", *(f"{name}>" for name in OUTCOMES))
+    from trueup.reconcile.counts import OUTCOMES, in_words
+
+    columns = headings("reconciler*", "rows>", *(f"{in_words(name)}>" for name in OUTCOMES))
     table = Table("Rows", columns)
     for each in swept:
         counts = each.counts.as_dict()

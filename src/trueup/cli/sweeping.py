@@ -18,6 +18,7 @@ import typer
 from trueup.cli import output
 from trueup.cli.ages import ago, span
 from trueup.cli.errors import INTERRUPTED, WRONG, WrongUsage
+from trueup.cli.listing import outcomes_text
 from trueup.cli.options import option, switch, with_session
 from trueup.cli.output import Column, Table, headings
 from trueup.cli.quarantine import LONG, Name, many_rows
@@ -227,7 +228,7 @@ def _tell(run: Run) -> None:
     if "items" in run.outcomes:
         _tell_scan(run)
         return
-    rows, counts = run.outcomes["claimed"], {name: n for name, n in run.outcomes.items() if name != "claimed"}
+    rows, counts = run.outcomes["claimed"], run.outcomes
     if run.proposed:  # then every row that something was proposed for counts as unchanged
         counts = {**run.proposed, **{name: counts[name] for name in ("retry", "quarantined", "lost")}}
     if run.ending == "refused":
@@ -235,7 +236,7 @@ def _tell(run: Run) -> None:
     elif not rows:
         output.say(f"{run.name}: nothing to do")
     else:
-        became = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        became = outcomes_text(counts)
         took = f"{span(run.seconds)}, {rows / run.seconds:,.0f}/s" if run.seconds >= 1 else span(run.seconds)
         proposed = "proposed " if run.proposed else ""
         output.say(f"{run.name}: {many_rows(rows)} in {took}: {proposed}{became}")

@@ -23,7 +23,8 @@ from trueup import events
 from trueup.clock import elapsed
 from trueup.events import Event, Events
 from trueup.observe.fleet import FleetGauges
-from trueup.observe.table import MAX_VALUES, METRICS, NAMES, OTHER_QUEUES, OUTCOMES, STALE_AFTER, Metric
+from trueup.observe.table import MAX_VALUES, METRICS, NAMES, OTHER_QUEUES, STALE_AFTER, Metric
+from trueup.reconcile.counts import OUTCOMES
 
 Labels = Mapping[str, str]
 

@@ -9,7 +9,6 @@ from trueup.reconcile.lateness import BOUNDS_S
 JOB = ("kind", "queue")
 ROW = ("reconciler",)
 SCAN = ("scan",)
-OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
 
 MAX_QUEUES = 100  # that have series of their own; the others are counted together
 OTHER_QUEUES = "(other)"

@@ -13,13 +13,14 @@ from trueup.events import Events
 from trueup.operate import runs
 from trueup.operate.acting import Recorder
 from trueup.operate.operating import Operating
+from trueup.reconcile.counts import OUTCOMES
 from trueup.reconcile.declare import DeclaredReconcilers
 from trueup.reconcile.lateness import GRACE
 from trueup.reconcile.scan import Scan
 from trueup.store.db.own_connection import Record
 from trueup.store.rows.quarantine import Quarantine
 from trueup.store.rows.reconcilers import Reconcilers
-from trueup.store.rows.views import OUTCOMES, ReconcilerViews
+from trueup.store.rows.views import ReconcilerViews
 from trueup.store.store import Store
 from trueup.texts import known_names
 
@@ -196,7 +197,7 @@ def _nothing_known(name: str, what: str) -> Record:
         "failures": 0,
         "next_due_at": None,
         **dict.fromkeys(("held", "resting", "quarantined", "discarded"), 0),
-        "outcomes": dict.fromkeys(OUTCOMES, 0),
+        "outcomes": dict.fromkeys(("claimed", *OUTCOMES), 0),
         "declared": {},
     }
 

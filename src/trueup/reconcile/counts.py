@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from trueup.reconcile.lateness import Lateness
 
-OUTCOMES = ("changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
+Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
+OUTCOMES: tuple[str, ...] = get_args(Count)
+
+
+def in_words(outcome: str) -> str:
+    """As people read it: nothing of the row was lost, only the claim to it."""
+    return "claim lost" if outcome == "lost" else outcome
 
 
 @dataclass(slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from trueup.store.db.own_connection import Record
 from trueup.store.db.repository import Repository
 
-OUTCOMES = ("claimed", "changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost")
-
 
 class ReconcilerViews(Repository):
     async def reconcilers(self, within_s: float, name: str | None = None) -> list[Record]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.counts import Count
 from trueup.reconcile.decide import Move
 from trueup.reconcile.outcome import Stay, To
 from trueup.work.rows.held import Held
-from trueup.work.rows.sweep import Count
 from trueup.work.writing import Pending
 
 

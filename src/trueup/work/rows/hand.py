@@ -17,6 +17,7 @@ from typing import Literal
 from trueup.clock import elapsed
 from trueup.events import Events, RowConflict, ServiceFailed
 from trueup.jobs.failure import describe, type_name
+from trueup.reconcile.counts import Count
 from trueup.reconcile.decide import MIN_DELAY, Change, Lost, Move, Release, Remove, Rest, Written, shown
 from trueup.reconcile.outcome import Outcome
 from trueup.store.rows.batch import Batch
@@ -30,7 +31,7 @@ from trueup.work.rows.handling import Handling
 from trueup.work.rows.held import Held
 from trueup.work.rows.judge import Judge
 from trueup.work.rows.refusals import MAX_REPEATS
-from trueup.work.rows.sweep import Count, Sweep
+from trueup.work.rows.sweep import Sweep
 from trueup.work.writing import ConnectionEnded
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand

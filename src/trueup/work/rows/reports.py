@@ -17,12 +17,12 @@ from trueup.events import (
     RowUndone,
 )
 from trueup.reconcile.claimed import ClaimedRow
+from trueup.reconcile.counts import Count
 from trueup.reconcile.decide import Change, Lost, Release, Remove, Rest, RetryAfter, SetAside, Written, shown
 from trueup.reconcile.outcome import Delete, Outcome, To
 from trueup.store.rows.rows import Rows
 from trueup.work.rows.ending import Ending
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone
-from trueup.work.rows.sweep import Count
 from trueup.work.rows.sweeps import Sweeps
 
 

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
 from trueup.clock import elapsed
 from trueup.reconcile.counts import Counts
 from trueup.store.rows.batch import DuePosition, Position
 
 Progress = Callable[[Counts], None]
-Count = Literal["changed", "unchanged", "conflict", "undone", "retry", "quarantined", "lost"]
 
 
 @dataclass(slots=True)

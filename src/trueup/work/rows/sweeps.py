@@ -5,6 +5,7 @@ from __future__ import annotations
 from trueup.clock import elapsed
 from trueup.errors import DatabaseUnavailable
 from trueup.events import Events
+from trueup.reconcile.counts import Count
 from trueup.reconcile.decide import Move
 from trueup.store.db.connect import RETRYABLE
 from trueup.store.rows.reconcilers import Reconcilers
@@ -13,7 +14,7 @@ from trueup.work.rows.beside import Beside, Changes
 from trueup.work.rows.held import Held
 from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import completed
-from trueup.work.rows.sweep import Count, Sweep
+from trueup.work.rows.sweep import Sweep
 from trueup.work.rows.timetable import Timetable
 
 
