@@ -22,7 +22,7 @@ from trueup.errors import ConfigError
 from trueup.store.actions import Action, Actions, Begins, Noting
 from trueup.store.db.blocking import BlockingDatabase, block
 from trueup.store.db.pool import Begun
-from trueup.store.db.repeating import repeated_whole
+from trueup.store.db.repeating import repeated
 from trueup.store.db.repository import Database
 from trueup.store.store import Store
 from trueup.texts import MAX_MESSAGE, clean
@@ -113,7 +113,7 @@ class Recorder:
     async def repeated(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
         """Run a transaction of the action, again when the server asks for it: it has locked rows in another order than a worker
         or another person did, and was rolled back whole."""
-        return await repeated_whole(lambda: self._undone_together(action, once), self._pause)
+        return await repeated(lambda: self._undone_together(action, once), self._pause)
 
     async def _undone_together(self, action: Action, once: Callable[[], Awaitable[T]]) -> T:
         """A record that was rolled back does not exist: the next one of the action must not be added to it."""

@@ -13,6 +13,8 @@ from trueup.schedules.cron import Cron
 from trueup.schedules.offsets import EARLIEST, LAST_YEAR, OffsetChange, changes
 from trueup.schedules.spec import Spec
 
+FIRST = 5  # ticks that are shown of a year
+MAX_TOUCHED = 1_000  # times of a year, of those that the zone's clocks skip or repeat
 _SECOND = timedelta(seconds=1)
 
 
@@ -78,16 +80,16 @@ class Year:
     more: bool
 
 
-def in_year(spec: Spec, year: int, *, first: int = 5, most: int = 1_000) -> Year:
+def in_year(spec: Spec, year: int) -> Year:
     """The first ticks of any schedule in that year, and a bounded number of times that the zone's clocks skip or repeat.
 
     Only cron schedules look at clocks. Raises ConfigError for a year without a calendar.
     """
     _check_calendar(year)
     begin, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
-    ticks = tuple(spec.between(begin - timedelta.resolution, end - timedelta.resolution, first))
-    touched = tuple(islice(preview(spec, year), most + 1)) if isinstance(spec, Cron) else ()
-    return Year(spec, year, ticks, touched[:most], len(touched) > most)
+    ticks = tuple(spec.between(begin - timedelta.resolution, end - timedelta.resolution, FIRST))
+    touched = tuple(islice(preview(spec, year), MAX_TOUCHED + 1)) if isinstance(spec, Cron) else ()
+    return Year(spec, year, ticks, touched[:MAX_TOUCHED], len(touched) > MAX_TOUCHED)
 
 
 def _check_calendar(year: int) -> None:

@@ -8,7 +8,7 @@ never retired.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -99,10 +99,9 @@ class Declarations(Repository):
     async def rows(self, digest: str) -> list[DeclaredRow]:
         return [DeclaredRow(*row) for row in await self._fetch("declarations/rows", digest=digest)]
 
-    async def undeclared(self, names: Sequence[str] | None = None) -> list[Undeclared]:
-        """Schedules of code, or those of them named, that no living worker declares."""
-        params = {"names": None if names is None else list(names)}
-        return [Undeclared(*row) for row in await self._fetch("declarations/undeclared", **params)]
+    async def undeclared(self) -> list[Undeclared]:
+        """Schedules of code that no living worker declares."""
+        return [Undeclared(*row) for row in await self._fetch("declarations/undeclared")]
 
     async def missing(self, declared: Iterable[str] = ()) -> dict[str, str | None]:
         """Schedules that living workers declare, or these, and that do not fire: their state, or None without a row."""

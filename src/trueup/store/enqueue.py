@@ -21,7 +21,7 @@ from trueup.store.db.callers import CallersConnection, connection_of, connection
 from trueup.store.db.encodings import encoding_of, fitted
 from trueup.store.db.load import Statements
 from trueup.store.db.pool import Pool, SyncPool
-from trueup.store.db.repeating import repeated_whole, repeated_whole_sync
+from trueup.store.db.repeating import repeated, repeated_sync
 from trueup.store.db.steps import drive, drive_sync, fetch, fetch_sync
 from trueup.store.inserting import ONE_STATEMENT, Inserting, Stored, StoredMany, first_of, in_order
 from trueup.store.replay import Replay
@@ -59,7 +59,7 @@ class Enqueue:
             async with self._pool.transaction() as connection:
                 return await drive(self._inserting.store(draft), connection)
 
-        return await repeated_whole(windowed)
+        return await repeated(windowed)
 
     async def _new(self, drafts: Sequence[Draft], connection: AsyncConnection[Any]) -> list[int]:
         """Store jobs without unique keys in one statement; their ids, in the same order."""
@@ -83,7 +83,7 @@ class Enqueue:
             with self._sync_pool.transaction() as connection:
                 return drive_sync(self._inserting.store(draft), connection)
 
-        return repeated_whole_sync(windowed)
+        return repeated_sync(windowed)
 
     async def many(self, template: Draft, drafts: Iterable[Draft], tx: Any = None) -> StoredMany:
         """Store all of them or none. Reads the iterator lazily and keeps at most a block of it in memory."""
@@ -103,7 +103,7 @@ class Enqueue:
             async with self._pool.transaction() as connection:
                 return await self._many(template, begun.pop() if begun else iter(replay), connection)
 
-        return await repeated_whole(once, possible=replay.possible)
+        return await repeated(once, possible=replay.possible)
 
     def many_sync(self, template: Draft, drafts: Iterable[Draft], tx: Any = None) -> StoredMany:
         if tx is not None:
@@ -116,7 +116,7 @@ class Enqueue:
             with self._sync_pool.transaction() as connection:
                 return self._many_sync(template, iter(replay), connection)
 
-        return repeated_whole_sync(once, possible=replay.possible)
+        return repeated_sync(once, possible=replay.possible)
 
     async def together(self, drafts: Sequence[Draft], tx: AsyncConnection[Any]) -> None:
         """Store jobs of any kinds in a transaction that is ours. Raises DuplicateJob when one of them says so."""

@@ -20,7 +20,7 @@ from trueup.store.db.connect import RETRYABLE
 from trueup.store.db.load import Statements
 from trueup.store.db.message import Fetched
 from trueup.store.db.pool import fetch_sync
-from trueup.store.db.repeating import repeated_whole_sync
+from trueup.store.db.repeating import repeated_sync
 from trueup.store.db.steps import fetch
 from trueup.store.db.steps import fetch_sync as fetch_callers
 from trueup.store.db.thread_connection import Connect, ThreadConnection
@@ -78,7 +78,7 @@ class Terms:
                     return fetch_sync(connection, self._statements[statement], params)
 
             try:
-                return repeated_whole_sync(once)
+                return repeated_sync(once)
             except errors.LockNotAvailable:
                 if fetch_sync(connection, self._statements["leases/is_held"], params):
                     return []
@@ -86,7 +86,7 @@ class Terms:
 
     def run(self, statement: str, **params: Any) -> Fetched:
         self._check_open()
-        return repeated_whole_sync(lambda: self._renewing.fetch(self._statements[statement], self._at(params)))
+        return repeated_sync(lambda: self._renewing.fetch(self._statements[statement], self._at(params)))
 
     def mint(self, name: str, holder: UUID) -> int:
         """A new term for a lease that is kept elsewhere, larger than every earlier one of this name.

@@ -53,7 +53,7 @@ from trueup.store.db.own_connection import (
     fetch_steered,
     repeat,
 )
-from trueup.store.db.repeating import repeated, repeated_sync
+from trueup.store.db.repeating import alone, repeated, repeated_sync
 from trueup.texts import describe
 
 OURS = "pool"  # the part that sends only trueup's own statements; users' transactions have connections of their own
@@ -245,18 +245,18 @@ class Pool(_Bounded):
     async def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         """One statement, in a transaction of its own."""
         async with self.use() as connection:
-            return await repeated(connection, lambda: fetch(connection, query, params))
+            return await repeated(lambda: fetch(connection, query, params), possible=alone(connection))
 
     async def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
         async with self.use() as connection:
-            return await repeated(connection, lambda: fetch_records(connection, query, params))
+            return await repeated(lambda: fetch_records(connection, query, params), possible=alone(connection))
 
     async def fetch_kept(self, query: bytes, params: Mapping[str, Any]) -> Fetched:
         return await self.fetch(query, params)
 
     async def fetch_steered(self, steer: bytes, query: bytes, params: Mapping[str, Any]) -> Fetched:
         async with self.use() as connection:
-            return await repeated(connection, lambda: fetch_steered(connection, steer, query, params))
+            return await repeated(lambda: fetch_steered(connection, steer, query, params), possible=alone(connection))
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Conversation]:
@@ -452,11 +452,11 @@ class SyncPool(_Bounded):
     def fetch(self, query: bytes, params: Mapping[str, Any] | None = None) -> Fetched:
         """`Pool.fetch` for sync callers."""
         with self.use() as connection:
-            return repeated_sync(connection, lambda: fetch_sync(connection, query, params))
+            return repeated_sync(lambda: fetch_sync(connection, query, params), possible=alone(connection))
 
     def fetch_records(self, query: bytes, params: Mapping[str, Any]) -> list[Record]:
         with self.use() as connection:
-            return repeated_sync(connection, lambda: fetch_records_sync(connection, query, params))
+            return repeated_sync(lambda: fetch_records_sync(connection, query, params), possible=alone(connection))
 
     @contextmanager
     def extra(self) -> Iterator[Connection[Any]]:

@@ -21,38 +21,16 @@ PAUSES = (0.005, 0.01, 0.02, 0.04, 0.08)  # seconds; after the last one the call
 T = TypeVar("T")
 
 
-async def repeated(connection: AsyncConnection[Any], send: Callable[[], Awaitable[T]]) -> T:
-    for pause in PAUSES:
-        try:
-            return await send()
-        except ASKS_TO_REPEAT:
-            if not _was_alone(connection):
-                raise
-        await asyncio.sleep(pause)
-    return await send()
-
-
-def repeated_sync(connection: Connection[Any], send: Callable[[], T]) -> T:
-    for pause in PAUSES:
-        try:
-            return send()
-        except ASKS_TO_REPEAT:
-            if not _was_alone(connection):
-                raise
-        time.sleep(pause)
-    return send()
-
-
 def _always() -> bool:
     return True
 
 
-async def repeated_whole(
+async def repeated(
     once: Callable[[], Awaitable[T]],
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     possible: Callable[[], bool] = _always,
 ) -> T:
-    """Run a transaction that is ours from its beginning to its commit, again when the server asks for it and while it is possible."""
+    """Run a statement or a transaction, again when the server asks for it and while that is possible."""
     for pause in PAUSES:
         try:
             return await once()
@@ -63,7 +41,7 @@ async def repeated_whole(
     return await once()
 
 
-def repeated_whole_sync(once: Callable[[], T], possible: Callable[[], bool] = _always) -> T:
+def repeated_sync(once: Callable[[], T], possible: Callable[[], bool] = _always) -> T:
     for pause in PAUSES:
         try:
             return once()
@@ -74,6 +52,6 @@ def repeated_whole_sync(once: Callable[[], T], possible: Callable[[], bool] = _a
     return once()
 
 
-def _was_alone(connection: AsyncConnection[Any] | Connection[Any]) -> bool:
-    """Whether the statement that has failed was a transaction of its own."""
-    return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
+def alone(connection: AsyncConnection[Any] | Connection[Any]) -> Callable[[], bool]:
+    """Says, after a statement on this connection has failed, whether it was a transaction of its own."""
+    return lambda: connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE

@@ -16,7 +16,7 @@ from trueup.store.db.asyncpg import AsyncpgConnection
 from trueup.store.db.callers import in_pipeline
 from trueup.store.db.connect import ON_REQUEST
 from trueup.store.db.message import Fetched
-from trueup.store.db.repeating import repeated, repeated_sync
+from trueup.store.db.repeating import alone, repeated, repeated_sync
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ async def fetch(
             await cursor.execute(query, params)
     else:
         prepare = _prepare(connection, often)
-        await repeated(connection, lambda: cursor.execute(query, params, prepare=prepare))
+        await repeated(lambda: cursor.execute(query, params, prepare=prepare), possible=alone(connection))
     return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
@@ -81,7 +81,7 @@ def fetch_sync(connection: Connection[Any], query: bytes, params: Mapping[str, A
             cursor.execute(query, params)
     else:
         prepare = _prepare(connection, often)
-        repeated_sync(connection, lambda: cursor.execute(query, params, prepare=prepare))
+        repeated_sync(lambda: cursor.execute(query, params, prepare=prepare), possible=alone(connection))
     return cursor.fetchall() if cursor.rownumber is not None else []
 
 

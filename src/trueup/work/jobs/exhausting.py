@@ -40,7 +40,7 @@ from trueup.store.db.lent import Lent
 from trueup.store.db.message import Fetched
 from trueup.store.db.own_connection import fetch
 from trueup.store.db.pool import fetch_sync
-from trueup.store.db.repeating import repeated_whole
+from trueup.store.db.repeating import repeated
 from trueup.store.jobs import errors_json
 from trueup.work.calling import Caller, is_own_ending, within
 from trueup.work.jobs.hand import RunningJob
@@ -64,7 +64,7 @@ class Exhauster:
 
         async def call() -> None:
             nonlocal committed
-            await repeated_whole(lambda: self._call(run, definition, bury))
+            await repeated(lambda: self._call(run, definition, bury))
             committed = True
 
         try:

@@ -18,7 +18,6 @@ select s.name, s.queue, s.kind, last.seen_at,
   left join declared on declared.name = s.name
   left join lateral (select max(d.seen_at) as seen_at from {schema}.declarations as d where s.name = any(d.schedules)) as last on true
  where s.origin = 'code' and s.state = 'active' and declared.name is null
-   and (%(names)s::text[] is null or s.name = any(%(names)s::text[]))
    and not exists (select from {schema}.workers as w
                     where w.declaration is null and w.rescued_at is null and w.lease_until > {now} and s.queue = any(w.queues))
  order by s.name;

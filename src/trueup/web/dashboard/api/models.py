@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from trueup.jobs.records import JobError, JobProgress, Pause, QueueDepth
 from trueup.operate.alerting import AlertRule
 from trueup.operate.checks import Finding
+from trueup.schedules.preview import Touched
 from trueup.store.actions import ActionRecord
+from trueup.store.workers import Downtime
 from trueup.web.dashboard.dry_runs import MAX_ROWS, ROWS
 
 State = Literal["queued", "running", "done", "dead", "cancelled"]
@@ -231,16 +233,6 @@ class YearQuery(Model):
     year: Annotated[int, Field(ge=1970, le=8999)] | None = None
 
 
-class Touched(Model):
-    """A time on the clocks of the schedule's zone that they skip (a gap) or show twice (a fold), and when it is due then."""
-
-    reading: datetime
-    clocks: Literal["gap", "fold"]
-    changed_at: datetime
-    ticks: list[datetime]
-    why: str
-
-
 class Year(Model):
     """`more`: there are more than are listed."""
 
@@ -367,11 +359,6 @@ class Queues(Model):
 
 class Reason(Model):
     reason: Annotated[str, Field(max_length=200)] | None = None
-
-
-class Downtime(Model):
-    since: datetime
-    until: datetime
 
 
 class Recovery(Model):
