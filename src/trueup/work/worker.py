@@ -55,13 +55,13 @@ from trueup.work.wakes import Wakes
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """How a worker ended: jobs handed back, and handlers that ignored their cancellation."""
+    """How a worker ended: how many jobs it released, and how many handlers ignored their cancellation."""
 
     released: int
     abandoned: int
 
 
-# A fleet that starts at once declares the same things. Where single statements are serializable by default, one of them wins each time.
+# Workers that start together declare the same things. If the server's default is serializable, only one of them wins each round.
 COLLISIONS = 20
 
 
@@ -84,7 +84,7 @@ class Worker:
         self.registry = registry
         self.settings = settings
         self.events = events
-        self._beside = beside  # services that others have made, such as the one that watches over the fleet
+        self._beside = beside  # services made elsewhere, such as the one that watches the fleet
         self._queues = dict(queues or settings.queues or dict.fromkeys(registry.queues() or ["default"]))
         self._concurrency = concurrency or settings.concurrency
         self._stop_requested = asyncio.Event()
@@ -92,7 +92,7 @@ class Worker:
         self._pulse: asyncio.TimerHandle | None = None
         self._registering: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.process_ends = False  # with this worker: what still runs then need not be waited for
+        self.process_ends = False  # when this worker ends, so handlers in other processes may be ended, too
         self.registrations = Registrations()
         self.jobs = JobServices(store, registry, settings, events, self.registrations, self._queues, self._concurrency)
         self.hand, self.hints, self.runner = self.jobs.hand, self.jobs.hints, self.jobs.runner
@@ -125,7 +125,7 @@ class Worker:
 
     @property
     def _sweepers(self) -> list[Scanner | RowServices]:
-        """What runs handlers of its own, beside those of jobs."""
+        """The parts that run handlers of rows and scans."""
         return [*self.scanners.values(), self.row_services]
 
     @property
@@ -140,7 +140,7 @@ class Worker:
 
     @property
     def trusted(self) -> bool:
-        """Whether it has a lease that it may still act under."""
+        """Whether this worker's lease is still trusted, so that it may act."""
         return self.registrations.trusted
 
     def why_not_alive(self) -> str | None:
@@ -153,7 +153,7 @@ class Worker:
     # -- starting -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns when the worker claims. Raises ConfigError or DatabaseUnavailable when it cannot begin."""
+        """Returns when the worker has begun to claim. Raises ConfigError or DatabaseUnavailable when it cannot start."""
         self._loop = asyncio.get_running_loop()
         await self._patiently(self.store.open)
         try:
@@ -193,8 +193,8 @@ class Worker:
                 await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
 
     async def register(self) -> None:
-        """Declare everything, and register as a new holder; last, because the lease runs from there on."""
-        if self.registrations.present is not None:  # the database may not be the one that it registered in before
+        """Declare everything, then register as a new holder. Registering is last, because it starts the lease."""
+        if self.registrations.present is not None:  # the database may be another one than before
             await self.row_services.declare_again()
         declared = await self.declarer.begin()
         sent = self.store.clock.elapsed()
@@ -225,7 +225,7 @@ class Worker:
         return await self.stop()
 
     def request_stop(self) -> None:
-        """Ask `run` to end; a second time, to end now. Safe in a signal handler of the loop."""
+        """Ask `run` to end; the second call ends it immediately. Safe in a signal handler of the loop."""
         if self._stop_requested.is_set():
             self._stop_now.set()
         self._stop_requested.set()
@@ -242,7 +242,7 @@ class Worker:
     # -- the lease ----------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Twice a second: show the renewer that the loop runs, and see whether the lease is still to be trusted."""
+        """Twice a second: show the renewer that the event loop runs, and check whether the lease is still trusted."""
         assert self._loop is not None
         now = elapsed()
         self.health.beat(now)
@@ -263,7 +263,7 @@ class Worker:
             self._loop.call_soon_threadsafe(self._lost, registration, reason)
 
     def _lost(self, registration: Registration, reason: str) -> None:
-        """Everything under this registration stops, and the worker registers again."""
+        """The lease of this registration is lost: cancel its handlers, and register again."""
         if registration.over or registration is not self.registrations.present:
             return
         registration.over = True
@@ -277,7 +277,7 @@ class Worker:
             try:
                 await self.register()
             except Exception as error:
-                if not isinstance(error, RETRYABLE):  # what the connections have not reported themselves
+                if not isinstance(error, RETRYABLE):  # lost connections are reported elsewhere
                     self.events.emit(ServiceFailed("registration", type_name(error), describe(error)).because(error))
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
@@ -288,7 +288,7 @@ class Worker:
     # -- stopping -----------------------------------------------------------------------------------------------------
 
     async def stop(self, drain_for: timedelta | None = None) -> Stopped:
-        """Stop claiming, let running jobs end within `drain_for`, hand back the rest. May be called twice."""
+        """Stop claiming, let running handlers end within `drain_for`, release the rest. May be called twice."""
         self._stop_requested.set()
         drain = self.settings.drain_for if drain_for is None else drain_for
         registration = self.registrations.present
@@ -319,7 +319,7 @@ class Worker:
         return stopped
 
     async def _drain(self, seconds: float, sweeping: set[asyncio.Task[None]]) -> None:
-        """Until nothing runs, the time is up, or a second request to stop comes."""
+        """Wait until no handler runs, the time is up, or a second request to stop comes."""
 
         async def nothing_runs() -> None:
             await self.hand.idle.wait()
@@ -332,7 +332,7 @@ class Worker:
         await asyncio.wait(waiters)
 
     async def _interrupt(self, sweeping: set[asyncio.Task[None]]) -> int:
-        """Cancel what still runs and wait a little for it. Returns how many ended."""
+        """Cancel the handlers that still run and wait a little for them. Returns how many jobs ended."""
         running, ending = len(self.hand.running), self.jobs.interrupt(process_ends=self.process_ends)
         for part in self._sweepers:
             part.interrupt()
@@ -342,14 +342,14 @@ class Worker:
     async def _leave(self, registration: Registration) -> None:
         if registration.over:
             return
-        registration.over = True  # a renewal under way finds the lease given back, and that is no loss
+        registration.over = True  # a renewal under way finds no lease; that is not a loss
         try:
             await self.housekeeping.workers.leave(registration.holder)
         except RETRYABLE:
             return  # it expires by itself
 
     async def abandon(self) -> None:
-        """Close everything and hand nothing back: what a killed process leaves behind."""
+        """Close everything and release nothing, as if the process had been killed."""
         await self._close()
 
     async def _close(self) -> None:

@@ -1,15 +1,14 @@
-"""Keeps the hand full: claims from the queues, and through the lanes of kinds that have limits.
+"""Claims jobs for this worker and puts them into its hand: from queues, and from the lanes of kinds that have limits.
 
-It claims only from lanes it knows to be waiting: because one statement that looks at all of them said so, because a
-notification did, or because the last claim left something there. So neither queues without jobs nor kinds at their limit
-cost anything.
+The claimer claims only from lanes that it knows to have due jobs. It knows because one statement looked at all lanes, because a
+notification named the lane, or because the last claim left jobs there. So empty queues and kinds at their limit cost nothing.
 
-How far ahead it claims follows the pace: short jobs are fetched hundreds at a time, long ones only as there is room to run
-them, so that no worker hoards what another could start. When the pace drops, what was fetched for the old one goes back.
-A kind with a limit is claimed only as far as its jobs can start at once, because a job that waits in hand counts against the limit.
+The pace decides how many jobs to claim in advance: hundreds of short jobs, but long jobs only when a runner is free, so that a
+worker does not keep jobs that another worker could start. When the pace drops, the surplus is released. Of a kind with a limit, only
+jobs that can start at once are claimed, because a job that waits in hand counts against the limit.
 
-It sleeps until it is woken (a notification, room in the hand, a retry that has become due) or until the next look; looking
-alone is enough, the rest only makes it quick.
+The claimer sleeps until something wakes it (a notification, room in the hand, a retry that has become due) or until the next look
+at all lanes. The looks find every job; waking only saves time.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from trueup.work.jobs.runner import Runner
 from trueup.work.registration import Registration, Registrations
 from trueup.work.service import Service, jittered
 
-HOLD_FOR = 1.0  # seconds of work; with more than that in hand, what exceeds the need goes back
+HOLD_FOR = 1.0  # seconds of work that may wait in hand; beyond that, surplus jobs are released
 CHECK_HAND_EVERY = 0.25  # seconds, while jobs wait in hand
 RECOVER_AT_ONCE = 50  # jobs, with their arguments, in one answer
-RECOVER_EVERY = 60.0  # seconds between looks for jobs that are ours without our knowing; after a failed claim, at once
-# Seconds until a lane is asked again whose due jobs could not be claimed; twice as long each time.
+RECOVER_EVERY = 60.0  # seconds between looks for jobs of lost replies; after a failed claim the look comes at once
+# Seconds until a lane whose due jobs could not be claimed is tried again; the pause doubles each time.
 MIN_LANE_PAUSE, MAX_LANE_PAUSE = 0.25, 2.0
-MIN_BUSY_PAUSE = 0.02  # the same when another worker was claiming, or when there are keys that were not looked at
-TELL_EVERY = 0.25  # seconds between notifications that a lane has room which this worker cannot use
-LOOK_AGAIN_AFTER = 0.05  # seconds between looks because of notifications for a lane at its limit
+MIN_BUSY_PAUSE = 0.02  # the same when another worker was claiming, or when some keys were not looked at
+TELL_EVERY = 0.25  # seconds between notifications that a lane has room that this worker cannot use
+LOOK_AGAIN_AFTER = 0.05  # seconds between looks that are caused by notifications for a lane at its limit
 SMALL_CLAIM = 500  # jobs in one claim while jobs of higher priority come
 SMALL_CLAIMS_FOR = 60.0  # seconds since the last such job
 
@@ -89,14 +88,14 @@ class Claimer(Service):
         self._ahead = 0
         self._small_until = 0.0  # of `elapsed`
         self._waiting = hints.waiting
-        # Those claimed last come first, because the server looks them up in this order.
+        # The kinds of the latest claims come first, because the server looks kinds up in this order.
         self._kinds: dict[str, None] = {}
         self._limited: dict[str, Job[Any, Any]] = {}
         self._rests = Rests(min(self._poll_every, MAX_LANE_PAUSE))
         self._refusals = JobRefusals(jobs, events)
-        self._full: set[str] = set()  # lanes that were at their limit when last asked or looked at
+        self._full: set[str] = set()  # lanes that were at their limit at the last claim or look
         self._told_at: dict[str, float] = {}
-        self._look_at = 0.0  # at all lanes, whatever was heard of meanwhile
+        self._look_at = 0.0  # when to look at all lanes, even if notifications keep coming
         self._looked_at = 0.0
         self._lanes_first = False
         self._recover_at = elapsed() + RECOVER_EVERY
@@ -104,7 +103,7 @@ class Claimer(Service):
         self.listening = False
 
     def wake(self) -> None:
-        """Something may have become due, in whatever lane: look now."""
+        """Look at all lanes now: a job may have become due in any of them."""
         self._hints.look()
 
     async def run_once(self) -> float:
@@ -132,9 +131,10 @@ class Claimer(Service):
         return min(max(self._look_at - elapsed(), 0.0), self._rests.next_in(), held)
 
     async def _recover(self, registration: Registration) -> None:
-        """Take what is ours without our knowing: the reply to a claim was lost, and no other worker may touch those jobs.
+        """Take over jobs that this worker holds without knowing it: the reply to their claim was lost, and no other worker may
+        claim them.
 
-        What we know of is noted before the database is asked: what ends meanwhile is then known, not found.
+        The known jobs are listed before the database is asked, so a job that ends in between is not mistaken for an unknown one.
         """
         known = self._hand.knows() | self._finisher.knows()
         unknown = [
@@ -149,7 +149,7 @@ class Claimer(Service):
         self._recover_at = elapsed() + RECOVER_EVERY
 
     def _release(self) -> None:
-        """What this worker cannot start soon, others may: jobs fetched for a quicker pace, and those that missed their moment."""
+        """Release jobs that this worker cannot start soon: surplus from a quicker pace, and jobs that missed the moment of their rate."""
         pace = self._pace.per_second
         surplus = self._hand.surplus(self._ahead) if self._hand.waiting_plain > pace * HOLD_FOR else []
         stranded = self._hand.stranded() if not self._ahead else []
@@ -157,7 +157,7 @@ class Claimer(Service):
             self._finisher.put_unstarted(given)
 
     def _controlled(self) -> dict[str, Job[Any, Any]]:
-        """The lanes of kinds with limits that this worker serves."""
+        """The kinds with limits that this worker serves, by lane."""
         if len(self._registry) != len(self._kinds):  # kinds are only ever added
             self._kinds = dict.fromkeys(job.kind for job in self._registry)
             queues = self._hand.queues
@@ -165,10 +165,10 @@ class Claimer(Service):
         return self._limited
 
     async def _find_waiting(self) -> None:
-        """Add the lanes that were heard of and those that have rested; when it is time, look at all of them.
+        """Note which lanes may have due jobs: those that a hint named and those whose rest is over. When it is time, look at all lanes.
 
-        The look is one cheap statement that writes nothing, so it is what an idle worker costs. What is heard of one lane, again
-        and again, must not put it off: the others may have jobs that became due without a notification.
+        The look is one cheap statement that writes nothing; an idle worker does nothing else. Repeated notifications for one lane must
+        not postpone it: other lanes may have jobs that became due without a notification.
         """
         controlled = self._controlled()
         served = self._hand.queues.keys() | controlled.keys()
@@ -179,7 +179,7 @@ class Claimer(Service):
         for lane in heard - self._full:
             self._rests.end(lane)
             self._waiting.setdefault(lane)
-        if heard & self._full:  # whether that was room or one more job, the look knows
+        if heard & self._full:  # a look tells room from one more job
             self._look_at = min(self._look_at, self._looked_at + LOOK_AGAIN_AFTER)
         self._waiting.update((lane, None) for lane in self._rests.over() if lane in served)
         await self._use_room(controlled, freed & controlled.keys())
@@ -187,7 +187,7 @@ class Claimer(Service):
             await self._look(controlled)
 
     async def _use_room(self, controlled: dict[str, Job[Any, Any]], freed: set[str]) -> None:
-        """Jobs of some lanes have ended here: those that had to wait for it are claimed next, here or by others."""
+        """Jobs of these lanes have ended here, so waiting jobs of the same lanes may start: here, or on a worker that has room."""
         for lane in freed:
             if lane in self._full or self._rests.backing_off(lane):
                 self._full.discard(lane)
@@ -212,19 +212,19 @@ class Claimer(Service):
         self._waiting.update(dict.fromkeys([*still, *due]))
 
     async def _tell(self, lane: str) -> None:
-        """Let others use the room that a job which ended here has left, when this worker has none."""
+        """Notify other workers that the lane has room, when this worker cannot use it."""
         now = elapsed()
         if now >= self._told_at.get(lane, 0.0) + TELL_EVERY:
             self._told_at[lane] = now
             await self._lanes.tell(lane)
 
     def _room(self) -> dict[str, int]:
-        # What has ended and is not yet written counts as in hand: a database that cannot keep up slows us down, not fills us up.
+        # A job whose outcome is not written yet counts as in hand: if the database cannot keep up, the worker claims less.
         queues = [lane for lane in self._waiting if lane in self._hand.queues]
         return self._hand.room(self._ahead - self._finisher.pending, queues)
 
     def _lane_room(self, job: Job[Any, Any]) -> int:
-        ahead = self._ahead if job.controls.limit is None else 0  # a limit counts what waits here as started
+        ahead = self._ahead if job.controls.limit is None else 0  # a limit counts jobs that wait in hand
         return self._hand.lane_room(job.queue, ahead - self._finisher.pending)
 
     def _claimable(self) -> bool:
@@ -238,7 +238,7 @@ class Claimer(Service):
         )
 
     def _asked(self, lane: str, *, more: bool) -> None:
-        """Those that have more come after the others."""
+        """A lane was claimed from. If it has more jobs, its next turn comes after the other lanes."""
         self._waiting.pop(lane, None)
         if more:
             self._waiting[lane] = None
@@ -308,7 +308,7 @@ class Claimer(Service):
         self._asked(lane, more=more)
 
     def _note(self, lane: str, claim: LaneClaim) -> None:
-        """When to ask this lane again."""
+        """Decide when to claim from this lane again."""
         if claim.jobs or claim.full:
             self._rests.end(lane)
         if claim.full:
@@ -321,21 +321,21 @@ class Claimer(Service):
             self._rests.rest(lane, MIN_LANE_PAUSE)
 
     def _start_paced(self) -> None:
-        """Rouse a runner for each job whose moment has come, and come back for the next one."""
+        """Wake a runner for each job whose moment has come, and set a timer for the next one."""
         if self._starter is not None:
             self._starter.cancel()
             self._starter = None
         if self._hand.closed:
             return
         if self._hand.paced.any_late():
-            self._wake.set()  # they go back
+            self._wake.set()  # the claimer releases them
         self._runner.rouse(self._hand.paced.ready())
         seconds = self._hand.paced.next_in()
         if seconds is not None:
             self._starter = asyncio.get_running_loop().call_later(max(seconds, 0.001), self._start_paced)
 
     def _bytes(self) -> int:
-        """How much may be claimed: of arguments, in bytes."""
+        """How many bytes of arguments may be claimed."""
         return max(MAX_CLAIM_BYTES - self._hand.waiting_bytes, 1)
 
     def _take(self, registration: Registration, jobs: list[ClaimedJob], sent: float, *, first: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""A schedule's function under a lease: while another instance has it, a run does not take place.
+"""Runs a schedule's function under a lease (`lease=`): while another instance holds the lease, the run is skipped.
 
-The lease is held for a little less than the time to the next tick at most, but renewed in short steps, so that a holder
-that died blocks the others for a minute and not for a day.
+The lease is held at most until shortly before the next tick. It is renewed in short steps, so a holder that died blocks the
+others for a minute and not for a day.
 
-When the lease's server cannot be reached, no run starts and none is given up: the run waits until the server answers.
+When the server that keeps the lease cannot be reached, the run is postponed until it answers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from trueup.schedules.spec import Spec
 from trueup.work.leases.hold import Lease, LeaseRequest
 from trueup.work.leases.lease import LeaseContext
 
-STEP = timedelta(seconds=60)  # what is renewed at a time, and how long a dead holder is waited for
-ASK_AGAIN = timedelta(seconds=5)  # after the lease's server could not be reached
+STEP = timedelta(seconds=60)  # the length of one renewal, and so how long a dead holder blocks the others
+ASK_AGAIN = timedelta(seconds=5)  # after the server that keeps the lease could not be reached
 ELSEWHERE = "another instance is handling it"
 
 
 @dataclass(frozen=True, slots=True)
 class RunLease:
-    """Which lease the runs of a schedule take. `most`: the longest one may be held; None: by the time to the next tick."""
+    """The lease that the runs of a schedule take. `most` is how long a run may hold it; None: until shortly before the next tick."""
 
     backend: Backend
     most: timedelta | None = None
@@ -46,7 +46,7 @@ class RunLease:
     def of(
         cls, lease: Backend | None, ttl: Duration | None, key: int | str | None, step: Duration | None
     ) -> RunLease | None:
-        """From what people write."""
+        """From the options of a declaration."""
         if lease is None:
             if ttl is not None or key is not None or step is not None:
                 raise ConfigError("lease_ttl=, lease_step= and lease_key= need lease=")
@@ -58,7 +58,7 @@ class RunLease:
         return cls(lease, most, key, STEP if step is None else _long_enough("lease_step", step))
 
     def request(self, tick: Tick, spec: Spec) -> LeaseRequest:
-        """The lease for this tick's run. A retry waits: the one who died may have been this very run."""
+        """The lease for this tick's run. A retry waits for it: the holder that died may have been an earlier attempt of this run."""
         most = self.most
         if most is None:
             following = spec.next_after(tick.due_at)
@@ -75,9 +75,9 @@ class Exclusive:
         self._events = events
 
     def wrap(self, function: Callable[..., Any], lease: RunLease, spec: Spec) -> Callable[..., Any]:
-        """The function under the lease. It takes a Tick in any case; called by hand, without one, it is the function itself.
+        """The function, run under the lease. The wrapped function always takes a Tick; called by hand without one, it takes no lease.
 
-        Where it asks for a Lease, it is given the one it runs under.
+        A parameter of type Lease gets the lease that the run holds.
         """
         own, name = _parameter(function, Tick), "tick_of_lease"
         wanted = _parameter(function, Lease)
@@ -125,13 +125,13 @@ class Exclusive:
         return Snooze(ASK_AGAIN)
 
     def _elsewhere(self, tick: Tick, refused: NotAcquired) -> RunSkipped:
-        """One fenced statement drops the job and marks its tick as skipped: a holder that lost its claim does neither."""
+        """What to raise. One fenced statement then drops the job and marks its tick as skipped; after a lost claim it does neither."""
         self._events.emit(RunHandledElsewhere(tick.schedule, tick.due_at.isoformat(), refused.reason))
         return RunSkipped(f"{ELSEWHERE}: {refused.reason}", ELSEWHERE)
 
 
 def check_key(what: str, backend: Backend, key: int | str | None) -> None:
-    """Raises ConfigError for a key that this backend has no use for."""
+    """Raises ConfigError for a key that does not suit this backend."""
     if key is None:
         return
     if backend == "advisory" and isinstance(key, int) and not isinstance(key, bool):
@@ -162,7 +162,7 @@ def _parameter(function: Callable[..., Any], kind: type) -> str | None:
 
 
 def _set_parameters(wrapped: Any, function: Callable[..., Any], *, added: str | None, removed: str | None) -> None:
-    """Let the wrapped function be given its tick, though the function itself does not ask for it; its lease is ours to give."""
+    """Give the wrapped function the signature that callers see: with a tick, and without the lease, which the wrapper passes."""
     signature = inspect.signature(function)
     parameters = [each for each in signature.parameters.values() if each.name != removed]
     wrapped.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if name != removed}

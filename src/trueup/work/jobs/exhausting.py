@@ -1,12 +1,12 @@
 """Calls `exhausted=` in the transaction that buries a job.
 
-The transaction first buries the job, under its fence; a lost claim ends it before the function is called. Then come the function,
-the jobs it returns, and the commit. Everything is there, or nothing is. A function that raises, hangs or is refused by PostgreSQL
-undoes all of it; the job then goes back to the queue with only this call left, and after the last try it is buried without it. A
-deadlock or a serialization failure does not count as a failure: the whole transaction is repeated at once.
+The transaction first buries the job, under its fence; a lost claim ends it before the function is called. Then it calls the function,
+enqueues the jobs that the function returns, and commits. If the function raises, hangs or is refused by PostgreSQL, all of it is
+rolled back; the job then goes back to the queue with only this call left, and after the last try it is buried without the call.
+After a deadlock or a serialization failure the whole transaction is repeated at once, which spends no try.
 
-Before the commit the transaction must still be the one that buried: a function that swallowed an error of PostgreSQL's, or ended the
-transaction itself, would otherwise have the job counted as buried although nothing was written.
+Before the commit the transaction must still be the one that buried the job. Otherwise a function that swallowed an error of
+PostgreSQL, or that ended the transaction itself, would leave a job that counts as buried although nothing was written.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Exhauster:
         self._random = rng
 
     async def bury(self, run: RunningJob, definition: Job[Any, Any], bury: Bury) -> Move:
-        """What is to be written now: nothing, when `exhausted=` and the burial are committed."""
+        """The move to write: `Buried`, which writes nothing, when `exhausted=` and the burial are committed."""
         if run.cancelled is not None:
             return exhausted_elsewhere(run.job, bury)
         committed = False

@@ -85,11 +85,11 @@ class Finisher(Writer[Ending, set[int]]):
         return len(self._pending)
 
     def knows(self) -> set[tuple[int, int]]:
-        """(id, term) of what is noted and not yet written."""
+        """(id, term) of every job whose outcome is not written yet."""
         return {(ended.job.id, ended.job.term) for ended in self._pending}
 
     def put(self, run: RunningJob, move: Move, *, uncertain: bool = False) -> None:
-        """Note how a run ended; it is written soon."""
+        """Queue the outcome of a run; it is written soon."""
         if isinstance(move, Nothing) and move.lost:
             self.lost(run.job)
             return
@@ -108,7 +108,7 @@ class Finisher(Writer[Ending, set[int]]):
         self.events.emit(JobClaimLost(job.id, job.kind, job.term, refused_by))
 
     async def flushed(self) -> None:
-        """Returns when everything noted so far is written or refused."""
+        """Returns when every outcome queued so far is written or refused."""
         await self._flushed.wait()
 
     def _add(self, one: Ending) -> None:
@@ -132,7 +132,7 @@ class Finisher(Writer[Ending, set[int]]):
     async def _write(self, batch: list[Ending]) -> None:
         groups: dict[tuple[tuple[int, int], type[Move], bool], list[Ending]] = {}
         for ended in batch:
-            # Those that were refused before go apart: one that is refused again does not make the others wait.
+            # Outcomes that were refused before are sent apart: if one is refused again, the others do not wait for it.
             key = ended.company, type(ended.move), ended.repeats + ended.refusals > 0
             groups.setdefault(key, []).append(ended)
         for _, group in sorted(groups.items(), key=lambda each: each[0][0]):
@@ -140,7 +140,8 @@ class Finisher(Writer[Ending, set[int]]):
         self._hints.room()
 
     def _ready(self, group: list[Ending]) -> list[Ending]:
-        """The others are lost: they were claimed under another registration, or this one is no longer trusted."""
+        """The outcomes that may be written. The others are lost: their jobs were claimed under an earlier registration, or this one is
+        no longer trusted."""
         registration = self._registrations.current
         holder = registration.holder if registration.trusted else None
         lost = [ended for ended in group if ended.job.holder != holder]
@@ -155,7 +156,7 @@ class Finisher(Writer[Ending, set[int]]):
         await self._jobs.reach()
 
     async def _statement(self, group: list[Ending]) -> set[int]:
-        """The ids of those that are written."""
+        """Send a statement for outcomes of one kind. Returns the ids of the jobs that were written."""
         holder = self._registrations.current.holder
         written = await self._move(holder, group)
         unsure = [ended for ended in group if ended.uncertain and ended.job.id not in written]
@@ -182,7 +183,7 @@ class Finisher(Writer[Ending, set[int]]):
         one.move, one.size = plainer, _size(plainer)
 
     def _postpone(self, ended: Ending, error: Exception) -> None:
-        """Raises the error when the server seems to refuse everything: the loop then pauses."""
+        """Try a refused outcome again later. Raises the error when the server seems to refuse every outcome: the loop then pauses."""
         ended.not_before = elapsed() + min(MAX_PAUSE, FIRST_PAUSE * 2**ended.refusals)
         ended.refusals += 1
         job, move, said = ended.job, type(ended.move).__name__, describe(error)
@@ -286,7 +287,7 @@ def _bare(failure: Failure) -> Failure:
 
 
 def _plainer(move: Move) -> Move | None:
-    """The same move without the texts that the database may have refused; None when there is nothing left to leave out."""
+    """The same move without the texts that the database may have refused; None when it has no text to omit."""
     match move:
         case Complete(str()):
             return Complete(None)

@@ -1,7 +1,6 @@
-"""The jobs a worker has in hand: those that wait here for a runner, and those that run.
+"""The jobs that a worker has in hand: those that wait for a runner, and those that run.
 
-Kept apart from the runners and the claimer so that "how much may we claim" and "what runs next" are plain questions to
-plain data.
+A data structure without I/O. It answers two questions: how many jobs the claimer may claim, and which job a runner takes next.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from trueup.leases.lost import Lost
 from trueup.work.jobs.pacing import Paced
 
 CancelReason = Literal["stop", "shutdown", "lost"]
-# Jobs that were in this many crashes run one at a time: one that kills its process must not keep killing others.
+# Jobs that were in this many crashes run one at a time, to tell a job that kills its process from the jobs that it took with it.
 CRASHES_TO_ISOLATE = 2
 
-MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments: with more waiting here, nothing is claimed
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # of arguments; while more than that waits, nothing is claimed
 
 _rank = attrgetter("rank")
 
 
 @dataclass(slots=True)
 class RunningJob:
-    """A job being run, and why it was cancelled, if it was."""
+    """A job that runs, and the reason for its cancellation, if it was cancelled."""
 
     job: ClaimedJob
     task: asyncio.Task[None]
@@ -41,7 +40,7 @@ class RunningJob:
     uncertain: bool = False  # its finishing transaction broke at the commit
 
     def must_end(self) -> bool:
-        """Whether it is waited for although it was cancelled: handed on while it still runs, its job would run twice at once."""
+        """Whether to wait for the handler although it was cancelled: if its job were released while it runs, the job would run twice."""
         return self.cancelled == "shutdown"
 
     def cancel(self, reason: CancelReason) -> None:
@@ -55,7 +54,7 @@ class RunningJob:
 @dataclass
 class Hand:
     concurrency: int
-    queues: Mapping[str, int | None]  # how many of each queue may run at once here; None: up to concurrency
+    queues: Mapping[str, int | None]  # how many jobs of each queue may run at once here; None: up to concurrency
     # By id and term: a handler that ignored the loss of its lease may still be here when the same job is claimed anew.
     running: dict[tuple[int, int], RunningJob] = field(default_factory=dict)
     _waiting: dict[str, deque[ClaimedJob]] = field(default_factory=dict)
@@ -64,28 +63,28 @@ class Hand:
     _isolated_runs: set[int] = field(default_factory=set)
     _turn: deque[str] = field(default_factory=deque)
     elapsed: Callable[[], float] = elapsed
-    closed: bool = False  # the worker stops: nothing is started any more, also not what a claim under way still brings
-    waiting: int = 0  # how many are in hand and not started
+    closed: bool = False  # the worker stops: no job starts, not even one that a claim under way still brings
+    waiting: int = 0  # jobs in hand that have not started
     waiting_bytes: int = 0  # of their arguments
-    _limited: int = 0  # those of them that came through a lane of their own
+    _limited: int = 0  # those of them that were claimed through the lane of a limit
     idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while nothing runs
-    paced: Paced = field(init=False)  # those that a rate lets start at certain moments
+    paced: Paced = field(init=False)  # jobs with a rate limit, which start at given moments
 
     def __post_init__(self) -> None:
         self.idle.set()
         self.paced = Paced(self.elapsed)
 
     def expect(self, job: ClaimedJob, at: float, rate: Rate) -> None:
-        """A job that is ours and may start at this moment of `elapsed`, not sooner."""
+        """Take in a job that may start at this moment of `elapsed`, not sooner."""
         self.paced.add(job, at, rate)
         self._came(job)
 
     def late(self) -> list[ClaimedJob]:
-        """Jobs that have missed the moment their rate gave them; they are no longer in hand."""
+        """Take out the jobs that have missed the moment of their rate."""
         return [self._went(job) for job in self.paced.late()]
 
     def put(self, jobs: Iterable[ClaimedJob], *, first: bool = False) -> None:
-        """Jobs of a claim, best rank first. `first`: before those that wait already, for jobs whose limits count them as started."""
+        """Take in the jobs of a claim, best rank first. `first` puts them before all waiting jobs: their limits count them as started."""
         by_queue: dict[str, list[ClaimedJob]] = {}
         for job in jobs:
             self._came(job)
@@ -158,7 +157,7 @@ class Hand:
         return [*(job for queue in self._waiting.values() for job in queue), *self._isolated, *self.paced]
 
     def take_all(self) -> list[ClaimedJob]:
-        """Everything that has not been started; it is no longer in hand."""
+        """Take out every job that has not been started."""
         jobs = self.in_hand()
         for queue in self._waiting.values():
             queue.clear()
@@ -169,13 +168,13 @@ class Hand:
 
     @property
     def waiting_plain(self) -> int:
-        """Those that wait here and have no limits."""
+        """How many jobs without limits wait here."""
         return self.waiting - self._limited
 
     def surplus(self, ahead: int) -> list[ClaimedJob]:
-        """Plain jobs beyond those that free places are about to take and `ahead` more, the last first; they are no longer in hand.
+        """Take out jobs without limits, the last first, until as many are left as free runners need and `ahead` more.
 
-        A claim may have brought them a moment ago, and `room` would ask for them again.
+        Runners that are free count, because a claim may have brought their jobs a moment ago: `room` would claim them again.
         """
         given: list[ClaimedJob] = []
         keep = ahead + self._starting()
@@ -188,7 +187,7 @@ class Hand:
         return given
 
     def _starting(self) -> int:
-        """How many plain jobs there are free places for; those with limits go first."""
+        """How many jobs without limits free runners are about to start; jobs with limits start first."""
         free = self.concurrency - len(self.running)
         of_queues = 0
         for name, jobs in self._waiting.items():
@@ -197,7 +196,7 @@ class Hand:
         return max(0, min(free, of_queues) - self._limited)
 
     def stranded(self) -> list[ClaimedJob]:
-        """Jobs of lanes that wait here although no place is free; they are no longer in hand."""
+        """Take out jobs with limits for which no runner is free."""
         given = []
         free = self.concurrency - len(self.running)
         for queue in self._waiting.values() if self._limited else ():
@@ -209,7 +208,7 @@ class Hand:
         return given
 
     def lane_room(self, queue: str, ahead: int) -> int:
-        """How many jobs of a lane could start at once, or (with `ahead`) very soon: they go before the plain ones that wait."""
+        """How many jobs of a lane could start at once, or very soon (`ahead`). They start before waiting jobs without limits."""
         cap = self.queues.get(queue)
         most = self.concurrency if cap is None else min(cap, self.concurrency)
         limited_of_queue = sum(job.queue == queue for job in self._limited_jobs()) if self._limited else 0
@@ -235,7 +234,7 @@ class Hand:
         return room
 
     def _claimable(self, queue: str, ahead: int) -> int:
-        """How many more of a queue its own concurrency lets us have in hand."""
+        """How many more jobs of this queue its own concurrency allows in hand."""
         cap = self.queues[queue]
         if cap is None:
             return self.concurrency + max(ahead, 0)

@@ -1,4 +1,4 @@
-"""How quickly jobs end here, and how far ahead a worker claims because of it."""
+"""The pace: how many jobs per second end on this worker. From it follows how many jobs the claimer claims in advance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trueup.clock import elapsed
 AHEAD_FOR = 0.1  # seconds of work to have in hand beyond what runs
 MIN_INTERVAL = 0.002  # seconds between two measurements; a shorter time says nothing
 MEMORY = 0.5  # weight of the latest measurement when it is the higher one
-FALLS_IN = 0.2  # seconds in which half of a pace that is no longer kept is forgotten
+FALLS_IN = 0.2  # seconds in which a pace that is no longer reached falls by half
 
 
 class Pace:
@@ -22,7 +22,7 @@ class Pace:
         self._count = 0
 
     def measure(self, count: int) -> None:
-        """`count`: how many jobs have ended since the start."""
+        """`count` is how many jobs have ended since the start."""
         now = self._elapsed()
         passed = now - self._at
         if passed < MIN_INTERVAL:

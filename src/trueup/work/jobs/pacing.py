@@ -1,9 +1,9 @@
-"""Jobs in hand that start at the moments their lane's rate gave them.
+"""Jobs with a rate limit: each waits in hand until the moment at which its lane lets it start.
 
-The database spaces the moments. A busy process may come to them late, and then all at once; so starts are spaced here once
-more, by the same rule, at the moment a job is taken. A job that is late by more than its rate's spacing goes back instead, so
-that it does not start beside jobs that other workers start on time. A process that is always late starts one now and then
-all the same.
+The database spaces these moments. A busy process may be late for several of them and would then start their jobs all at once, so
+the starts are spaced here again, by the same rule, when a runner takes a job. A job that is late by more than the spacing of its
+rate is released, so that it does not start beside jobs that other workers start on time. A process that is always late still
+starts a job now and then.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from trueup.durations import Rate
 from trueup.jobs.job import ClaimedJob
 
 MIN_TOLERANCE = 0.1  # seconds a start may be late; with a slower rate, its spacing
-MAX_GIVEN_BACK = 5  # times in a row that late jobs go back; then one may start late
-MAX_WAIT = 1.0  # seconds more, in which a place becomes free for that one or it goes back, too
+MAX_GIVEN_BACK = 5  # times in a row that late jobs are released; then one may start late
+MAX_WAIT = 1.0  # more seconds for a runner to become free for that job; then it is released, too
 
 
 @dataclass(slots=True)
@@ -38,14 +38,14 @@ class _Lane:
         return self.expected.popleft()[1]
 
     def is_late(self, now: float) -> bool:
-        """Whether its first job has missed its moment, and is to go back."""
+        """Whether its first job has missed its moment and is to be released."""
         tolerance = max(self.spacing, MIN_TOLERANCE)
         if self.given_back >= MAX_GIVEN_BACK:
             tolerance += MAX_WAIT
         return bool(self.expected) and now - self.expected[0][0] > tolerance
 
     def late(self, now: float) -> list[ClaimedJob]:
-        """Take out what has missed its moment."""
+        """Take out the jobs that have missed their moment."""
         late: list[ClaimedJob] = []
         while self.is_late(now):
             late.append(self.expected.popleft()[1])
@@ -59,14 +59,14 @@ class Paced:
         self._lanes: dict[str, _Lane] = {}
 
     def add(self, job: ClaimedJob, at: float, rate: Rate) -> None:
-        """A job that may start at this moment, not sooner."""
+        """Take in a job that may start at this moment, not sooner."""
         spacing = rate.spacing.total_seconds()
         lane = self._lanes.setdefault(job.lane, _Lane(spacing, rate.burst))
         lane.spacing, lane.burst = spacing, rate.burst
         lane.expected.append((at, job))
 
     def take(self, may_run: Callable[[ClaimedJob], bool]) -> ClaimedJob | None:
-        """A job whose moment has come."""
+        """Take out a job whose moment has come; None when there is none."""
         now = self._elapsed()
         for lane in self._lanes.values():
             if lane.expected and lane.ready_at() <= now and not lane.is_late(now) and may_run(lane.expected[0][1]):
@@ -78,12 +78,12 @@ class Paced:
         return any(lane.is_late(now) for lane in self._lanes.values())
 
     def late(self) -> list[ClaimedJob]:
-        """Jobs that have missed their moment; they are no longer here."""
+        """Take out the jobs that have missed their moment."""
         now = self._elapsed()
         return [job for lane in self._lanes.values() for job in lane.late(now)]
 
     def ready(self) -> int:
-        """How many may start now."""
+        """How many jobs may start now."""
         now = self._elapsed()
         return sum(
             min(sum(at <= now for at, _ in lane.expected), lane.burst)
@@ -92,7 +92,7 @@ class Paced:
         )
 
     def next_in(self) -> float | None:
-        """Seconds until more may start than may now; None without any."""
+        """Seconds until more jobs may start than now; None when no job waits."""
         now = self._elapsed()
         lanes = [lane for lane in self._lanes.values() if lane.expected]
         return min((max(lane.ready_at() - now, 0.0) or lane.spacing for lane in lanes), default=None)

@@ -1,7 +1,7 @@
-"""How many jobs of an executor's kinds a worker has room for: as many as the executor has places.
+"""How many jobs a worker may claim of kinds that run on an executor: as many as the executor has free places.
 
-A job that waits inside a pool could run elsewhere. So kinds whose pool is full are not claimed, and what a claim brings beyond the
-free places goes back at once.
+A job that waits inside an executor's pool could run on another worker. So the claimer does not claim kinds whose pool is full, and
+releases jobs at once for which a claim found no place.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class Places:
         self._crowded = False  # the last claim brought more than fits
 
     def full(self) -> set[str]:
-        """Kinds that are not to be claimed now."""
+        """The kinds whose pool is full: they are not claimed now."""
         return {kind for kind, pool in self._offloaded().items() if self._free(pool) <= 0}
 
     def free(self, kind: str, most: int) -> int:
-        """At most `most`, of one kind."""
+        """How many jobs of this kind to claim, at most `most`."""
         pool = self._offloaded().get(kind)
         return most if pool is None else max(0, min(most, self._free(pool)))
 
     def bounded(self, most: int) -> int:
-        """How many to ask for: after a claim that brought too many, no more than there are free places, if any."""
+        """How many jobs to claim from a queue: after a claim that brought too many, no more than there are free places, if any."""
         if not self._crowded:
             return most
         free = sum(max(0, self._free(pool)) for pool in set(self._offloaded().values()))
         return min(most, free) if free else most
 
     def surplus(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Those of just claimed jobs, not yet in hand, for which there is no place."""
+        """The jobs of a claim, not yet in hand, for which there is no place."""
         offloaded = self._offloaded()
         left = {pool: self._free(pool) for pool in set(offloaded.values())} if offloaded else {}
         surplus = []
@@ -55,7 +55,7 @@ class Places:
         return surplus
 
     def _offloaded(self) -> dict[str, ExecutorPool]:
-        """The kinds that run on an executor which says how many places it has."""
+        """The kinds that run on an executor whose number of places is known."""
         if len(self._registry) != self._seen:  # kinds are only ever added
             self._seen = len(self._registry)
             self._of = {job.kind: self._pools.of(job) for job in self._registry if job.executor is not None}

@@ -1,7 +1,7 @@
-"""Claims that PostgreSQL refuses because of one job: the others are claimed without it.
+"""Finds the job because of which PostgreSQL refuses a claim, and claims the others without it.
 
-A statement that claims many jobs is refused as a whole, by a trigger over the table of jobs, say, or because one row of it cannot be
-read. The jobs of that lane are then claimed half by half. The job that is found is named in an event and passed over for a while.
+One job can make the whole statement fail: a trigger on the table of jobs raises for it, or its row cannot be read. The jobs of that
+lane are then claimed half by half. An event names the culprit, and this worker passes it over for a while.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trueup.store.jobs import Jobs
 from trueup.texts import describe
 
 T = TypeVar("T")
-# Claims those of these jobs that it can, or of all (None). It returns None to end the search.
+# Claims as many of these jobs as it can; None stands for all jobs. It returns None to end the search.
 ClaimOf = Callable[[Sequence[int] | None], Awaitable[T | None]]
 
-MAX_APART = 1_000  # jobs of a lane that are looked at when one of them is refused
-MAX_REFUSED = 5  # of them, before any other was not: then all would be
-MAX_REPEATS = 3  # claims of a lane in a row that end with an error that may pass, before one job is suspected
+MAX_APART = 1_000  # jobs of a lane that are searched for the culprit
+MAX_REFUSED = 5  # refused jobs without one that was claimed; then the jobs are not the reason
+MAX_REPEATS = 3  # claims of a lane in a row that may fail with a passing error before one job is suspected
 # Seconds until a job is tried again; the latter after an error that may pass.
 PASSED_FOR, PASSED_BRIEFLY_FOR = 60.0, 5.0
 
@@ -40,9 +40,9 @@ class JobRefusals:
         self._tries = Counter[int]()
 
     async def claims(self, lane: str, kinds: Sequence[str], claim: ClaimOf[T]) -> AsyncIterator[tuple[T, bool]]:
-        """What `claim` takes, as a rule at once.
+        """The results of `claim`, as a rule only one; with each, whether the lane may have jobs that were not looked at.
 
-        Also whether there may be jobs of the lane that were not looked at. Raises what is about no job.
+        Raises an error for which no job is the reason.
         """
         error: psycopg.Error | None = None
         passed = self._passed_over(lane)
@@ -67,9 +67,9 @@ class JobRefusals:
     async def _half_by_half(
         self, lane: str, due: Mapping[int, str], claim: ClaimOf[T], error: psycopg.Error | None
     ) -> AsyncIterator[T]:
-        """The jobs of `due` that PostgreSQL lets through; the others are named in events, and passed over. Raises what is about no job.
+        """Claim the jobs of `due` that PostgreSQL does not refuse. The others are named in events and passed over.
 
-        `error`: why they could not be claimed all at once, if that was tried.
+        Raises an error for which no job is the reason. `error` is why they could not be claimed all at once, if that was tried.
         """
         any_claimed, culprits = False, dict[int, psycopg.Error]()
         left = [list(due)] if due else []
@@ -85,7 +85,7 @@ class JobRefusals:
                     continue
                 culprits[group[0]] = why
                 if len(culprits) >= MAX_REFUSED and not any_claimed:
-                    raise error or why from None  # it is about none of them
+                    raise error or why from None  # none of them is the reason
             else:
                 if claimed is None:
                     break
@@ -102,7 +102,7 @@ class JobRefusals:
         return list(left)
 
     def _is_of_a_job(self, lane: str, error: psycopg.Error) -> bool:
-        """Whether one job may be the reason. What may pass is only taken for that when it does not."""
+        """Whether one job may be the reason. Errors that may pass count only when they have not passed after MAX_REPEATS claims."""
         if unanswered(error):
             return False
         self._repeats[lane] += 1

@@ -1,4 +1,4 @@
-"""Lanes that a worker does not ask for a while: their jobs could not be claimed, or become due only then."""
+"""Lanes that a worker does not claim from for a while: their jobs could not be claimed, or are not due yet."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Rests:
         self._pause: dict[str, float] = {}
 
     def rest(self, lane: str, shortest: float) -> None:
-        """Its jobs could not be claimed: twice as long as the last time, at least this long."""
+        """The lane's due jobs could not be claimed: let it rest twice as long as the last time, and at least this long."""
         pause = self._pause[lane] = min(max(2 * self._pause.get(lane, 0.0), shortest), max(self._longest, shortest))
         self._until[lane] = self._elapsed() + jittered(pause)
 
     def wait(self, lane: str, seconds: float) -> None:
-        """For exactly this long: something becomes possible then."""
+        """Let the lane rest for exactly this long: a job can be claimed then."""
         self.end(lane)
         self._until[lane] = self._elapsed() + seconds
 
@@ -31,11 +31,11 @@ class Rests:
         self._pause.pop(lane, None)
 
     def backing_off(self, lane: str) -> bool:
-        """Whether it rests because its due jobs could not be claimed. Once its rest is over, it is to be asked like any other."""
+        """Whether the lane rests because its due jobs could not be claimed. Once its rest is over, it is treated like any other."""
         return lane in self._pause and lane in self._until
 
     def over(self) -> list[str]:
-        """The lanes that have rested long enough; they rest no longer."""
+        """Take out the lanes whose rest is over."""
         now = self._elapsed()
         over = [lane for lane, until in self._until.items() if until <= now]
         for lane in over:
@@ -43,5 +43,5 @@ class Rests:
         return over
 
     def next_in(self) -> float:
-        """Seconds until the next lane has; infinite when none rests."""
+        """Seconds until the next rest is over; infinite when no lane rests."""
         return max(min(self._until.values(), default=math.inf) - self._elapsed(), 0.0)

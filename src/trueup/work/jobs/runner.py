@@ -85,7 +85,7 @@ class Runner:
         self.ended = 0
 
     def rouse(self, jobs: int) -> None:
-        """Wake or make as many runners as there are jobs for, within the concurrency."""
+        """Wake or create runners: as many as there are jobs, within the concurrency."""
         if self._held:
             return
         while jobs > 0 and self._idle:
@@ -100,11 +100,11 @@ class Runner:
             jobs -= 1
 
     def hold(self) -> None:
-        """Start nothing by itself from now on: jobs wait in hand for `run_once`."""
+        """From now on no job starts by itself: jobs wait in hand for `run_once`."""
         self._held = True
 
     async def run_once(self) -> Outcome | None:
-        """Run one job that is in hand, to its outcome. None when there is none. For tests and manual workers."""
+        """Run one job that is in hand, up to its outcome. Returns None when no job is in hand. For tests and manual workers."""
         job = self._hand.take()
         if job is None:
             return None
@@ -114,7 +114,7 @@ class Runner:
         return await self._one(job, _current_task())
 
     async def close(self) -> None:
-        """End the idle runners; those with a job in hand are left to it."""
+        """End the idle runners. Runners with a job go on with it."""
         self._closed = True
         for waiter in self._idle:
             if not waiter.done():
@@ -181,7 +181,7 @@ class Runner:
                 move = decide(outcome, job, definition.retry, self._random)
                 if isinstance(move, Bury):
                     move = await self._exhausting.bury(run, definition, move)
-        except Exception as error:  # ours, not the handler's: the job must not stay running for ever because of it
+        except Exception as error:  # trueup's own, not the handler's: the job must not stay running for ever
             outcome = Raised(error)
         finally:
             self._hand.ended(run)
@@ -189,7 +189,7 @@ class Runner:
             if definition.executor is not None:
                 self._hints.hear(definition.lane)
             if run.lost is not None:
-                run.lost.set()  # the context is over: a thread left behind by a timeout learns it here
+                run.lost.set()  # the context has ended: a thread that a timeout left behind learns it here
             faults.hit("after_handler")
             if run.cancelled != "lost":
                 if move is None:
@@ -245,7 +245,7 @@ class Runner:
     def _uncalled(self, job: ClaimedJob) -> Outcome | None:
         """The outcome of a job whose function is not to be called."""
         try:
-            # A process that was stopped for a while wakes up with jobs in hand that are not its own.
+            # After a process was stopped for a while, other workers may have taken over the jobs in its hand.
             self._port.check(job)
         except LostClaim:
             return Untrusted()
@@ -279,7 +279,7 @@ class Runner:
 
 
 def tick_of(job: ClaimedJob) -> Tick:
-    """The tick this job runs for; for one that was enqueued by hand, the moment it was due."""
+    """The tick that this job runs for. For a job that was enqueued by hand, it is the moment at which the job was due."""
     due_at = job.due_at or job.run_at
     return Tick(job.schedule or job.kind, due_at, job.claimed_at - due_at, job.attempt)
 

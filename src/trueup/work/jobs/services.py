@@ -1,4 +1,4 @@
-"""Everything that claims, runs and finishes jobs in one worker, put together; the counterpart of `work/rows/services.py`."""
+"""Builds the parts of a worker that claim, run and finish jobs. The counterpart for rows is `work/rows/services.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trueup.work.jobs.runner import Runner
 from trueup.work.jobs.transactions import Port
 from trueup.work.registration import Registration, Registrations
 
-# A job's row is locked for a moment by those who ask it to stop. With a lock that lasts, its outcome waits alone, not its neighbours'.
+# A request to stop locks the job's row for a moment. If another session keeps it locked for longer, only that job's outcome waits.
 FINISH_LOCK_TIMEOUT = timedelta(milliseconds=500)
 LAST_WORD = 5.0  # seconds for handlers to end once they are cancelled, and for the last writes
 
@@ -65,7 +65,7 @@ class JobServices:
         self.runner.caller.pools.on_places = self.hints.look
 
     def lose(self) -> int:
-        """The lease is gone: cancel what runs, and start nothing of what is in hand. Returns how many jobs that concerns."""
+        """The worker's lease is gone: cancel the jobs that run, and drop those that have not started. Returns how many there were."""
         unstarted, runs = self.hand.take_all(), list(self.hand.running.values())
         for run in runs:
             run.cancel("lost")
@@ -73,16 +73,16 @@ class JobServices:
         return len(runs) + len(unstarted)
 
     def interrupt(self, *, process_ends: bool) -> set[asyncio.Task[Any]]:
-        """Cancel what still runs. Returns what is to be waited for."""
+        """Cancel the jobs that still run. Returns their tasks, to be waited for."""
         runs = list(self.hand.running.values())
         for run in runs:
             run.cancel("shutdown")
-        pools = self.runner.caller.pools  # what goes on in other processes cannot be cancelled, only ended with them
+        pools = self.runner.caller.pools  # a call in another process cannot be cancelled; it ends with its process
         pools.end_all() if process_ends else pools.close()
         return {run.task for run in runs}
 
     async def flush(self, until: float) -> None:
-        """Let the last outcomes be written: as long as there was time to drain, and a little in any case."""
+        """Wait until the last outcomes are written: until the time to drain is over, and at least for LAST_WORD seconds."""
         try:
             async with asyncio.timeout(max(LAST_WORD, until - elapsed())):
                 await self.finisher.flushed()
@@ -90,14 +90,15 @@ class JobServices:
             return  # the database is away: the lease expires and the jobs are rescued
 
     async def release_unresponsive(self, registration: Registration, *, process_ends: bool) -> int:
-        """Handlers that ignored their cancellation. Their jobs go back when the process is about to end.
+        """Release the jobs of handlers that ignored their cancellation, if the process is about to end. Returns how many there are.
 
-        In a process that lives on, they may go on, too: the lease is left to expire, and only then others begin.
+        In a process that lives on, such handlers may go on, too. Their jobs keep the lease until it expires; only then may
+        another worker run them.
         """
         ignoring = [run.job for run in self.hand.running.values() if run.job.holder == registration.holder]
         if not ignoring or not process_ends:
             return len(ignoring)
         self.finisher.put_unstarted(ignoring)
         await self.flush(elapsed())
-        # A thread cannot be cancelled: it ignores nothing.
+        # A thread cannot be cancelled, so it did not ignore anything.
         return sum(self._registry[job.kind].is_async for job in ignoring)

@@ -1,4 +1,4 @@
-"""What a handler's Context can do: note progress, and commit its own writes together with the job's "done"."""
+"""What the Context of a running job does in the database: it stores progress, and commits a handler's writes together with "done"."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_NOTE = 500
 
 
 class Port:
-    """Lends the store to contexts, under the worker's present lease."""
+    """Gives the contexts of running jobs access to the store, as long as the worker's lease is trusted."""
 
     def __init__(self, store: Store, registrations: Registrations, lease_for: timedelta, result_limit: int) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class Port:
 
 
 class FinishingTransaction(JobTransaction):
-    """Opens a transaction; on leaving it normally, completes the job in it and commits."""
+    """`ctx.transaction()`: a transaction that completes the job and commits when its block ends without an error."""
 
     def __init__(self, port: Port, context: Context, result: Any) -> None:
         if context.finished:
@@ -139,7 +139,7 @@ class FinishingTransaction(JobTransaction):
         faults.hit("before_commit")
 
     def _notice(self, error: BaseException | None) -> None:
-        """Remember an error that the handler could not have avoided, as long as it is the one that ends the run."""
+        """Remember an error that is not the handler's fault. It spends no attempt if the run ends with this error."""
         if error is not None and is_no_fault(error):
             self._context.undone_by = error
 
@@ -153,7 +153,7 @@ class FinishingTransaction(JobTransaction):
 
     @contextmanager
     def _committing(self, error: BaseException | None) -> Iterator[None]:
-        """Around the commit: a connection that breaks now leaves us not knowing whether it happened."""
+        """Around the commit: if the connection breaks now, it is unknown whether the transaction was committed."""
         try:
             yield
         except RETRYABLE:
