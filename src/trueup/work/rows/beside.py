@@ -1,4 +1,4 @@
-"""What goes on beside a sweeper's loop: short tasks of its own, and a signal for what waits until something has changed."""
+"""Tasks that run beside a sweeper's loop, and the signal that wakes what waits for one of their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Changes:
-    """A row has left the hand, its outcome is written, a pause is on record: what waits for any of it looks again."""
+    """A signal: a row has left the hand, its outcome is written, or a pause is on record. Waiting code then checks its condition."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -19,7 +19,7 @@ class Changes:
         self._changed.set()
 
     async def until(self, ready: Callable[[], bool]) -> None:
-        """Until this holds; it is asked again whenever something has changed."""
+        """Wait until this condition holds; it is checked again after every change."""
         while not ready():
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""Counts a failed attempt of rows that the database refused before they could be claimed, or without any claim (purges).
+"""Counts a failed attempt for each row that the database refused before it could be claimed, or that needs no claim (purges).
 
 A refusal that may pass (a lock, a timeout, a full disk) spends no attempt. When the database refuses to record the failure as well, the
 sweep ends with that error, and no row is blamed.
@@ -31,7 +31,7 @@ async def blame(
     for refusal, (_, error) in zip(refusals, refused, strict=True):
         key, failure = refusal.row.key, refusal.failure
         if key not in recorded:
-            continue  # another worker has met it, too
+            continue  # another worker has recorded it
         counts.claimed += 1
         if refusal.delay is None:
             counts.quarantined += 1

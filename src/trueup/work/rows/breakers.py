@@ -1,12 +1,14 @@
 """The circuit breaker of a reconciler, or with `pause_by=` one per key (`keyed`): closed → open → probing → closed.
 
-Closed, rows are handled as they come, and the judge's verdict on a run may open it. Open, nothing is claimed, or no row of that key, until
-the pause is over. Then it is probed: one row at a time is tried, and the first that works closes it, while one that fails opens it for
-longer. `reconcile/breaker.py` counts what one process has seen; the pause is on record in the database, which is the authority for the
-whole fleet: every sweep reads it first. While a pause is being written, the breaker is `opening` and what fails meanwhile opens nothing
-more. When the database is away, the pause is not written, and the next sweep begins by asking the database.
+While it is closed, rows are handled as usual, and the judge may open it after a failed run. While it is open, no row (or no row of
+that key) is claimed until the pause is over. Then it is probing: one row at a time is tried. The first success closes the breaker,
+and a failure opens it again, for longer.
 
-Attempts that rows spent in the streak that opened it come back to them.
+`reconcile/breaker.py` counts the failures that this process has seen. The database has the pauses and is the authority for the whole
+fleet: every sweep reads them first. While a pause is being written, the breaker is `opening`, and further failures do not open it
+again. When the database is away, the pause is not written, and the next sweep begins by asking the database.
+
+Rows get back the attempts that they spent in the streak of failures that opened the breaker.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from trueup.work.rows.timetable import Timetable
 
 @dataclass(frozen=True, slots=True)
 class Opens:
-    """The breaker opens; for this long, if a handler has asked for it."""
+    """The breaker opens, for as long as the handler has asked for, if it has."""
 
     why: str
     exactly: timedelta | None = None
@@ -57,7 +59,7 @@ class Breakers:
         self._log = log
         self._events = events
         self._finisher = finisher
-        self._on_record = options.counts  # not for a run in shadow of a live reconciler
+        self._on_record = options.counts  # a shadow run of a live reconciler leaves no record
         self._timetable = timetable
         self._changes = changes
         self._beside = beside
@@ -73,11 +75,11 @@ class Breakers:
         return self._breaker if self._keyed is None else self._keyed.of(held)
 
     def held_up(self, held: Held) -> timedelta | None:
-        """How long this row must wait; None when it may begin."""
+        """How long an open breaker keeps this row waiting; None when its handler may begin."""
         return None if self._keyed is None else self._keyed.held_up(held)
 
     async def heed(self, gate: Gate) -> None:
-        """What the fleet knows: whether a worker has found it working since it rested."""
+        """Follow the fleet's record: whether the breaker is to be probed, or another worker has closed it."""
         await self.heed_keys()
         if gate.pauses > 0:
             self._breaker.probing = True
@@ -123,7 +125,7 @@ class Breakers:
                 self._events.emit(ReconcilerPaused(self._name, why, pause.total_seconds()))
             await self._refund(spent)
         except (*RETRYABLE, DatabaseUnavailable):
-            return  # the sweep is over anyway, and the next one begins by asking the database
+            return  # the next sweep begins by asking the database
         finally:
             breaker.opening = False
             self._changes.note()
@@ -149,7 +151,7 @@ class Breakers:
             self._changes.note()
 
     async def _refund(self, spent: list[ClaimedRow]) -> None:
-        """What failed is not the rows' fault: their attempts come back."""
+        """Give the rows of the streak their attempts back: the failures were not their fault."""
         if spent:
             await self._changes.until(lambda: not self._finisher.backlog)
             await self._rows.refund(spent)
@@ -161,7 +163,7 @@ class Breakers:
             if await self._log.work(self._name):
                 self._events.emit(ReconcilerResumed(self._name))
         except (*RETRYABLE, DatabaseUnavailable):
-            return  # then it is tried by one row once more
+            return  # then one more row probes it
 
     async def _close_key(self, keyed: Keyed, held: Held) -> None:
         key = keyed.key(held)

@@ -1,10 +1,9 @@
 """Claims rows for a sweep, and finds the row that the database refuses to mark.
 
-Where a claim writes to the user's rows (`claimed_as=`, `lease_columns=`), one row that refuses it makes the whole claim fail. Then
-the same rows are claimed without writing to them, and marked in halves, down to the row that is refused: that is a failed attempt
-of that row, and the others are handled as if nothing had happened. So it is when claims end their connections again and again,
-and one without marks does not. A row that cannot even be read, or for which `where=` raises, is
-passed over (`evaluation`).
+A claim that writes to the user's rows (`claimed_as=`, `lease_columns=`) fails as a whole when PostgreSQL refuses one of these writes.
+The same rows are then claimed without marks and marked in halves, down to the culprit, which gets a failed attempt. The other rows
+are handled as usual. The same search follows when claims end their connections again and again, and a claim without marks does not.
+A row that cannot even be read, or for which `where=` raises, is passed over (`evaluation`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from trueup.work.rows.refusals import MAX_REPEATS, OutcomeUndone
 from trueup.work.rows.sweep import Walk
 from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts, to_repeat
 
-MAX_ROUNDS = 20  # searches for rows that raise, for one claim: each takes a second at most
+MAX_ROUNDS = 20  # searches for rows that raise, per claim; each takes a second at most
 Claim = Callable[[bool], Awaitable[Batch]]  # with marks, or without
 
 
@@ -35,7 +34,7 @@ class Claimed:
 
     batch: Batch
     refused: list[tuple[ClaimedRow, Exception]] = field(default_factory=list)
-    taken: list[ClaimedRow] = field(default_factory=list)  # changed by others before they could be marked
+    taken: list[ClaimedRow] = field(default_factory=list)  # changed by other transactions before they could be marked
 
     @property
     def count(self) -> int:
@@ -50,8 +49,8 @@ class Claims:
     def __init__(self, rows: Rows, events: Events) -> None:
         self._rows = rows
         self.evaluation = Evaluation(rows, events)
-        self._repeats = 0  # how often in a row the server has asked for a claim to be repeated
-        self._breaks = 0  # how often no answer came to a claim, since the search for a reason
+        self._repeats = 0  # claims in a row that the server has asked to repeat
+        self._breaks = 0  # claims without an answer since the last search for a culprit
 
     async def claim(self, claim: Claim, walk: Walk, counts: Counts, rounds: int = MAX_ROUNDS) -> Claimed:
         """Raises what is not about a single row, and ConfigError when the table has changed and cannot be worked on any more.
@@ -89,7 +88,7 @@ class Claims:
         return self._repeats < MAX_REPEATS
 
     async def _one_is_refused(self, claim: Claim) -> Claimed | None:
-        """None: claims are refused without marks as well."""
+        """Claim without marks, then mark the rows in halves to find the culprit. None: claims without marks are refused, too."""
         try:
             batch = await claim(False)
         except Exception as error:
@@ -104,16 +103,14 @@ class Claims:
         return claimed
 
     async def _mark(self, rows: Sequence[ClaimedRow], claimed: Claimed, repeats: int = 0) -> set[str]:
-        """Keys of those that are marked now. The others are noted."""
+        """Mark these rows. Returns the keys that were marked; the others are noted in `claimed`."""
         if not rows:
             return set()
         try:
             done = await self._rows.claims.mark(rows[0].holder, rows)
         except Exception as error:
             if unanswered(error):
-                await self._rows.claiming.fetch(
-                    b"select 1"
-                )  # raises if it is not the statement that ends its connection
+                await self._rows.claiming.fetch(b"select 1")  # raises if the server itself is away
             if is_away(error) and repeats < (MAX_REPEATS if len(rows) == 1 else 1):
                 await asyncio.sleep(REPEAT_PAUSE)
                 return await self._mark(rows, claimed, repeats + 1)

@@ -1,4 +1,4 @@
-"""What a handler's run came to, until it is in the database."""
+"""The outcome of one row, from the end of its handler until it is written."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class Ending(Pending):
     held: Held
     move: Move
     duration: float = 0.0
-    counts_as: Count | None = None  # known already, whatever the statement says
-    decided: Move | None = None  # what was to be written before the database refused it
+    counts_as: Count | None = None  # if it is known before the statement is sent
+    decided: Move | None = None  # the move that the database refused, if another one is written instead
     touch: bool = True  # whether what the claim wrote to the user's row may be undone; when that is refused, it stays
     busy: int = 0
     busy_since: float | None = None  # its row has been locked by another transaction since then
-    # After a statement with it and others has taken too long it is written alone, at first within a moment. A slow one was not.
+    # After a statement with several outcomes took too long, each is sent alone with a short time limit ("unknown"). One that exceeds it
+    # is "slow".
     speed: Literal["usual", "unknown", "slow"] = "usual"
 
     @property
@@ -36,7 +37,7 @@ class Ending(Pending):
 
 
 def size_of(move: Move) -> int:
-    """Of its texts; what else it carries is small, or is not known before it is sent."""
+    """The size of its texts. Its other values are small, or are not known before it is sent."""
     outcome, failure = getattr(move, "outcome", None), getattr(move, "failure", None)
     size = 0 if failure is None else len(failure.message) + len(failure.traceback)
     if isinstance(outcome, To | Stay):

@@ -1,11 +1,11 @@
 """Keeps a row whose evaluation raises from ending every sweep.
 
-`where=` may raise for a single row (a division by zero, a text that is no number), and PostgreSQL then refuses the whole statement. After
-such a refusal, statements are guarded: `where=` is evaluated only for rows that are not known to raise. If that is refused, too, the
-rows that the statement looks at are evaluated in parts, down to the single row. Each that raises gets a failed attempt with PostgreSQL's
-words, rests, and is quarantined after its attempts; sweeps pass over it meanwhile.
+`where=` may raise for a single row (a division by zero, a text that is not a number), and PostgreSQL then refuses the whole statement.
+After such a refusal, statements are guarded: they evaluate `where=` only for rows that are not known to raise. If a guarded statement is
+refused, too, the rows that it looks at are evaluated in parts, down to single rows. A row that raises gets a failed attempt with
+PostgreSQL's message, rests, and is quarantined after its last attempt; sweeps pass over it meanwhile.
 
-An expression that raises for every row is broken itself. So a row is blamed only if another one can be evaluated, or if the row has
+If the expression raises for every row, the expression is wrong. So a row is blamed only if another row can be evaluated, or if it has
 been blamed before; otherwise the sweep ends with the error.
 """
 
@@ -31,11 +31,11 @@ from trueup.work.rows.refusals import NotEvaluated
 from trueup.work.rows.sweep import Walk
 from trueup.work.writing import SLOW
 
-MAX_WINDOWS = 5  # of rows that all raise: if there are more, the expression is taken for broken
+MAX_WINDOWS = 5  # of rows that all raise; after that the expression counts as wrong
 
 
 def took_too_long(error: BaseException, begun: float) -> bool:
-    """Whether a statement was given up after a long time: then too many rows are the reason, or a lock, and not what one row says."""
+    """Whether a statement was given up after a long time: the reason is then a lock or too many rows, and not one row's content."""
     return isinstance(error, errors.QueryCanceled | errors.LockNotAvailable) and elapsed() - begun >= SLOW
 
 
@@ -45,7 +45,7 @@ class Evaluation:
         self._events = events
 
     async def past(self, walk: Walk, counts: Counts) -> bool:
-        """After a claim that was refused: whether it is worth another try, because it will pass over a row that raises."""
+        """After a refused claim, find the rows that raise. True if the next claim will pass over one more, so another try is worth it."""
         if self._rows.guard():
             return True
         again = await candidates_again(self._rows, walk.due_position, walk.cut_off)
@@ -61,7 +61,7 @@ class Evaluation:
         return True
 
     async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
-        """As `RowClaims.probe`. Where that is refused, there may be rows that nothing is known about: a claim then finds those that raise."""
+        """`RowClaims.probe`. If it is refused, the answer is that there may be rows without a record: a claim then finds those that raise."""
         begun = elapsed()
         try:
             return await self._rows.claims.probe(cut_off, behind)
@@ -71,7 +71,7 @@ class Evaluation:
             return True, None
 
     async def _until_one_works(self, walk: Walk, found: Sequence[Candidate]) -> tuple[Sequence[Candidate], Evaluated]:
-        """Rows of a claim, and further ones until one can be evaluated; with what came of it."""
+        """Evaluate the rows of a claim, and further rows until one of them can be evaluated."""
         rows, position = self._rows, walk.position
         evaluated = Evaluated()
         for _ in range(MAX_WINDOWS):

@@ -1,4 +1,4 @@
-"""What becomes of rows whose outcome the database does not take. Nothing here is written: an ending is changed, and sent again."""
+"""Decides what to write about rows whose outcome the database refuses. It writes nothing: the finisher sends the changed ending again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trueup.work.rows.ending import Ending
 from trueup.work.rows.refusals import OutcomeContested, OutcomeUndone, RowBusy
 from trueup.work.rows.reports import Reports
 
-# Seconds until a row that is locked, or that is being renewed, is tried again; then half as long again each time.
+# Seconds until the outcome of a row that is locked or being renewed is sent again; each pause is half as long again.
 BUSY_PAUSE, MAX_BUSY_PAUSE = 0.05, 1.0
-WAITS_SHARE = 5  # a row whose tries wait for a lock rests this many times as long
-FULL_PAUSE = 1.0  # seconds until a row is tried again whose failure cannot be written either: the disk is full, say
+WAITS_SHARE = 5  # a try that waited for a lock is followed by a pause this many times as long
+FULL_PAUSE = 1.0  # seconds until a failure that cannot be recorded (the disk is full, say) is sent again
 
 
 class Failures:
@@ -30,9 +30,9 @@ class Failures:
         self._reports = reports
 
     def of(self, row: ClaimedRow, error: Exception) -> Move:
-        """What becomes of a row for which this is a failed attempt. Nothing more is written to it."""
+        """The move for a row after this failed attempt. The move writes nothing to the user's row."""
         move = decide(error, row, self._rows.reconciler, self._random)
-        if isinstance(move, Change | Remove):  # exhausted= may be what was refused
+        if isinstance(move, Change | Remove):  # the outcome of exhausted= may be the one that was refused
             move = SetAside("out of attempts: its outcome was refused", Failure.of(error, row.attempt))
         if isinstance(move, SetAside) and isinstance(error, OutcomeUndone | OutcomeContested):
             return replace(move, reason=clean(f"out of attempts: {error}", MAX_MESSAGE))
@@ -45,17 +45,17 @@ class Failures:
         return getattr(ending.move, "outcome", None) is not None or (ending.touch and self._rows.marks_rows)
 
     def refused(self, ending: Ending, error: Exception) -> bool:
-        """The database refuses it: what is to be written about the row instead. False when nothing is left that it may take."""
+        """The database refuses the outcome: choose what to write instead. False when there is no alternative left."""
         if ending.decided is None:
             ending.decided, ending.move = ending.move, self.of(ending.row, error)
             if isinstance(ending.decided, RetryAfter | SetAside):
-                # It says what failed before; only its outcome is left out.
+                # The move is already about a failure; it is written without its outcome.
                 ending.move = _without_outcome(ending.decided)
             ending.repeats = 0
         elif ending.touch and self._rows.marks_rows:
             ending.touch = False
         elif is_away(error) or may_pass(error):
-            # Not even that: so the database refuses everything for the moment, and no row is to blame.
+            # Not even that can be written: the database refuses everything for the moment, and no row is to blame.
             ending.move, ending.decided, ending.touch, ending.repeats = ending.decided, None, True, 0
             ending.not_before = elapsed() + FULL_PAUSE
         else:
@@ -80,7 +80,7 @@ class Failures:
             ending.move = _without_outcome(ending.move) if failed else self.of(ending.row, RowBusy(said))
 
     def not_kept(self, ending: Ending, how: Literal["contested", "undone"]) -> None:
-        """An outcome that was not written although the row is still one for this reconciler: a failed attempt."""
+        """A failed attempt: the outcome was not written, and the row still matches this reconciler."""
         error = self._reports.not_kept(ending.row, ending.move, how)
         if isinstance(ending.move, RetryAfter):
             ending.move = _without_outcome(ending.move)
@@ -90,7 +90,7 @@ class Failures:
         ending.decided = ending.decided or ending.move
 
     def unfit(self, ending: Ending, error: Exception) -> None:
-        """Nothing can be written to the table as it is now. That is noted, and costs no attempt."""
+        """The table cannot be written to as it is now. The failure is recorded and spends no attempt."""
         move = ending.move
         if isinstance(move, Change | Remove):
             delay = self._rows.reconciler.retry.delay(1)

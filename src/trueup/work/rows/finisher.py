@@ -1,19 +1,19 @@
-"""Writes what became of rows, with one statement per kind of move; `work/writing.py` is the mechanism.
+"""Writes the outcomes of rows, with one statement per kind of move; `work/writing.py` is the mechanism.
 
 An outcome is pending → sent → written, or else one of these:
 
-- refused: by a constraint, a trigger, or because a value does not fit. The whole statement fails then, and the server itself tries the
-  rows of the batch in parts (`Rows.settle_apart`). For the culprit that is a failed attempt; a failure that cannot be written either
-  is written without touching the user's row.
-- undone or contested: a trigger kept the row as it was, or another transaction has changed it and it is still chosen. A failed attempt.
-- busy: another transaction has locked the row, or what a trigger of it needs. It is tried again, its lease renewed, for as long as a
-  handler may run; the others do not wait for it.
-- kept waiting: another session has locked the table (it builds an index, say). No row can be written, so all outcomes are kept, and
-  nothing more is claimed, as if the database were away.
-- in conflict: the row is not what the claim saw. Nothing is written.
+- refused: by a constraint or a trigger, or because a value does not fit. The whole statement fails, and the server then tries the rows
+  of the batch in parts (`Rows.settle_apart`). The culprit gets a failed attempt. If PostgreSQL refuses that, too, the attempt is
+  recorded without touching the user's row.
+- undone or contested: a trigger kept the row as it was, or another transaction has changed it and it still matches. A failed attempt.
+- busy: another transaction has locked the row, or something that a trigger of the row needs. The outcome is sent again, and the lease
+  is renewed, for as long as a handler may run; other outcomes do not wait for it.
+- kept waiting: another session has locked the table (to build an index, for example). No row can be written, so all outcomes are kept
+  and no more rows are claimed, as if the database were away.
+- in conflict: the row has changed since the claim. Nothing is written.
 - lost: the lease is gone. Each row is judged alone by its fence, and the next holder of the row handles it.
 
-The database is the authority. While it is away, an outcome is kept as long as the lease of its row is trusted, and dropped then.
+The database is the authority. While it is away, an outcome is kept as long as the lease of its row is trusted, and is then dropped.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from trueup.work.writing import SLOW, Writer, to_repeat
 
 LONGER, FEW = 8, 10  # while at least FEW more come each time, it gathers on, for up to LONGER times as long
 UNHURRIED = 0.1  # seconds to gather what is not urgent
-WARY_FOR = 1_000  # rows after a refused one that are written apart at once: together they would often be refused, too
-SUSPECT_PAUSE = 0.5  # seconds until rows that were refused are tried again, together with others like them
+WARY_FOR = 1_000  # rows after a refused one that are written apart at once, because one statement for all of them would often be refused, too
+SUSPECT_PAUSE = 0.5  # seconds until refused outcomes are sent again, together with others like them
 
 
 class RowFinisher(Writer[Ending, dict[str, Done]]):
@@ -67,32 +67,32 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         self._rows = rows
         self.reports = Reports(rows, events, sweeps)
         self.failures = Failures(rows, random, self.reports)
-        self._enough = asyncio.Event()  # to be written without gathering more
+        self._enough = asyncio.Event()  # set when pending outcomes are to be written without gathering more
         self._hurried = False
-        # How many rows, by whether they are suspects, are written apart at once: more like those refused may follow.
+        # How many of the next rows are written apart at once, for suspects and for others: after a refusal more may follow.
         self._wary = {False: 0, True: 0}
-        self._unwritten = 0  # how many of those pending are not in the database yet
-        self._put_off: list[Ending] = []  # those of them that a statement has left for later
+        self._unwritten = 0  # how many pending outcomes are not committed yet
+        self._put_off: list[Ending] = []  # outcomes that a statement has left for later
         self._made = rows.made  # the statements that were sent last
-        self._fits: RowStatements | None = None  # statements that were found to be for the table as it is
+        self._fits: RowStatements | None = None  # statements that are known to fit the table
 
     @property
     def pending(self) -> int:
-        """How many outcomes are not in the database yet."""
+        """How many outcomes are not committed yet."""
         return self._unwritten
 
     @property
     def backlog(self) -> int:
-        """The same without those that wait for a lock: the others need not wait for them."""
+        """The same without outcomes that wait for a lock, so that claims do not wait for them."""
         now = elapsed()
         return self._unwritten - sum(each.not_before > now for each in self._put_off)
 
     def in_hand(self) -> Iterable[Held]:
-        """Those that are still to be written. Also called on the renewer's thread."""
+        """The rows whose outcomes are still to be written. Also called on the renewer's thread."""
         return [ending.held for ending in list(self._pending)]
 
     def put(self, ending: Ending) -> None:
-        """It is written soon."""
+        """Queue an outcome; it is written soon."""
         if isinstance(ending.move, Lost):
             self.reports.lost(ending)
             return
@@ -124,7 +124,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             return
 
     def hurry(self) -> None:
-        """Nothing more will come: write what there is."""
+        """No more outcomes will come: write the pending ones now."""
         self._hurried = True
         self._enough.set()
         self._wake.set()
@@ -134,8 +134,8 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         for ending, claim in zip(batch, claims_apart(each.row for each in batch), strict=True):
             row = ending.row
             if row.trust.left(self._rows.clock.elapsed()) > 0:
-                # Suspects go apart: one of them that is refused again does not make the others wait.
-                # A slow one is written alone, and after the others.
+                # Suspects are sent apart: if one is refused again, the others do not wait for it.
+                # A slow outcome is sent alone, after the others.
                 slow = ending.speed == "slow"
                 if slow and any(key[0] for key in groups):
                     ending.not_before = elapsed() + UNHURRIED
@@ -157,7 +157,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
         self._unwritten = sum(not isinstance(each.move, Written) for each in self._pending)
 
     def _ready(self, group: list[Ending]) -> list[Ending]:
-        """The others are being renewed."""
+        """The outcomes that may be written now. The rows of the others are being renewed."""
         ready = [each for each in group if each.held.begin_writing()]
         for ending in group:
             if ending.held.turn != "write":
@@ -199,7 +199,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
                 case None:
                     self.reports.lost(ending, "database")
 
-    # -- what the database does not want ------------------------------------------------------------------------------
+    # -- refused outcomes ---------------------------------------------------------------------------------------------
 
     async def _refused(self, group: list[Ending], error: Exception, took: float) -> None:
         await self._wait_for_table(error)
@@ -213,12 +213,12 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             await super()._refused(group, error, took)
 
     async def _wait_for_table(self, error: Exception) -> None:
-        """Raises the error if it is about a lock on the whole table: no row is to blame, and everything is sent again."""
+        """Raises the error if another session has locked the whole table: no row is to blame, and everything is sent again."""
         if is_locked_out(error) and await self._rows.is_locked():
             raise error
 
     async def _divide(self, group: list[Ending], error: Exception, took: float) -> None:
-        if took >= self._rows.search_for:  # whatever it waits for, more of it in one transaction would wait as long
+        if took >= self._rows.search_for:  # several such waits in one transaction would take even longer
             if isinstance(error, TIMED_OUT):
                 for ending in group:
                     ending.speed = "unknown"
@@ -227,7 +227,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             await self._send_apart(group)
 
     async def _send_apart(self, group: list[Ending]) -> None:
-        """Write those that the database takes, and blame the others."""
+        """Have the server write these rows in parts. Rows that it refuses get a failed attempt."""
         ready = self._ready(group)
         if not ready:
             return
@@ -253,7 +253,7 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             error = apart.refused.get(ending.row.key)
             if error is None:
                 continue
-            # It may have been the server's trouble while it was this row's turn: once more, or as often as the server asks for it.
+            # The server may have had a problem just then, so the outcome is sent once more, or as often as the server asks to repeat it.
             if ending.repeats < (self.max_repeats if to_repeat(error) else may_pass(error)):
                 ending.repeats += 1
                 ending.not_before = _together(SUSPECT_PAUSE)
@@ -268,12 +268,12 @@ class RowFinisher(Writer[Ending, dict[str, Done]]):
             self.events.emit(ServiceFailed(self.name, type_name(error), describe(error)).because(error))
 
     async def _has_changed(self, group: list[Ending]) -> bool:
-        """Whether the table has changed since the statements were made: no row is to blame, and they are to be sent anew."""
+        """Whether the table has changed since the statements were composed: no row is to blame, and new statements are sent."""
         if self._made is self._fits:
             return False
         try:
             changed = await self._rows.changed_since(self._made, self._rows.settling)
-        except ConfigError as unfit:  # nothing can be written to it; that is noted, and costs no attempt
+        except ConfigError as unfit:  # the table cannot be written to; that is recorded and spends no attempt
             changing = [each for each in group if each.touch]
             for ending in changing:
                 self.failures.unfit(ending, unfit)

@@ -1,9 +1,9 @@
-"""The rows a sweep has in hand, and the handlers at work on them: up to `concurrency` at a time, each row in a task of its own.
+"""The rows that a sweeper has in hand, and their handlers: up to `concurrency` run at a time, each in a task of its own.
 
-A row leaves the hand in one of four ways: its handler returned or raised; it wrote its outcome itself; the worker stops; or
-the lease is gone. Cancelling a handler is a request: one that ignores it keeps its place until it returns, but its row is out
-of the hand when the lease is gone, and what it does later is ignored. When every place is taken by such handlers,
-the rows that wait go back: others may have them.
+A row leaves the hand when its handler has returned or raised, when the handler has written the outcome itself, when the worker stops,
+or when the row's lease is gone. Cancelling a handler is a request: a handler that ignores it keeps its place until it returns, but its
+row leaves the hand when the lease is gone, and its result is ignored. When such handlers take every place, the waiting rows are
+released, so that other workers may have them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trueup.work.rows.sweep import Sweep
 from trueup.work.writing import ConnectionEnded
 
 WATCH_EVERY = 0.25  # seconds between looks at the deadlines of what is in hand
-LAST_WORD = 1.0  # seconds for handlers to end once nothing waits for them any more
+LAST_WORD = 1.0  # seconds for cancelled handlers to end
 
 
 class RowHand:
@@ -60,9 +60,9 @@ class RowHand:
         self._held: dict[tuple[str, int], Held] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
-        self._uncertain_ends: Counter[str] = Counter()  # by key: how often in a row no answer came to its commit
+        self._uncertain_ends: Counter[str] = Counter()  # by key: commits in a row without an answer
         self.concurrency = rows.reconciler.concurrency
-        self.stopping = False  # nothing is begun any more
+        self.stopping = False  # no handler begins any more
 
     # -- what is in hand ----------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class RowHand:
         return full and all(held.state == "waiting" for held in self._held.values())
 
     def put(self, batch: Batch, sent: float, sweep: Sweep) -> list[Held]:
-        """Rows to be handled. One that may bring its process down is next: it has a place of its own."""
+        """Take in claimed rows. A row that may have crashed a process comes first: it has a place of its own."""
         now, put = elapsed(), []
         for row, wait in zip(batch.rows, batch.waits, strict=True):
             may_begin = now + wait.total_seconds() if wait else 0.0
@@ -103,18 +103,18 @@ class RowHand:
         return put
 
     def release(self) -> None:
-        """What has not been begun goes back to others."""
+        """Release the rows whose handlers have not begun."""
         while self._waiting:
             self._settle(self._waiting.popleft(), Release())
 
     def interrupt(self) -> None:
-        """Cancel what still runs; it is released."""
+        """Cancel the handlers that still run, and release their rows."""
         self.release()
         for held in self.in_hand():
             held.cancel("shutdown")
 
     def lost(self, those: Sequence[Held]) -> None:
-        """Their leases are gone."""
+        """The leases of these rows are gone."""
         for held in those:
             if held.written is not None or not held.in_hand:
                 continue
@@ -156,24 +156,24 @@ class RowHand:
         held.state = "running"
         held.task = asyncio.create_task(self._run(held), name=f"trueup {held.row.reconciler}")
         self._tasks.add(held.task)
-        # One that is cancelled before its first step ends nothing by itself.
+        # A task that is cancelled before its first step runs no code of its own.
         held.task.add_done_callback(partial(self._task_ended, held))
 
     def _follow(self) -> Held | None:
-        """The next row, if it may begin at once: it is begun, and waits for the row that ends now to open it."""
+        """Begin the next row, if it may begin at once; the row that ends now will lock it on its connection."""
         if not self._waiting or self.stopping:
             return None
         held = self._waiting[0]
         if held.row.spent or held.not_before > elapsed() or not self._enough_lease(held):
             return None
         if self._rows.reconciler.pause_by is not None:
-            return None  # whether its breaker lets it is asked when it is begun
+            return None  # `_start` asks its breaker
         held.opening = asyncio.get_running_loop().create_future()
         self._begin(self._waiting.popleft())
         return held
 
     def _enough_lease(self, held: Held) -> bool:
-        """A row is not begun with little of its lease left: renewals fail, and another worker may soon begin, too."""
+        """Whether enough of the lease is left to begin. If little is left, renewals fail, and another worker may soon take the row over."""
         return held.row.trust.left(self._rows.clock.elapsed()) > self._rows.reconciler.lease_for.total_seconds() / 3
 
     async def _run(self, held: Held) -> None:
@@ -186,7 +186,7 @@ class RowHand:
             self._handler_ended(held, None)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # ours, or a group of such as only a process may raise
+        except BaseException as error:  # trueup's own, or a group with exceptions that end a process
             self._handler_ended(held, Handled(error))
         finally:
             assert held.task is not None
@@ -197,13 +197,13 @@ class RowHand:
             return
         self._tasks.discard(task)
         self._handling.let_go(held)
-        if held.in_hand:  # whatever happened, it must not stay in hand
+        if held.in_hand:  # in every case the row must leave the hand
             self._settle(held, Release(begun=held.started is not None))
         self._start()
         self._changes.note()
 
     def _handler_ended(self, held: Held, handled: Handled | None) -> None:
-        """A handler has ended; or (None) it was cancelled."""
+        """Turn the end of a handler into a move. None: the handler was cancelled."""
         if not held.in_hand:
             return
         error = handled.ended if handled is not None and isinstance(handled.ended, BaseException) else None
@@ -219,18 +219,18 @@ class RowHand:
             self._settle(held, self._judged(held, handled))
         elif handled.refused in ("contested", "undone"):
             self._not_kept(held, handled.settled, handled.refused)
-        else:  # its transaction is rolled back: only the claim is left to give up
+        else:  # its transaction is rolled back, and only the claim is to be released
             if handled.refused == "conflict":
                 outcome = "not begun" if handled.settled is None else shown(handled.settled)
                 self._events.emit(RowConflict(held.row.reconciler, held.row.key, outcome))
             self._settle(held, Release(), counts_as="conflict" if handled.refused == "conflict" else "unchanged")
         if error is not None:
-            # The move has what is kept of it; its frames hold the error: a cycle per failure.
+            # The move has the texts of the error. Its traceback would be a reference cycle for each failure.
             error.__traceback__ = None
 
     def _uncertain(self, held: Held, error: BaseException | None) -> Move:
-        """Committed or not, it is unknown: the row is left to the worker that finds it when the lease has passed. If that happens
-        again and again, it is the row that ends its connection."""
+        """It is unknown whether the commit happened: leave the row to the worker that finds it after its lease. If the row's commits end
+        without an answer again and again, the row itself is the reason: a failed attempt."""
         key = held.row.key
         self._uncertain_ends[key] += 1
         if self._uncertain_ends[key] <= MAX_REPEATS or not isinstance(error, Exception):
@@ -238,19 +238,19 @@ class RowHand:
         return self._finisher.failures.of(held.row, ConnectionEnded.by(error))
 
     def _judged(self, held: Held, handled: Handled) -> Move:
-        """What becomes of the row. When that opens the breaker for all rows, what has not been begun goes back."""
+        """The move for the row. If it opens the breaker for all rows, the waiting rows are released."""
         judged = self._judge.of(held, handled)
         if self._breakers.change(held, judged.breaker, judged.change):
             self.release()
         return judged.move
 
     def _not_kept(self, held: Held, outcome: Outcome | None, how: Literal["contested", "undone"]) -> None:
-        """Written in a transaction, which is rolled back, and it did not stick: a failed attempt."""
+        """A failed attempt: the handler's own transaction was rolled back, because its outcome did not stay as written."""
         move = self._finisher.failures.of(held.row, self._finisher.reports.not_kept(held.row, outcome, how))
         self._settle(held, move, counts_as="undone" if how == "undone" else "conflict")
 
     def _written(self, held: Held, outcome: Outcome, error: BaseException | None) -> None:
-        """In the handler's own transaction: its row is done with, and what came after it changes nothing."""
+        """The handler has committed the outcome in its own transaction; what it did afterwards does not matter."""
         move = self._judged(held, Handled(outcome))
         if self._rows.reconciler.claim == "row_lock":  # what is known about the row is left to settle
             if isinstance(move, Change | Remove):
@@ -275,7 +275,7 @@ class RowHand:
     # -- watching -----------------------------------------------------------------------------------------------------
 
     def _keep_watching(self) -> None:
-        """While something is in hand: in case the renewer hangs."""
+        """Check leases while rows are in hand, in case the renewer hangs."""
         if self._watch is None and self._held:
             self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY, self._give_up_expired)
 

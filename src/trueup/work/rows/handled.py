@@ -20,25 +20,25 @@ from trueup.work.rows.held import Held
 
 @dataclass(slots=True)
 class Handled:
-    """How a run ended. `refused` when its row could not be had, or its own transaction was rolled back for it."""
+    """How a run ended. `refused`: the row could not be locked or written, so its own transaction was rolled back."""
 
     ended: Ended
     made: Any = None
     refused: Done | None = None
-    settled: Outcome | None = None  # given to ctx.transaction(): what is returned afterwards is not looked at
-    unspent: bool = False  # the database went away, or chose another transaction over ours: no fault of the handler's
+    settled: Outcome | None = None  # the outcome given to ctx.transaction(); the handler's return value is then ignored
+    unspent: bool = False  # the database went away, or rolled it back for another transaction: no attempt is spent
 
 
 @asynccontextmanager
 async def certain(held: Held, handled: Handled) -> AsyncIterator[None]:
-    """Around a transaction with an outcome: an answer from the server, even a refusal to commit, leaves nothing open."""
+    """Around a transaction with an outcome: after any answer of the server, even a refusal, the outcome is no longer uncertain."""
     try:
         yield
     except Exception as error:
         handled.unspent = isinstance(error, psycopg.Error) and is_no_fault(error)
         if not unanswered(error):
             held.uncertain = False  # the server has refused it, or it was never sent
-            held.keep = held.cancelled is None  # and the row is still ours to keep
+            held.keep = held.cancelled is None  # and the lease of the row is renewed again
             held.end_turn("write")
         raise
     held.uncertain = False

@@ -1,4 +1,4 @@
-"""Calls a reconciler's handler for one row, with everything it asks for, and says how that ended."""
+"""Calls a reconciler's handler for one row, with the arguments that it asks for, and returns how the call ended."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ RENEWAL_PAUSE = 0.01  # seconds until a row that is being renewed is written
 
 
 class ProcessDied(Exception):
-    """The process that held the row died each time; it is not tried once more."""
+    """At each attempt the process that held the row died, so its handler is not called again."""
 
 
 class LeasePassed(Exception):
-    """The process that held the row lives, and let its lease pass each time; it is not tried once more."""
+    """At each attempt the lease of the row expired in a living process, so its handler is not called again."""
 
 
 class Handling:
@@ -58,7 +58,7 @@ class Handling:
         self.locking = Locking(rows, connections, self._call) if rows.reconciler.claim == "row_lock" else None
 
     async def run(self, held: Held, follow: Follow = nothing) -> Handled:
-        """Whatever goes wrong is how it ended; raises CancelledError only when we have cancelled it."""
+        """Call the handler. Any error is part of the result; raises CancelledError only when trueup has cancelled the handler."""
         handled, made = Handled(LostClaim("not begun")), self.rows.made
         try:
             await self._run(held, handled, follow)
@@ -71,7 +71,7 @@ class Handling:
         return handled
 
     async def _table_changed(self, made: RowStatements) -> bool:
-        """Whether a refusal may be due to a table that is not what it was any more, so that no row is to blame."""
+        """Whether the table has changed, which may be the reason for a refusal; then no row is to blame."""
         try:
             return await self.rows.changed_since(made)
         except ConfigError:
@@ -80,7 +80,7 @@ class Handling:
             return False
 
     def let_go(self, held: Held) -> None:
-        """Of what was made ready for a row that is not begun any more."""
+        """Release what was prepared for a row that will not begin."""
         if self.locking is not None:
             self.locking.let_go(held)
 
@@ -100,7 +100,7 @@ class Handling:
             await self._call(held, handled, None)
 
     async def settle(self, held: Held, move: Any, connection: AsyncConnection[Any]) -> Done | None:
-        """Write what was decided in a transaction of the handler's; its commit comes next."""
+        """Write the outcome in the handler's own transaction, just before its commit."""
         row = held.row
         if row.trust.left(self.rows.clock.elapsed()) <= 0:
             raise LostClaim(f"{row.reconciler} {row.key}: the lease of term {row.term} is no longer trusted")
@@ -138,7 +138,7 @@ class Handling:
         return done
 
     async def _in_shadow(self, held: Held, handled: Handled) -> None:
-        """As if, in a transaction that is rolled back."""
+        """Run the handler in a transaction that is rolled back."""
         handler = self._reconciler.handler
         handled.made = handler.shape.make(held.row.values)
         if handler.tx is None:
@@ -150,7 +150,7 @@ class Handling:
             raise psycopg.Rollback
 
     async def _call(self, held: Held, handled: Handled, tx: AsyncConnection[Any] | None) -> None:
-        """The handler itself, within its time."""
+        """Call the handler's function within its timeout."""
         handler, timeout = self._reconciler.handler, self._reconciler.timeout
         context: RowContext | None = None
         if handler.context is not None:
@@ -166,7 +166,7 @@ class Handling:
             )
         finally:
             if held.lost is not None:
-                held.lost.set()  # the context is over: a thread left behind by a timeout learns it here
+                held.lost.set()  # the context has ended: a thread that a timeout left behind learns it here
         if handled.settled is None:
             outcome = handler.outcome(returned)
             check_outcome(self.rows, outcome)
@@ -175,7 +175,7 @@ class Handling:
 
 
 def check_outcome(rows: Rows, outcome: Any) -> None:
-    """Raise ConfigError when an outcome names what the table does not have, or what is not the handler's to set."""
+    """Raise ConfigError when an outcome names a column that the table does not have, or that a handler may not set."""
     found, columns = rows.found, getattr(outcome, "columns", {})
     spec, working = found.spec, rows.reconciler.selection.claimed_as
     for name in columns:
@@ -253,7 +253,7 @@ class _Port:
 
 
 class _RowTransaction(JobTransaction):
-    """The handler's own transaction, which ends with its row's outcome."""
+    """`ctx.transaction()` of a row's handler: the outcome of the row is its last statement."""
 
     def __init__(self, context: RowContext, outcome: Outcome, handling: Handling, held: Held, handled: Handled) -> None:
         self._context = context
@@ -339,7 +339,7 @@ class _RowTransaction(JobTransaction):
 
 
 def refuse(context: RowContext, handled: Handled, outcome: Outcome, done: Done | None) -> None:
-    """Raise what the handler is to know of a write that did not take place."""
+    """Raise the error that tells the handler why its write did not take place."""
     if done == "changed":
         return
     if done == "busy":

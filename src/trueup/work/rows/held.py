@@ -1,7 +1,7 @@
-"""A claimed row, and how far it has come: waiting → running → writing → gone.
+"""A claimed row and its state in this process: waiting → running → writing → gone.
 
-A row waits for a place, its handler runs, its outcome is written, and then it is gone. It may leave out steps: a row that is released
-was never running, and one whose lease is lost is gone at once. Beside that it is at times renewed, on the renewer's thread.
+A row waits for a place, its handler runs, its outcome is written, and then it is gone. It may skip states: a row that is released
+was never running, and a row whose lease is lost is gone at once. Meanwhile the renewer's thread renews its lease.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trueup.store.db.message import Answers
 from trueup.work.rows.sweep import Sweep
 
 State = Literal["waiting", "running", "writing", "gone"]
-Turn = Literal["renewal", "write"]  # a statement with this row that is under way
+Turn = Literal["renewal", "write"]  # the statement about this row that is under way
 Reason = Literal["lost", "shutdown"]
-Opened = tuple[AsyncConnection[Any], Answers]  # with the row locked on it; the last answer says whether
+Opened = tuple[AsyncConnection[Any], Answers]  # a connection, and the answers to the statements that lock the row on it
 
-# Between the event loop and the renewer's thread: a renewal may change what an outcome is compared with, so a row is either
-# renewed or written.
+# The event loop and the renewer's thread take turns at a row: a renewal may change the values that an outcome is compared with, so a
+# row is never renewed and written at the same time.
 _TURNS = threading.Lock()
 
 
@@ -36,23 +36,23 @@ class Held:
     """Written by the event loop, read by the renewer's thread, too."""
 
     row: ClaimedRow
-    renewed: float  # when its lease was last confirmed, counted from before that was asked
-    not_before: float = 0.0  # its handler may begin then; by the fleet's rate
+    renewed: float  # when its last successful claim or renewal was sent
+    not_before: float = 0.0  # the fleet's rate limit lets its handler begin then
     state: State = "waiting"
     task: asyncio.Task[None] | None = None
-    started: float | None = None  # its handler
-    until: float | None = None  # its handler's time is up then
+    started: float | None = None  # when its handler began
+    until: float | None = None  # when its handler's time is up
     lost: Lost | None = None
     cancelled: Reason | None = None
     keep: bool = True
-    written: Outcome | None = None  # in a transaction of the handler's, which is committed: nothing is left to lose
+    written: Outcome | None = None  # the outcome that the handler has committed in its own transaction
     claimed: float = 0.0  # when its claim was answered
-    uncertain: bool = False  # that commit was sent, and no answer has come
-    # With claim='row_lock', the end of another row locks this one; None comes of it when it does not come to that.
+    uncertain: bool = False  # the commit was sent, and no answer has come
+    # With claim='row_lock', the message that ends another row locks this one. None: this row has to be locked by itself.
     opening: asyncio.Future[Opened | None] | None = None
-    sweep: Sweep = field(default_factory=Sweep)  # the one that it was claimed in
+    sweep: Sweep = field(default_factory=Sweep)  # the sweep that claimed it
     noted: bool = False  # the database knows that its handler has begun
-    pause_key: str | None = None  # of its breaker, with `pause_by=`
+    pause_key: str | None = None  # the key of its breaker, with `pause_by=`
     turn: Turn | None = None
 
     @property
@@ -61,7 +61,7 @@ class Held:
         return self.state in ("waiting", "running")
 
     def kept(self, now: float) -> bool:
-        """Whether its lease is to be renewed: not once its handler has used up its time, whatever that still does."""
+        """Whether its lease is to be renewed: not after its handler's time is up, even if the handler still runs."""
         return self.keep and self.turn != "write" and (self.until is None or now < self.until)
 
     def begin_renewing(self, now: float) -> bool:
@@ -73,7 +73,7 @@ class Held:
             return True
 
     def begin_writing(self) -> bool:
-        """False while it is being renewed: what it is compared with may change."""
+        """False while it is being renewed: the values that the outcome is compared with may change."""
         with _TURNS:
             if self.turn == "renewal":
                 return False
@@ -87,7 +87,7 @@ class Held:
                 self.turn = None
 
     def must_end(self) -> bool:
-        """Whether it is waited for although it was cancelled: released while it still runs, the row would be handled twice at once."""
+        """Whether to wait for the handler although it was cancelled: if the row were released now, two handlers could run for it."""
         return self.cancelled == "shutdown"
 
     def cancel(self, reason: Reason) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a row after its handler has run, and what that says about the reconciler as a whole. Nothing is written here.
+"""Decides what becomes of a row after its handler has run, and whether the circuit breaker opens or closes. Nothing is written here.
 
 `Judge.of` returns the move about the row and, beside it, whether the circuit breaker opens or closes; `Breakers.change` does that.
 """
@@ -24,7 +24,7 @@ from trueup.work.rows.handling import check_outcome
 from trueup.work.rows.held import Held
 from trueup.work.rows.refusals import MAX_REPEATS
 
-PATIENT_FROM = 2  # failures for the same reason, one after the other: more than one row has it
+PATIENT_FROM = 2  # failures in a row for the same reason: more than one row has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Judge:
             running_for=running_for,
         )
         if isinstance(handled.ended, BaseException) and isinstance(move, Change | RetryAfter) and move.outcome:
-            try:  # so say exhausted= and failed=
+            try:  # exhausted= and failed= may raise, too
                 check_outcome(self._rows, move.outcome)
             except ConfigError as wrong:
                 if isinstance(move, RetryAfter):
@@ -101,6 +101,6 @@ def _after_success(held: Held, ended: Ended, breaker: Breaker) -> Opens | Litera
     if isinstance(ended, Again) and ended.everybody:
         return Opens("was asked to wait by a handler", min(ended.after, MAX_EVERYBODY))
     if breaker.probing and (held.started or 0.0) < breaker.opened_at:
-        return None  # begun before the others failed: that says nothing about now
+        return None  # it began before the others failed, so it says nothing about the present
     breaker.spent.clear()
     return "closes" if breaker.worked(held.row.key) else None

@@ -1,8 +1,8 @@
 """One circuit breaker per key (`pause_by=`): the keys whose breaker is open, and how long their rows wait.
 
-What the fleet knows is in `reconciler_pauses`, read when a sweep looks at its gate. Rows of an open key are not claimed if the key is
-a column. If it is a function, or the breaker opened after they were claimed, they go to rest until the pause is over. Neither spends
-an attempt. After the pause one row of the key is tried at a time, per process, until one works.
+The pauses of the fleet are in the table `reconciler_pauses`, which a sweep reads with its gate. If the key is a column, rows of an open
+key are not claimed. If it is a function, or if the breaker opened after the claim, the rows rest until the pause is over. Neither
+spends an attempt. After the pause each process tries one row of the key at a time, until one succeeds.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Keyed:
 
     def _breaker(self, key: str) -> Breaker:
         breaker = self._breakers.pop(key, None) or breaker_of(self._reconciler)
-        self._breakers[key] = breaker  # those used last are last
+        self._breakers[key] = breaker  # the most recently used key is last
         if len(self._breakers) > 2 * MAX_KEYS:
             del self._breakers[next(iter(self._breakers))]
         return breaker
 
     def heed(self, pauses: Sequence[KeyPause]) -> None:
-        """What the fleet knows: keys that rest or are probed, and, being absent, those found working."""
+        """Follow the fleet's record: keys on it rest or are probed, and all other keys work."""
         now, known = self._rows.clock.elapsed(), {pause.key for pause in pauses}
         for key, rests_for, _ in pauses:
             self._breaker(key).probing = True
@@ -77,7 +77,7 @@ class Keyed:
         self._rows.paused = tuple(other for other in self._rows.paused if other != key)
 
     def held_up(self, held: Held) -> timedelta | None:
-        """How long this row must wait; None when it may begin. While a key is probed, its other rows wait for what comes of it."""
+        """How long this row must wait; None when its handler may begin. While a key is probed, its other rows wait for the result."""
         key = self.key(held)
         now = self._rows.clock.elapsed()
         if key not in self._until or held.row.spent:

@@ -13,19 +13,19 @@ NO_INTERVAL = timedelta(days=365)
 
 @dataclass(slots=True)
 class SweepOptions:
-    """`limit`: how many rows may still be claimed; None: any number. `force`: also while it is paused, or its breaker is open.
+    """`limit` is how many rows may still be claimed; None: any number. With `force` the sweep runs during a pause, too.
 
-    `shadow`: handlers of a live reconciler are called and nothing is written to its rows. Such a sweep leaves no trace in lateness,
-    outcomes and the breaker.
+    With `shadow`, the handlers of a live reconciler are called, and nothing is written to its rows. Such a sweep leaves no trace in
+    lateness, outcomes and the breaker.
     """
 
     limit: int | None = None
     force: bool = False
     shadow: bool = False
-    ended: bool = False  # nothing more is claimed, because the run is to end
+    ended: bool = False  # the run is to end, so no more rows are claimed
 
     def at_most(self, rows: int) -> int:
-        """How many of these may be claimed."""
+        """How many rows may be claimed, at most this many."""
         if self.ended:
             return 0
         return rows if self.limit is None else min(rows, self.limit)
@@ -36,12 +36,12 @@ class SweepOptions:
 
     @property
     def cut_short(self) -> bool:
-        """Whether rows may be left that it was not allowed to claim."""
+        """Whether it may have left rows because of its limit, or because it was ended."""
         return self.ended or self.limit == 0
 
     @property
     def counts(self) -> bool:
-        """Whether its sweep is one of the reconciler's own, on record."""
+        """Whether its sweep is recorded like the reconciler's own."""
         return not self.shadow
 
     def opened(self, gate: Gate) -> Gate:
@@ -55,10 +55,10 @@ class SweepOptions:
 
 
 def in_shadow(reconciler: Reconciler) -> Reconciler:
-    """The same, changing nothing. Rows rest for no time at all afterwards: the next real look at them is not to be put off.
-    Those that fail are released when the sweep has ended, and do not open the breaker.
+    """The same reconciler without writes. Its rows do not rest afterwards, so the next real sweep finds them as they were.
+    Rows that fail are released when the sweep has ended, and do not open the breaker.
 
-    A long sweep looks again, every interval, for rows that are due again; this one has none, or it would not end.
+    A long sweep looks for rows that are due again after each interval. This one has no interval, because it would never end.
     """
     if reconciler.mode == "shadow":
         return reconciler

@@ -1,4 +1,4 @@
-"""When sweeps begin, and how they are reported; the same for those with and without handlers."""
+"""When sweeps begin, and how they are reported; for reconcilers with and without handlers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from trueup.reconcile.counts import Counts
 from trueup.store.rows.reconcilers import Gate, Reconcilers
 
 STARTS_WITHIN = 5.0  # seconds over which the first sweeps of a fleet that starts together are spread
-PAUSED_LOOK = 5.0  # seconds between looks whether a pause is over
-LOOK_AT_GATE = 1.0  # seconds between looks, during a sweep, whether there is a pause
-IN_A_MESSAGE = 0.1  # seconds that the batches of one message should take at most: nothing can be stopped in between
+PAUSED_LOOK = 5.0  # seconds between checks whether a pause is over
+LOOK_AT_GATE = 1.0  # seconds between checks for a pause during a sweep
+IN_A_MESSAGE = 0.1  # seconds that the batches of one message should take at most; nothing can stop them in between
 MAX_BATCHES = 16
-OWN_TURN = 0.8  # of an interval: another worker's sweep that ended later than this ago is as good as one's own
-MAX_BEHIND = 1.0  # seconds that others wait for the worker that swept last, unless a tenth of the interval is longer
-OWN_WRITE = 0.1  # seconds that noting a sweep may take
+OWN_TURN = 0.8  # of an interval: a sweep of another worker that ended within it takes the place of one's own
+MAX_BEHIND = 1.0  # seconds that others wait for the worker that swept last; at least a tenth of the interval
+OWN_WRITE = 0.1  # seconds that recording a sweep may take
 PASSING_COSTS = 3e-6  # seconds of the server's time for each row that a walk passes over
-# What walks past rows that are known already may take of a core, for the whole fleet: little, unless the table was written to since.
+# The share of a core that the fleet may spend on walks past known rows: little, unless the table was written to since the last one.
 IDLE_SHARE, WRITTEN_SHARE = 0.01, 0.1
 WALKS_WITHIN = 600.0  # seconds; a walk is never put off longer
 
 
 def first_after(every: timedelta, run_at_start: bool, gate: Gate) -> float:
-    """Seconds until a process's first sweep: when the fleet's last one is `every` ago, a little spread."""
+    """Seconds until a process's first sweep: until the fleet's last sweep is `every` ago, with some spread."""
     if run_at_start:
         return 0.0
     spread = random.uniform(0, min(STARTS_WITHIN, every.total_seconds() / 10))  # noqa: S311
     if gate.swept_ago is None:
         return spread
-    swept_ago = max(0.0, gate.swept_ago)  # ahead of now: the database's clock has been set back since
+    swept_ago = max(0.0, gate.swept_ago)  # negative when the database's clock has been set back since
     return max(0.0, every.total_seconds() - swept_ago) + spread
 
 
@@ -44,18 +44,19 @@ def swept_elsewhere(every: timedelta, gate: Gate, own_ago: float | None) -> floa
     if gate.swept_ago is None or not 0 <= gate.swept_ago < every.total_seconds() * OWN_TURN:
         return None
     if own_ago is not None and own_ago <= gate.swept_ago + OWN_WRITE:
-        return None  # that was this one: what became due while it swept is not to wait for another interval
-    # After the worker that swept last, which is due by then: two that begin together would both sweep.
+        return None  # this worker's own sweep: rows that became due during it must not wait for another interval
+    # Begin after the worker that swept last, which is due by then: two workers that begin together would both sweep.
     seconds = every.total_seconds()
     latest = max(seconds / 10, min(seconds / 2, MAX_BEHIND))
     return seconds - gate.swept_ago + random.uniform(latest / 4, latest)  # noqa: S311
 
 
 def is_walk_due(every: timedelta, gate: Gate, *, anywhere: bool = False) -> bool:
-    """Whether a sweep is to walk past all rows again. Where many of them rest, it looks at the first and behind the last in between.
+    """Whether a sweep is to walk past all rows again. Between walks over many resting rows, sweeps look at the first rows and behind
+    the last one.
 
-    A row can become one to be handled anywhere. If the table was written to since the last walk, so far as the server knows, the next one
-    is due much sooner. So it is when rows become due `anywhere` in the order without a write.
+    Any row may begin to match. If the table was written to since the last walk, as far as the server knows, the next walk is due much
+    sooner; and so it is when rows become due `anywhere` in the order without a write.
     """
     if gate.walked_ago is None or gate.walked_past is None or gate.walked_ago < 0:
         return True
@@ -65,13 +66,13 @@ def is_walk_due(every: timedelta, gate: Gate, *, anywhere: bool = False) -> bool
 
 
 def next_batches(batches: int, took: float) -> int:
-    """How many batches to ask for together, after that many took `took` seconds: twice as many while that is quick enough."""
+    """How many batches to send in one message, after the last message took `took` seconds: twice as many while that is quick enough."""
     allowed = int(IN_A_MESSAGE / max(took / batches, 0.001))
     return max(1, min(batches * 2, allowed, MAX_BATCHES))
 
 
 async def wait_for_rate(pause: timedelta, stop: asyncio.Event, clock: Clock) -> bool:
-    """Until the fleet's rate may allow more, or a stop. False: on a clock that stands still, that would be for ever."""
+    """Wait until the fleet's rate allows more, or until a stop. False: on a clock that stands still the wait would never end."""
     if clock.now() is not None:
         return False
     try:
@@ -85,9 +86,9 @@ async def wait_for_rate(pause: timedelta, stop: asyncio.Event, clock: Clock) -> 
 async def report_failure(
     log: Reconcilers, events: Events, name: str, error: Exception, again: float, slow: str
 ) -> None:
-    """A sweep was ended by something that is not about a single row. People can see it until one goes through.
+    """Report an error that ended a sweep and is not about a single row. It is on record until a sweep succeeds.
 
-    `again`: seconds until the next one. `slow`: what may be the reason when a statement takes too long.
+    `again` is how many seconds later the next sweep begins, `slow` is a likely reason for a statement that took too long.
     """
     said = describe(error)
     if isinstance(error, errors.QueryCanceled):

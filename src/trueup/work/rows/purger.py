@@ -1,9 +1,11 @@
-"""Moves and deletes stale rows at the database's own speed: one statement per batch, no handler, no claim.
+"""Moves and deletes stale rows at the database's own speed: one statement per batch, without a handler and without claims.
 
-Every instance does it; rows that another has locked are left to it. While there are whole batches to take, several are asked for in
-one message, so that the database need not wait for this process. Only what the database refuses, or a trigger keeps, is taken by keys. With a rate the fleet takes turns at the lane's row, a batch at a time.
-Before it begins, `max_fraction` is compared with how much of the table would be touched, as it is then; and again when it has taken as
-many rows as there were at that moment, since whatever came meanwhile was not part of the comparison.
+Every instance purges and skips rows that another one has locked. While whole batches are left, one message has several of them, so
+that the database need not wait for this process. Rows that the database refuses, or that a trigger keeps, are taken by their keys.
+With a rate, the fleet takes turns at the lane's row, batch by batch.
+
+Before a sweep, `max_fraction` is compared with the share of the table that the sweep would touch. It is compared again when the sweep
+has taken as many rows as there were then, because rows that came in between were not counted.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ Progress = Callable[[Counts], None]
 
 @dataclass(slots=True)
 class _Walk:
-    """A sweep under way."""
+    """The state of a sweep under way."""
 
     gate: Gate
     counts: Counts
-    looked: float  # when the gate was looked at
+    looked: float  # when the gate was last read
     until: float
     search: Search
-    cleared_to: int | None = None  # after so many rows `max_fraction` is compared anew; None: never
+    cleared_to: int | None = None  # after this many rows `max_fraction` is compared again; None: never
     over: bool = False
 
 
@@ -112,12 +114,12 @@ class Purger(Service):
             await self._log.swept(self.purge.name)
 
     async def sweep(self, gate: Gate | None = None, *, progress: Progress | None = None) -> Counts:
-        """Until no row is left for it, its time is up, or a person pauses it."""
+        """Take rows until none is left, the time is up, or the reconciler is paused."""
         gate = gate or await self._gate()
         counts = Counts()
         if gate.paused:
             return counts
-        if gate.sign != self.purges.found.sign:  # the table is not what it was
+        if gate.sign != self.purges.found.sign:  # the table has changed
             await self.purges.changed_since(self.purges.made)
         begun_at, started = gate.now, elapsed()
         until = float("inf") if self.purge.deadline is None else started + self.purge.deadline.total_seconds()
@@ -134,7 +136,7 @@ class Purger(Service):
             await walk.search.end()
             if self.purges.passing:
                 await forget(self.purges)
-        except (psycopg.Error, ConfigError):  # what was taken before it is gone all the same
+        except (psycopg.Error, ConfigError):  # the batches before the error are committed
             with suppress(*RETRYABLE):
                 await self._tell(begun_at, counts, elapsed() - started)
             raise
@@ -144,7 +146,7 @@ class Purger(Service):
         return counts
 
     async def _cleared_past_raising(self, walk: _Walk) -> Clearance | None:
-        """As `_cleared`. Rows for which `where=` raises cannot be counted: they are found first, and passed over."""
+        """`_cleared`. Rows for which `where=` raises cannot be counted, so they are found and passed over first."""
         made, begun = self.purges.made, elapsed()
         try:
             return await self._cleared()
@@ -158,7 +160,7 @@ class Purger(Service):
         return await self._cleared()
 
     async def _cleared(self) -> Clearance | None:
-        """None: `max_fraction` does not allow it, which is an event."""
+        """After how many rows to compare again. None: `max_fraction` refuses the sweep, and an event says so."""
         clearance = await self.purges.clearance()
         if clearance.refusal is None:
             return clearance
@@ -205,7 +207,7 @@ class Purger(Service):
                     batches = next_batches(batches, elapsed() - sent)
 
     async def _by_keys(self, state: str | None, walk: _Walk, told: Callable[[], None]) -> None:
-        """The rest of this state, past rows that are refused or kept."""
+        """Take the rest of this state by keys, and pass over rows that are refused or kept."""
         await self._refused(state, walk).take_all(lambda: self._go_on(walk), told)
 
     def _refused(self, state: str | None, walk: _Walk) -> RefusedPurges:
@@ -214,12 +216,12 @@ class Purger(Service):
         )
 
     def _again(self) -> bool:
-        """Whether to believe the server that the same statement may go through the next time."""
+        """Whether to repeat a statement that the server asks to repeat."""
         self._repeats += 1
         return self._repeats < MAX_REPEATS
 
     async def _go_on(self, walk: _Walk) -> bool:
-        """Whether there is time for more, it is not paused, and `max_fraction` allows it."""
+        """Whether to take more: there is time, the reconciler is not paused, and `max_fraction` allows it."""
         if walk.over or self._stop.is_set() or elapsed() >= walk.until:
             return False
         if elapsed() >= walk.looked + LOOK_AT_GATE:

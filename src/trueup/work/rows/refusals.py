@@ -1,8 +1,8 @@
-"""How often a refusal is believed that asks for a repetition, and what else a row's outcome can fail with."""
+"""The errors of rows whose outcomes could not be written, and how often a statement about one row is repeated."""
 
 from __future__ import annotations
 
-# Times that a row alone may be told to repeat its statement (a deadlock, a serialisation failure); then a trigger of its table raises it.
+# Times that the server may ask to repeat a statement about one row (deadlock, serialization failure). After that, a trigger is the reason.
 MAX_REPEATS = 3
 
 

@@ -1,9 +1,9 @@
 """Takes rows of a purge by their keys, after the database has refused a batch or a trigger has kept rows of one.
 
-It walks on from row to row in the purge's order, so neither kind can end or starve a sweep. What is refused is sent again in halves,
-down to the row: that is a failed attempt of that row, with PostgreSQL's words and none of the row's contents. The row is passed over
-until it is worth another attempt, and is quarantined after the last. So is a row for which `where=` raises: then the rows are picked
-without it, and evaluated by their keys.
+It walks on from row to row in the purge's order, so refused and kept rows can neither end nor starve a sweep. A refused batch is sent
+again in halves, down to the culprit, which gets a failed attempt with PostgreSQL's message and none of the row's contents. The row is
+passed over until its next attempt is due, and is quarantined after the last one. A row for which `where=` raises is treated the same:
+rows are then picked without `where=` and evaluated by their keys.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from trueup.work.rows.pace import wait_for_rate
 from trueup.work.rows.refusals import MAX_REPEATS
 from trueup.work.writing import REPEAT_PAUSE, ConnectionEnded, parts
 
-MAX_IN_A_ROW = 1_000  # refused rows without one that goes: the rest is left to the next sweep
-FUTILE_FOR = 60.0  # seconds without one that goes, where each refusal takes long
+MAX_IN_A_ROW = 1_000  # refused rows without one that is taken; the rest is left to the next sweep
+FUTILE_FOR = 60.0  # seconds without a row that is taken, when each refusal takes long
 
 
 async def take(
@@ -53,7 +53,7 @@ class Search:
         self._purges = purges
         self._counts = counts
         self._events = events
-        self.error: psycopg.Error | None = None  # what a statement over many rows was refused with
+        self.error: psycopg.Error | None = None  # the error of a statement over many rows
         self.works = False  # whether any row can be evaluated
         self._windows = 0
         self._raising: list[tuple[Picked, Exception]] = []
@@ -63,7 +63,7 @@ class Search:
         return self._windows >= MAX_WINDOWS and not self.works
 
     async def among(self, state: str | None, rows: Sequence[Picked]) -> list[Picked]:
-        """Those of these rows that are to be taken."""
+        """The rows among these that are to be taken."""
         evaluated = await self._purges.evaluate_in(state, rows)
         self._windows += 1
         self.works = self.works or evaluated.any_works
@@ -91,7 +91,7 @@ class Search:
 
 
 class RefusedPurges:
-    """For the rest of one state, in one sweep."""
+    """Takes the rest of one state, in one sweep."""
 
     def __init__(
         self,
@@ -117,19 +117,19 @@ class RefusedPurges:
         self._over = False
 
     async def take_all(self, go_on: Callable[[], Awaitable[bool]], told: Callable[[], None]) -> None:
-        """Raises what is not about a single row."""
+        """Raises an error that is not about a single row."""
         await self._purges.probe(self._state)
         async for rows in self._picked(go_on):
             await self._take(rows)
             told()
 
     async def find_all(self, go_on: Callable[[], Awaitable[bool]]) -> None:
-        """Only blame the rows that raise."""
+        """Blame the rows for which `where=` raises, and take none."""
         async for _ in self._picked(go_on):
             pass
 
     async def _picked(self, go_on: Callable[[], Awaitable[bool]]) -> AsyncIterator[list[Picked]]:
-        """The rows that are left, a batch at a time. Where `where=` raises for some, they are evaluated apart."""
+        """The rows that are left, batch by batch. If `where=` raises for one of them, they are evaluated apart."""
         last: Picked | None = None
         apart = False
         while not self._over and not self._search.hopeless and await go_on():
@@ -156,7 +156,7 @@ class RefusedPurges:
                 taken = await take(self._purges, self._options, self._state, self._counts, rows=rows)
             except psycopg.Error as error:
                 if unanswered(error):
-                    await self._purges.probe(self._state)  # raises if it is not the statement that ends its connection
+                    await self._purges.probe(self._state)  # raises if the server itself is away
                 if is_away(error) and repeats < (MAX_REPEATS if len(rows) == 1 else 1):
                     repeats += 1
                     await asyncio.sleep(REPEAT_PAUSE)
@@ -184,6 +184,6 @@ class RefusedPurges:
         await blame(purge.name, purge.retry, [(row, error)], self._purges.refuse, self._counts, self._events)
 
     def _give_up_for_now(self) -> bool:
-        """Whether so much has been refused without anything going that the whole table seems to be concerned."""
+        """Whether so many rows were refused, and none was taken, that the whole table seems to be the reason."""
         self._in_a_row += 1
         return self._in_a_row >= MAX_IN_A_ROW or (self._in_a_row > 2 and elapsed() - self._went_at > FUTILE_FOR)

@@ -1,9 +1,9 @@
 """Renews the leases of rows in hand, for all reconcilers of a worker; `work/renewing.py` is the shape.
 
 Each lease is renewed when a third of it has passed, and once soon after its handler has begun, so that the database knows which rows
-were being handled if this process dies. A handler that has used up its `timeout` is no longer renewed for: its row can be taken over
-when the lease has passed, whatever the handler is still doing. A row whose lease in the user's own columns cannot be extended,
-because the database refuses that, is found among the others, and keeps our own lease.
+were being handled if this process dies. The lease is no longer renewed when a handler has used up its `timeout`: another worker can
+then take the row over, whatever the handler still does. If the database refuses to extend a lease in the user's own columns
+(`lease_columns=`), that row is found among the others and keeps its lease in trueup's table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OnLost = Callable[[Sequence[Held]], None]
 
 
 def _begun(held: Held, now: float) -> bool:
-    """Whether its handler has run for a moment, and the database does not know yet that it has begun."""
+    """Whether its handler has run for a moment and the database does not have a record that it began."""
     return not held.noted and held.started is not None and now - held.started >= LOOK_EVERY
 
 
@@ -58,7 +58,7 @@ class RowRenewer(Renewing):
         return LOOK_EVERY
 
     def renew_once(self) -> None:
-        """Renew what is due for it."""
+        """Renew the leases that are due."""
         for rows, in_hand, on_lost in self._kept:
             third = rows.reconciler.lease_for.total_seconds() / 3
             renewed_before, now = rows.clock.elapsed() - third, elapsed()
@@ -78,7 +78,7 @@ class RowRenewer(Renewing):
                     on_lost(lost)
 
     def _renew(self, rows: Rows, due: Sequence[Held]) -> list[Held]:
-        """Those whose lease is gone. When the database cannot be asked, none: their trust decides."""
+        """Renew these leases. Returns the rows whose lease is gone; none if the database cannot be asked, because then trust decides."""
         groups: dict[tuple[UUID, int], list[Held]] = {}
         for held, claim in zip(due, claims_apart(held.row for held in due), strict=True):
             groups.setdefault((held.row.holder, claim), []).append(held)
@@ -89,7 +89,7 @@ class RowRenewer(Renewing):
         started = [held.started is not None for held in due]
         query, params = rows.renewal(holder, [held.row for held in due], started, touch=touch)
         try:
-            # A trigger of the user's may take part in it, and must not make this thread hang.
+            # A user's trigger may run in this statement, and must not block this thread.
             answers = self.connection.fetch(query, params, rows.reconciler.lease_for.total_seconds() / 6)
         except Exception as error:
             if touch and rows.renewal_writes:
@@ -105,15 +105,15 @@ class RowRenewer(Renewing):
             if answer == "renewed":
                 held.row.trust.renewed(sent)
                 held.renewed, held.noted = sent, begun
-                # A trigger of the user's may have counted our renewal as a change.
+                # A user's trigger may have changed the version column at the renewal.
                 held.row.seen = seen or held.row.seen
         return [held for held in due if held.row.key not in answered and held.keep and held.turn != "write"]
 
     def _renew_parts(self, rows: Rows, holder: UUID, due: Sequence[Held], error: Exception, sent: float) -> list[Held]:
-        """One row that the database refuses must not cost the others their leases, nor itself the one that is ours.
+        """After a refusal, renew in halves: the other rows keep their leases, and the culprit keeps its lease in trueup's table.
 
-        After a wait, or where a renewal ends its connection, ours are renewed before anything else, and no more time is spent on
-        the user's than all of them may take together; none, while another session keeps everyone from writing to the table.
+        After a long wait, or after a renewal that ended its connection, the leases in trueup's table are renewed first. The user's
+        columns then get a bounded time in all, or none while another session has locked the whole table.
         """
         if len(due) == 1:
             return self._renew_for(rows, holder, due, touch=False)

@@ -1,4 +1,4 @@
-"""Says what became of rows: an event for each outcome that was written, refused or lost, and a count in the row's sweep."""
+"""Reports the outcomes of rows: an event for each outcome that was written, refused or lost, and a count in the row's sweep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reports:
         self._sweeps = sweeps
 
     def written(self, ending: Ending) -> None:
-        """Emit its event, and count it."""
+        """Emit the event of a written outcome, and count it."""
         row, move = ending.row, ending.move
         name, emit, wants = row.reconciler, self._events.emit, self._events.wants
         count: Count
@@ -73,7 +73,7 @@ class Reports:
 
     def lost(self, ending: Ending, refused_by: str = "local") -> None:
         row = ending.row
-        if isinstance(ending.move, Written):  # only its record was left to settle, and another worker has
+        if isinstance(ending.move, Written):  # only its record was left, and another worker has settled it
             self.written(ending)
             return
         if ending.counts_as is None:
@@ -82,7 +82,7 @@ class Reports:
         self._sweeps.settled(ending.held, ending.move, ending.counts_as or "lost")
 
     def not_kept(self, row: ClaimedRow, move: Any, how: Literal["contested", "undone"]) -> Exception:
-        """The error that it is for the row."""
+        """The error with which the row's attempt fails."""
         outcome, table = shown_as(move), self._rows.found.spec
         if how == "undone":
             hint = f"a trigger of table {table} keeps the row unchanged, so {outcome} was not written; check its BEFORE triggers"
@@ -97,7 +97,7 @@ class Reports:
 
 
 def shown_as(move: Any) -> str:
-    """The outcome of a move, or an outcome, as people read it."""
+    """A move or an outcome as text for people."""
     outcome = getattr(move, "outcome", move)
     return shown(outcome) if isinstance(outcome, Outcome) else type(move).__name__
 

@@ -1,10 +1,10 @@
 """claim='row_lock': a row is locked, handled and written in one transaction. An error rolls it back, and is recorded after that.
 
-The lock is the fence: while it lasts no other transaction can write to the row, and when the server ends the transaction of a process
-that is frozen, its outcome goes with it. What is known about the row is settled after the commit.
+The lock is the fence: while it lasts, no other transaction can write to the row. If the server ends the transaction of a frozen process,
+the outcome is rolled back with it. The row's record in trueup's table is written after the commit.
 
-The message that commits one row locks the next, on the same connection: half as many round trips. The next row's task waits
-for that, and when it does not come to it, it locks its row itself.
+The message that commits one row locks the next row on the same connection, which halves the round trips. The task of the next row waits
+for that message, and locks its row itself if the message could not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trueup.work.rows.handled import Handled, certain, gone
 from trueup.work.rows.held import Held
 
 Call = Callable[[Held, Handled, AsyncConnection[Any]], Awaitable[None]]
-Follow = Callable[[], Held | None]  # the row to be locked next, begun already
+Follow = Callable[[], Held | None]  # begins the next row, which is to be locked
 
 
 def nothing() -> None:
@@ -59,7 +59,7 @@ class Locking:
                     await self._release(connection)
 
     async def _lock(self, held: Held) -> tuple[AsyncConnection[Any], Answers]:
-        """A connection on which the row is locked, if it can be: the last answer says so."""
+        """A connection, and the answers to the statements that lock the row on it; the last answer says whether it is locked."""
         if held.opening is not None:
             opened = await held.opening
             held.opening = None
@@ -93,7 +93,7 @@ class Locking:
             raise LostClaim(f"{held.row.reconciler} {held.row.key}: the lease is no longer trusted")
 
     async def _write(self, held: Held, handled: Handled, connection: AsyncConnection[Any], follow: Follow) -> bool:
-        """Write what the handler returned, in its transaction, and commit. True: the next row has the connection."""
+        """Write what the handler returned, in its transaction, and commit. True: the connection now belongs to the next row."""
         outcome = handled.ended
         assert isinstance(outcome, Outcome)
         change = outcome if isinstance(outcome, To | Stay | Delete) else None
@@ -109,7 +109,7 @@ class Locking:
             passed_on = False
         else:
             answers, passed_on = await self._commit(held, outcome, [*writing, b"COMMIT"], connection, follow)
-        if change is not None and not answers.count(0):  # a trigger of the user's would not have it
+        if change is not None and not answers.count(0):  # a user's trigger refused it
             handled.refused, handled.settled = "undone", outcome
         else:
             held.written = outcome
@@ -118,7 +118,7 @@ class Locking:
     async def _commit(
         self, held: Held, outcome: Outcome, ending: Sequence[Part], connection: AsyncConnection[Any], follow: Follow
     ) -> tuple[Answers, bool]:
-        """End the transaction, and lock the next row along with it; whether that has the connection now."""
+        """Commit, and lock the next row in the same message. True: the connection now belongs to the next row."""
         following = follow()
         opening = None if following is None else following.opening
         locking: Sequence[Part] = ()
@@ -136,12 +136,12 @@ class Locking:
                 opening.set_result(None)
 
     def _check_written(self, held: Held, outcome: Outcome, answers: Answers, statements: int) -> None:
-        """Raise what kept its statements from being completed. What has failed after them is not its concern."""
+        """Raise the error that kept this row's statements from completing. Errors after them are about the next row."""
         if len(answers) >= statements:
             return
         if not_as_read(answers.error) and not len(answers):
             held.uncertain = False
-            raise ConfigError(  # no other transaction can have touched a row that we have locked
+            raise ConfigError(  # the row is locked here, so no other transaction has changed it
                 f"{outcome!r:.200}: its handler has changed the row itself, through tx, or a trigger keeps the row as it is; "
                 "return the columns with the outcome instead, and see the table's BEFORE triggers"
             )
@@ -153,7 +153,7 @@ class Locking:
         await self._connections.give(connection)
 
     def let_go(self, held: Held) -> None:
-        """Of what was opened for a row that was never begun."""
+        """Give back the connection that was opened for a row whose handler never began."""
         opening, held.opening = held.opening, None
         if opening is None or opening.cancel():
             return

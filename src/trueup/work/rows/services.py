@@ -1,4 +1,4 @@
-"""Everything that sweeps in one worker: made when it starts, after every table was looked at."""
+"""Builds the sweepers and purgers of one worker, after inspecting every table, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trueup.work.rows.purger import Purger
 from trueup.work.rows.renewer import RowRenewer
 from trueup.work.rows.sweeper import Sweeper
 
-# The part of statement_timeout that the server is given: it ends a statement, and says so, before the client closes the connection.
+# The share of statement_timeout after which the server ends a statement: its error then arrives before the client closes the connection.
 SERVER_FIRST = 0.9
 
 
@@ -68,12 +68,12 @@ class RowServices:
         return [self._claiming, self._settling]
 
     def declare(self, declared: Iterable[Reconciler | Purge]) -> None:
-        """Also these, from the next time it gathers."""
+        """Add these; the next `gather` includes them."""
         known = {each.name for each in self._declared}
         self._declared += [each for each in declared if each.name not in known]
 
     async def gather(self) -> None:
-        """Look at every table; raises ConfigError when one cannot be worked on."""
+        """Inspect every table, and make the sweepers and purgers. Raises ConfigError when a table cannot be worked on."""
         if not self._declared:
             return
         try:
@@ -102,20 +102,20 @@ class RowServices:
         self._events.emit(ReconcilerDeclared(declared.name, str(selection.table)))
 
     async def inspect(self, declared: Reconciler | Purge) -> None:
-        """Look at its table and say what is wrong with it, as `gather` does, and store nothing."""
+        """Inspect one table and report its faults, as `gather` does, but store nothing."""
         found = await self._look(declared)
         member = self._purger(declared, found) if isinstance(declared, Purge) else self._sweeper(declared, found)
         await self._guard(member, found, f"reconciler {declared.name!r}")
 
     async def _look(self, declared: Reconciler | Purge) -> Found:
-        """At its table, as it is now; raises ConfigError when that cannot be worked on."""
+        """Inspect its table as it is now. Raises ConfigError when it cannot be worked on."""
         who = f"reconciler {declared.name!r}"
         found = await tables.find(self._claiming, self._store.statements, declared.selection.table, who)
         check(found, who, declared)
         return found
 
     async def declare_again(self) -> None:
-        """Store what is declared once more: the rows may be gone since, with a database that was restored."""
+        """Store the declarations again: the database may have been restored without them."""
         for declared in self._declared:
             if declared.name in self.members:
                 await self._log.put(declared.name, declared.selection.table, declared.declared())
@@ -163,7 +163,7 @@ class RowServices:
         return sweeper
 
     async def _guard(self, member: Sweeper | Purger, found: Found, who: str) -> None:
-        """Say so when every claim would read a large table from end to end, and refuse what no sweep could do."""
+        """Emit an event when every claim would read a whole large table. Raises ConfigError when no sweep could work."""
         if isinstance(member, Sweeper):
             query, params = member.rows.claims.statement()
             selection = member.rows.reconciler.selection
@@ -182,7 +182,7 @@ class RowServices:
         await try_every(self._claiming, made.every(), found, timeout=self._timeout, who=who)
 
     async def sweep(self, name: str) -> Counts:
-        """One whole sweep, without loops; all that came of it is written when this returns."""
+        """Run one whole sweep. All outcomes are written when this returns."""
         member = self.members.get(name)
         if member is None:
             raise ConfigError(f"no reconciler {name!r} is declared; there are {', '.join(self.members) or 'none'}")
@@ -197,12 +197,12 @@ class RowServices:
             member.start()
 
     def wake(self) -> None:
-        """Look now: a person has released rows, or ended a pause."""
+        """Sweep now: a person has released rows, or ended a pause."""
         for member in self.members.values():
             member.wake()
 
     async def stop(self) -> None:
-        """Claim nothing more; returns when what runs has ended and is written."""
+        """Claim no more rows. Returns when all handlers have ended and their outcomes are written."""
         await asyncio.gather(*(member.stop() for member in self.members.values()))
 
     def interrupt(self) -> None:
@@ -212,7 +212,7 @@ class RowServices:
                 member.interrupt()
 
     async def close(self) -> None:
-        """Close everything, whatever runs."""
+        """Close everything, even if handlers run."""
         for member in self.members.values():
             await member.kill()
         await asyncio.to_thread(self.renewer.stop)
@@ -255,7 +255,7 @@ def check(found: Found, who: str, declared: Reconciler | Purge) -> None:
 
 
 def owner(settings: Settings) -> str:
-    """Who is written into the user's own lease column, before the term; for people."""
+    """The name of this process in the user's own lease column, in front of the term; for people."""
     return settings.worker_name or f"{socket.gethostname()[:24]}:{os.getpid()}"
 
 

@@ -1,4 +1,4 @@
-"""One sweep: how far it has come, and what became of its rows."""
+"""The state of one sweep: how far it has come, and the outcomes of its rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Progress = Callable[[Counts], None]
 class Walk:
     """How far a sweep has come."""
 
-    begun_at: datetime  # rows due later than this are for the next one
-    cut_off: datetime  # and so are rows due again later than this
-    fresh: bool  # there may be rows that nothing is known about
-    again: bool = True  # there may be rows whose time has come again
+    begun_at: datetime  # rows that became due later are for the next sweep
+    cut_off: datetime  # the same for rows that are due again
+    fresh: bool  # there may be rows without a record
+    again: bool = True  # there may be rows that are due again
     position: Position | None = None
     due_position: DuePosition | None = None
-    # From where a batch finds nothing, it goes on here: what lies between is known already.
+    # If a batch finds nothing, the walk goes on here: all rows in between have a record.
     skip_to: Position | None = None
-    complete: bool = True  # it passes over nothing unseen
-    passed: int = 0  # rows that were known already
+    complete: bool = True  # it has looked at every row on its way
+    passed: int = 0  # rows that have a record already
 
     @property
     def unfinished(self) -> bool:
@@ -36,7 +36,7 @@ class Walk:
 
 @dataclass(slots=True, eq=False)
 class Sweep:
-    """A sweep ends when nothing is left to claim. Its rows may be settled later, beside the next one; then it is over."""
+    """A sweep ends when no row is left to claim. It is over when all its rows are settled, which may be during the next sweep."""
 
     began_at: datetime | None = None  # by the database's clock
     whole: bool = True
@@ -44,11 +44,11 @@ class Sweep:
     counts: Counts = field(default_factory=Counts)
     started: float = field(default_factory=elapsed)
     claiming: bool = True
-    suspects: set[asyncio.Task[Counts]] = field(default_factory=set)  # taken one at a time, beside it
+    suspects: set[asyncio.Task[Counts]] = field(default_factory=set)  # one row at a time, beside it
 
     @property
     def settled(self) -> bool:
-        """Whether it is known what became of every row that it has claimed so far."""
+        """Whether every row that it has claimed so far has an outcome."""
         return self.counts.settled >= self.counts.claimed
 
     @property
@@ -57,5 +57,5 @@ class Sweep:
 
     @property
     def worth_telling(self) -> bool:
-        """Passes without a change come every second."""
+        """Whether the sweep is worth an event: a pass that changed nothing comes every second."""
         return bool(self.counts.claimed) and (self.whole or self.counts.unchanged < self.counts.claimed)

@@ -84,11 +84,11 @@ class Sweeper(Service):
         self.hand = RowHand(rows, handling, self.finisher, events, judge, self._breakers, self.changes)
         self._walker = Walker(rows, self.hand, self.finisher, events, holder, self._options)
         self._suspects: asyncio.Task[Counts] | None = None
-        self._cut_short = False  # by a pause, or the end of this process
-        self._looked = 0.0  # when the gate was looked at
+        self._cut_short = False  # whether a pause, or the end of this process, cut the sweep short
+        self._looked = 0.0  # when the gate was last read
 
     def in_hand(self) -> Iterable[Held]:
-        """What is waiting, being handled, or still to be written. Also called on the renewer's thread."""
+        """The rows that wait, are being handled, or are still to be written. Also called on the renewer's thread."""
         return [*self.hand.in_hand(), *self.finisher.in_hand()]
 
     async def run_once(self) -> float:
@@ -126,10 +126,10 @@ class Sweeper(Service):
     # -- one sweep ----------------------------------------------------------------------------------------------------
 
     async def sweep(self, gate: Gate | None = None, *, whole: bool = True, progress: Progress | None = None) -> Counts:
-        """Look at every row there is for it, once. Not whole: only at those whose time has come again.
+        """Sweep once: over all rows of the reconciler, or (not `whole`) only over rows that are due again.
 
-        When this returns, it is known what became of each. On a clock that is moved by hand, a sweep also ends when the
-        rate allows no more for the moment.
+        When this returns, every claimed row has an outcome. On a clock that is moved by hand, a sweep also ends when the rate
+        allows no more for the moment.
         """
         gate = gate or await self._gate()
         sweep = Sweep(gate.now, whole, progress)
@@ -137,7 +137,7 @@ class Sweeper(Service):
             return sweep.counts
         try:
             await self._sweep(sweep, gate)
-        except Exception:  # the database is away, say: what is in hand is still seen through
+        except Exception:  # the database is away, for example: the rows in hand are still finished
             await self._see_through(sweep)
             raise
         await self._see_through(sweep)
@@ -146,9 +146,9 @@ class Sweeper(Service):
         return sweep.counts
 
     async def _sweep(self, sweep: Sweep, gate: Gate, *, hasty: bool = False) -> None:
-        """Claim all that there is for it now. What came of it is settled beside whatever comes next.
+        """Claim every row that is due now. Outcomes may be settled during the next sweep.
 
-        `hasty`: where a great many rows rest, it need not walk past all of them each time.
+        `hasty`: if very many rows rest, this sweep need not walk past all of them.
         """
         self._cut_short, self._breakers.opened = gate.closed, False
         await self._refit(gate)
@@ -176,7 +176,7 @@ class Sweeper(Service):
             self.timetable.swept()
 
     async def _see_through(self, sweep: Sweep) -> None:
-        """Until nothing is in hand, suspects included, and all that is to be said about it is written."""
+        """Wait until no row is in hand, suspects included, and all outcomes are written."""
         if sweep.suspects:
             await asyncio.wait(sweep.suspects)
         await self.changes.until(lambda: self.hand.idle)
@@ -192,12 +192,12 @@ class Sweeper(Service):
         return self._stop.is_set() or self._was_cut_short or self.hand.stuck
 
     async def _take_suspects(self, sweep: Sweep, now: datetime) -> None:
-        """Rows that may have brought a process down: one at a time, in one place, beside all others."""
+        """Take the rows that may have crashed a process: one at a time, beside the other rows."""
         if self._suspects is None or self._suspects.done():
             self._suspects = self._beside.start(self._one_by_one(now))
             self._suspects.add_done_callback(lambda _: self.changes.note())
         sweep.suspects.add(self._suspects)
-        if self._breakers.probing:  # then there is one place altogether
+        if self._breakers.probing:  # a probing breaker allows one row altogether
             await asyncio.wait({self._suspects})
 
     async def _one_by_one(self, now: datetime) -> Counts:
@@ -216,7 +216,7 @@ class Sweeper(Service):
                     break
                 after = batch.due_position or after
         except Exception:
-            return sweep.counts  # the sweep beside it meets the same
+            return sweep.counts  # the sweep meets the same error
         finally:
             self._sweeps.claimed_all(sweep)
         return sweep.counts
@@ -232,8 +232,8 @@ class Sweeper(Service):
             if self._enough():
                 break
             if gate is not None and self._looked >= refresh:
-                # A long sweep, perhaps without an end: rows whose time has come meanwhile need not wait for it, nor do fresh ones
-                # before the place to which it has come.
+                # A sweep may be long, or never end. Rows that became due again need not wait for its end, nor do fresh rows in front
+                # of its position.
                 refresh = self._looked + every
                 walk.cut_off, walk.again, walk.due_position = gate.now, gate.is_due, None
                 self._walker.look_back(walk)
@@ -246,7 +246,7 @@ class Sweeper(Service):
         self._cut_short = self._enough()
 
     async def _look(self) -> Gate | None:
-        """The gate, when it is time to look at it again. A pause cuts the sweep short."""
+        """Read the gate again when it is time to. A pause cuts the sweep short."""
         if elapsed() < self._looked + LOOK_AT_GATE:
             return None
         gate = await self._gate()
@@ -257,12 +257,12 @@ class Sweeper(Service):
         return gate
 
     async def _refit(self, gate: Gate) -> None:
-        """Look at the table anew when it has changed. Raises ConfigError when it cannot be worked on any more."""
+        """Inspect the table again if it has changed. Raises ConfigError when it can no longer be worked on."""
         if gate.sign != self.rows.found.sign:
             await self.rows.changed_since(self.rows.made)
 
     def _has_room(self, sweep: Sweep) -> bool:
-        """Whether to claim more: half a batch ahead of what runs; while probing, when all is known of the last one."""
+        """Whether to claim more: up to half a batch ahead of the running handlers; while probing, only after the last outcome."""
         if self._enough():
             return True
         if self._breakers.probing:
@@ -280,11 +280,11 @@ class Sweeper(Service):
         self.hand.interrupt()
 
     async def stop(self) -> None:
-        """Claim nothing more; returns when what runs has ended and is written."""
+        """Claim no more rows. Returns when all handlers have ended and their outcomes are written."""
         self.hand.stopping = True
         self._stop.set()
         self.hand.release()
-        self.changes.note()  # a sweep that waits for room goes on to its end
+        self.changes.note()  # a sweep that waits for room wakes and ends
         await super().stop()
         self.finisher.hurry()
         await self.changes.until(lambda: self.hand.idle and self._sweeps.all_over)

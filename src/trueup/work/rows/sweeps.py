@@ -1,4 +1,4 @@
-"""The sweeps that are not over: a sweep claims, then its last rows are settled beside the next one, and then it is on record."""
+"""The sweeps that are not over. After a sweep has claimed its last row, rows are settled during the next one; then it is recorded."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Sweeps:
         self._open.add(sweep)
 
     def claimed_all(self, sweep: Sweep) -> None:
-        """Nothing more is claimed in it."""
+        """The sweep claims no more rows."""
         sweep.claiming = False
         self._conclude_if_over(sweep)
 
     def forget(self) -> None:
-        """Nothing that is in hand is waited for any more."""
+        """Stop waiting for rows in hand."""
         self._open.clear()
 
     def settled(self, held: Held, move: Move, count: Count) -> None:
-        """It is known what became of this row."""
+        """A row has its outcome."""
         sweep, held.state = held.sweep, "gone"
         rests_for = getattr(move, "delay", None) or getattr(move, "rest_for", None)
         if rests_for is not None:
@@ -81,5 +81,5 @@ class Sweeps:
             if self._options.counts:
                 await self._log.log(self._name, self._holder.id, sweep.began_at, sweep.counts)
         except (*RETRYABLE, DatabaseUnavailable):
-            return  # the outcomes are written; that nothing is on record about their sweep is said by DatabaseLost
+            return  # the outcomes are written; DatabaseLost says why the sweep is not recorded
         self._events.emit(completed(self._name, sweep.counts, elapsed() - sweep.started))

@@ -1,6 +1,6 @@
-"""Claims batch after batch for a sweep: rows that are due again and fresh ones in turn, or one suspect.
+"""Claims batch after batch for a sweep: rows that are due again and rows without a record in turn, or one suspect.
 
-Claimed rows go into the hand. A row that could not be claimed properly goes straight to the finisher. Between sweeps the walker
+Claimed rows go into the hand. A row that could not be marked goes straight to the finisher. Between sweeps the walker
 remembers which kind is next, and where the last walk past all rows ended.
 """
 
@@ -26,7 +26,7 @@ from trueup.work.rows.options import SweepOptions
 from trueup.work.rows.pace import is_walk_due
 from trueup.work.rows.sweep import Sweep, Walk
 
-MANY_KNOWN = 1_000  # rows with a record; fewer are walked past at every sweep
+MANY_KNOWN = 1_000  # rows with a record; every sweep walks past fewer than this
 
 
 class Walker:
@@ -51,7 +51,7 @@ class Walker:
         self._walked_to: Position | None = None  # the last row of the last walk past all rows
 
     async def probe(self, walk: Walk, gate: Gate, *, hasty: bool) -> bool:
-        """Whether there may be rows without a record. Where many have one, `walk` is told which of them to pass over."""
+        """Find out whether there may be rows without a record. If many rows have one, note in `walk` which of them to pass over."""
         end = self._walked_to
         if (
             hasty
@@ -69,12 +69,12 @@ class Walker:
         return False
 
     def look_back(self, walk: Walk) -> None:
-        """Take what there is before its position now, and go on from there."""
+        """Have the walk look again at the rows in front of its position, and then continue from there."""
         if walk.fresh and walk.skip_to is None and walk.position is not None:
             walk.position, walk.skip_to, walk.complete = None, walk.position, False
 
     async def next(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
-        """Of the two kinds in turn while both have some."""
+        """Claim the next batch: the two kinds take turns while both have rows."""
         most = self._options.at_most(most)
         if not most:
             walk.fresh = walk.again = False
@@ -94,7 +94,7 @@ class Walker:
             walk.due_position = batch.due_position
             walk.again = not batch.exhausted
             if not walk.again and not sweep.whole:
-                await forget(self._rows)  # what is not for it any more must not wake it again and again
+                await forget(self._rows)  # rows that no longer match must not wake the sweeper again and again
         return batch
 
     async def _next_fresh(self, sweep: Sweep, walk: Walk, most: int) -> Batch:
@@ -115,7 +115,7 @@ class Walker:
         return batch
 
     async def next_suspect(self, sweep: Sweep, now: datetime, after: DuePosition) -> Batch:
-        """One row that may have brought a process down."""
+        """Claim one row that may have crashed a process."""
         walk = Walk(now, now, fresh=False, due_position=after)
         holder = self._holder.id
         claimed = await self._claim(
@@ -138,7 +138,7 @@ class Walker:
         if self._events.wants(RowsClaimed):
             ms = round((elapsed() - begun) * 1000, 3)
             self._events.emit(RowsClaimed(self._reconciler.name, str(self._holder.id), claimed.count, ms))
-        for row, error in claimed.refused:  # nothing was written to it, so nothing is there to be undone
+        for row, error in claimed.refused:  # the claim wrote nothing to it, so there is nothing to undo
             held = Held(row, sent, state="writing", sweep=sweep)
             self._finisher.put(Ending(held, self._finisher.failures.of(row, error), touch=False))
         for row in claimed.taken:
