@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from trueup.store.db.repository import Database, Repository
 
-MAX_KEYS = 100  # ids or keys that are kept of one action
+MAX_KEYS = 100  # ids or keys that are recorded for one action
 
 
 class Begins(Database, Protocol):
@@ -64,7 +64,7 @@ class ActionRecord:
 
 class Actions(Repository):
     async def add(self, action: Action, count: int, keys: Iterable[object] = ()) -> None:
-        """Record the action, or add to what is recorded of it."""
+        """Record the action, or add to its record."""
         texts = sorted(map(str, keys), key=lambda key: (len(key), key))[:MAX_KEYS]
         rows = await self._fetch("actions/add", **asdict(action), count=count, keys=texts, max_keys=MAX_KEYS)
         action.id = rows[0][0] if rows else action.id

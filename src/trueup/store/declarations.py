@@ -1,4 +1,4 @@
-"""What running code declares, kept as rows: the only way for one process to know what the others declare.
+"""What running code declares, stored as rows so that each process knows what the others declare.
 
 A worker's row names its declaration, so a declaration is alive while a worker that made it is alive. Equal code shares one row,
 found by its digest. Workers of older releases have none: their declarations are unknown, and schedules that may be theirs are
@@ -72,7 +72,7 @@ class Declarations(Repository):
         self.retire_after = retire_after
 
     async def declare(self, declaration: Declaration, started_at: datetime | None) -> datetime:
-        """Record it. Returns when the process started: now, unless `started_at` says so."""
+        """Record a declaration. Returns when the process started: now, unless `started_at` is given."""
         rows = await self._fetch(
             "declarations/declare",
             digest=declaration.digest,

@@ -1,4 +1,4 @@
-"""What the doctor looks at: the server, this session, and our tables and indexes. Nothing here writes."""
+"""Read-only queries for `trueup doctor`: about the server, this session, and trueup's tables and indexes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trueup.store.db.repository import Repository
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    pid: int  # of the session, as the server says; a pooler tells its clients another one
+    pid: int  # of the server process; a pooler gives its clients another number
     now: datetime
     standby: bool
     compiles: bool  # just in time
     vacuums: bool
-    places: int  # connections for those who are not superusers
+    places: int  # connections for roles that are not superusers
     connections: int
     owner: bool  # of the schema, or a member of its owner
     role: str
@@ -71,7 +71,7 @@ class Doctor(Repository):
         return [OurTable(row[0], row[1], row[2], row[3], tuple(row[4])) for row in rows]
 
     async def unusable_indexes(self) -> tuple[list[str], list[str]]:
-        """Those that are missing, and those that are there and not valid."""
+        """Indexes that are missing, and indexes that are not valid."""
         found: dict[str, bool] = dict(await self._fetch("doctor/indexes", schema=self._statements.schema))
         return sorted(_expected() - found.keys()), [name for name, valid in found.items() if not valid]
 

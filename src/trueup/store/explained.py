@@ -1,4 +1,4 @@
-"""Errors of the driver as trueup's own, where these say more: around everything that callers of the Python API ask for.
+"""Turns errors of the driver into errors of trueup that say more, for all calls of the Python API.
 
 A database that is away, ended the connection or asks to repeat the transaction is DatabaseUnavailable. A statement that misses a
 table, column or function of ours is SchemaMismatch, if the record of migrations agrees. Both name the address, without its
@@ -35,8 +35,8 @@ UNFIT = frozenset({None, "22003", "22021", "22P02", "22P05"})
 
 
 async def explain(store: Store, database: Database, error: Exception) -> None:
-    """Raise what says more than this error, if anything does. The database is asked why something of ours is missing."""
-    # Of a statement over a table of the user's that also needs one of ours, a ConfigError is made.
+    """Raise an error that says more than this one, if there is one. If a table of trueup is missing, the database is asked why."""
+    # An error of a statement over a user's table is a ConfigError, even if the statement also needs a table of trueup.
     said = error.__context__ if isinstance(error, ConfigError) else error
     if isinstance(error, UnicodeEncodeError) or (isinstance(error, psycopg.DataError) and error.sqlstate in UNFIT):
         raise ConfigError(f"PostgreSQL cannot hold a value that was given: {describe(error)}") from error

@@ -27,7 +27,7 @@ Look = Callable[[], Awaitable[Found]]  # raises ConfigError when the table canno
 
 
 class Fit(Generic[T]):
-    """The statements of a table, until they are composed again. Without `look` they stay."""
+    """The statements of a table, composed again when `look` finds the table changed. Without `look` they stay."""
 
     def __init__(self, found: Found, make: Callable[[Found], T], look: Look | None) -> None:
         self.found = found
@@ -54,7 +54,7 @@ class Fit(Generic[T]):
 
 
 class RowStatements:
-    """Of one reconciler."""
+    """The statements of one reconciler."""
 
     def __init__(self, statements: Statements, reconciler: Reconciler, found: Found) -> None:
         self.found = found
@@ -63,7 +63,7 @@ class RowStatements:
         columns = tuple(found.columns) if wanted is None else tuple(name for name in found.columns if name in wanted)
         self.columns = columns or found.spec.key
         selection, live = reconciler.selection, reconciler.mode == "live"
-        if not live:  # nothing of the user's is written to, so nothing is ever left behind in a working state
+        if not live:  # it writes to no user's row, so no row is left in a working state
             selection = replace(selection, claimed_as=None)
         by = reconciler.pause_by if isinstance(reconciler.pause_by, str) else None
         self.composer = Composer(statements, found, selection, self.columns, marks=live, pause_by=by)
@@ -123,7 +123,7 @@ class RowStatements:
 
 
 class PurgeStatements:
-    """Of one move or deletion."""
+    """The statements of one move or deletion."""
 
     def __init__(self, statements: Statements, purge: Purge, found: Found) -> None:
         self.found = found

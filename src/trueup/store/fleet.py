@@ -8,9 +8,9 @@ from trueup.store.db.repository import Repository
 
 class Fleet(Repository):
     async def workers(self) -> list[Record]:
-        """All processes that are registered, those alive first, with what the code of each declares."""
+        """All registered workers, living ones first, each with what its code declares."""
         return await self._records("views/fleet")
 
     async def leases(self, limit: int = 200) -> list[Record]:
-        """Named leases, those that are held first."""
+        """Named leases, held ones first."""
         return await self._records("views/leases", limit=limit)

@@ -60,7 +60,7 @@ class Flow(Repository):
         return list(spans.values())
 
     async def arguments(self, jobs: Iterable[JobSummary]) -> dict[int, dict[str, Any]]:
-        """The arguments of these jobs by id, where they are few: a list shows no more of them."""
+        """The arguments of these jobs by id, except long ones, which a list does not show."""
         listed = tuple(jobs)
         since = min((job.finished_at for job in listed if job.finished_at is not None), default=None)
         params = {"ids": [job.id for job in listed], "since": since, "most": MAX_ARGUMENTS}

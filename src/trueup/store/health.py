@@ -50,18 +50,18 @@ class Lead(Repository):
         self._term: int | None = None
 
     async def take(self) -> bool:
-        """Whether it is ours for the time to come."""
+        """Acquire or renew the lease. Returns whether this process holds it."""
         rows = await self._fetch("leases/acquire", label=label(), ttl=self._seconds, **self._of)
         self._term = int(rows[0][0]) if rows else None
         return self._term is not None
 
     @property
     def fence(self) -> dict[str, object]:
-        """What a statement compares with the lease's row; nothing matches once it was released or refused."""
+        """The parameters that fence a statement by this lease; they match nothing after it was released or refused."""
         return {"lease": self._of["name"], "holder": self._of["holder"], "term": self._term}
 
     async def leave(self) -> None:
-        """Release it if it is ours. If the database is unreachable, it expires."""
+        """Release the lease if this process holds it. If the database is unreachable, it expires."""
         term, self._term = self._term, None
         if term is not None:
             with suppress(psycopg.Error, OSError, DatabaseUnavailable):

@@ -70,7 +70,7 @@ def day_of(name: str) -> date | None:
 
 
 def column_of(parent: str) -> str:
-    """What a parent's rows are put into days by."""
+    """The column by which a parent's rows are divided into days."""
     return "due_at" if parent == "ticks" else "finished_at"
 
 
@@ -175,7 +175,7 @@ class History(Repository):
         return days
 
     async def _create(self, parent: str, day: date, *, patient: bool = False) -> list[str]:
-        """Its name, or nothing when it is there, or its rows are in the catch-all partition. Raises DayInUse."""
+        """Create a partition and return its name; nothing if it exists, or if its rows are in the catch-all partition. Raises DayInUse."""
         name, rest = day_name(parent, day), f"{parent}_rest"
         names = {
             "day": sql.Identifier(name),
@@ -209,7 +209,7 @@ class History(Repository):
     async def _alone(
         self, name: str, tables: list[str], *, patient: bool = False
     ) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction in which no other worker does the same. Raises DayInUse when one does, or the tables are in use."""
+        """A transaction that only one worker has at a time. Raises DayInUse when another has it, or when the tables are in use."""
         async with self._database.transaction() as connection:
             lock = f"{LOCK} {self._statements.schema}"
             try:

@@ -1,4 +1,4 @@
-"""Which statements store a job, or many, and in which order: steps that a connection of any kind is driven through.
+"""Which statements store one job or many, and in which order: steps that `drive` runs on a connection of any kind.
 
 A job with a unique key is inserted, or the live one with that key is found, or replaced. A window (`unique_for`) is taken first.
 """

@@ -39,16 +39,16 @@ class LaneClaim:
 
 @dataclass(slots=True)
 class _Found:
-    """What claims within one transaction have found."""
+    """What the claims of one transaction have found."""
 
     jobs: list[ClaimedJob] = field(default_factory=list)
     room: int = 0  # how many the lane's limits allowed
-    last_key: str | None = None  # whose turn was last, when that is to be noted
-    unseen: bool = False  # there are keys that were not looked at
+    last_key: str | None = None  # the key whose turn was last, if that is to be stored
+    unseen: bool = False  # some keys were not looked at
 
     @property
     def moved(self) -> bool:
-        """Whether the lane's row has something new to say."""
+        """Whether the lane's row is to be updated."""
         return bool(self.jobs) or self.last_key is not None
 
 
@@ -63,7 +63,7 @@ class Offset:
         self._least = float("inf")
 
     def locally(self, moment: float, sent: float, received: float) -> float:
-        """A time of the database's clock, read between two times of this process's clock, on the latter."""
+        """Convert a time of the database's clock to this process's clock. It was read between these two times of the latter."""
         self._least = max(min(self._least, received - moment), sent - moment)
         return moment + self._least
 

@@ -12,11 +12,11 @@ What = Literal["queue", "kind"]
 
 class Pauses(Repository):
     async def pause(self, what: What, name: str, by: str | None, reason: str | None) -> bool:
-        """False when it is paused already."""
+        """Pause it. False when it is paused already."""
         return bool(await self._fetch("pauses/pause", what=what, name=name, by=by, reason=reason))
 
     async def resume(self, what: What, name: str) -> bool:
-        """False when it is not paused."""
+        """End its pause. False when it is not paused."""
         return bool(await self._fetch("pauses/resume", what=what, name=name))
 
     async def list(self) -> tuple[Pause, ...]:

@@ -1,4 +1,4 @@
-"""Planning: what is due is decided, recorded and enqueued.
+"""Planning: decides about the ticks that are due, records them, and enqueues their jobs.
 
 A pass is one transaction: take the fleet's planning lock without waiting, read what is due, decide in Python from each row's own
 spec, record the ticks and enqueue their jobs, advance the rows by compare-and-set. A crash anywhere leaves all of it or nothing.
@@ -41,7 +41,7 @@ class StaleSchedule(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
-    """A schedule as it is. Field order is that of `schedules/get.sql`."""
+    """A stored schedule. Field order is that of `schedules/get.sql`."""
 
     name: str
     origin: str
@@ -81,10 +81,10 @@ class Planned:
     fired: int = 0
     skipped: int = 0
     more: bool = False
-    paused: tuple[str, ...] = ()  # because their runs keep dying
-    finished: tuple[str, ...] = ()  # their last tick has its verdict
+    paused: tuple[str, ...] = ()  # schedules that were paused because their runs keep dying
+    finished: tuple[str, ...] = ()  # schedules whose last tick has its verdict
     unreadable: tuple[UnreadableSchedule, ...] = ()
-    refused: tuple[Refused, ...] = ()  # nothing can be decided about them
+    refused: tuple[Refused, ...] = ()  # schedules whose ticks cannot be decided or stored
 
     def plus(self, other: Planned) -> Planned:
         """Both passes together, as far as a planner goes by it."""
@@ -151,7 +151,7 @@ class Planning(Repository):
                 decision = _decide(row, now, failing=name in failing)
             except ConfigError as error:  # written by a newer release: its planners will handle it
                 broken.append(UnreadableSchedule(name, version, str(error)))
-            except Exception as error:  # by no release: what it says cannot be
+            except Exception as error:  # no release writes this
                 refused.append(Refused(name, version, f"{type_name(error)}: {describe(error)}"))
             else:
                 decisions.append((row, decision))
@@ -216,7 +216,7 @@ class Planning(Repository):
                 next_due_ats=[decision.next_due for _, decision in decisions],
                 decided_untils=[decision.decided_until for _, decision in decisions],
             )
-            if len(advanced) < len(decisions):  # not what we decided about: nothing of this pass may stay
+            if len(advanced) < len(decisions):  # one has changed since it was read: nothing of this pass may stay
                 raise StaleSchedule(
                     "its row was not changed; a trigger on the table schedules that returns null keeps it as it is"
                 )

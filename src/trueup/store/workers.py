@@ -38,7 +38,7 @@ class Identity:
     release: str | None
     queues: tuple[str, ...]
     concurrency: int
-    declaration: str | None = None  # the digest of what its code declares
+    declaration: str | None = None  # the digest of its Declaration
 
 
 class Workers(Repository):

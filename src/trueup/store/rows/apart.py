@@ -1,8 +1,8 @@
-"""Settles rows of which the database has refused some, one by one and yet in one transaction.
+"""Settles a batch of which the database refuses some rows: it finds these rows and writes all others, in one transaction.
 
-A statement over many rows is refused as a whole, whichever of them the reason is. Here the server tries parts of it, down to the
-single row, each in a subtransaction of its own. One round trip finds every culprit of a batch, and all other rows are written by it.
-Constraints that are deferred are checked row by row. A value that cannot even be sent is found before anything is sent.
+PostgreSQL refuses a statement over many rows as a whole, even if only one row is the reason. Here the server tries parts of the
+statement, down to single rows, each in a subtransaction of its own. So one round trip finds every culprit of a batch and writes all
+other rows. Deferred constraints are checked row by row. A value that cannot even be sent is found before anything is sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trueup.store.rows.rows import Rows
 
 IMMEDIATE = b"set constraints all immediate"
-MAX_SEARCH = 1.0  # seconds; rows that are not reached by then come with the next statement
+MAX_SEARCH = 1.0  # seconds; rows that are not tried by then go with the next statement
 _ARRAY = re.compile(rb"%\(\w+\)s::\w+\[\]")
 
 
@@ -40,18 +40,18 @@ def search_time(timeout: timedelta) -> float:
 
 @dataclass(slots=True)
 class Apart:
-    """By key. A key that is nowhere in here was lost."""
+    """The results by key. A key that is in none of them was lost."""
 
     done: dict[str, Done] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
     untried: set[str] = field(default_factory=set)
-    sign: int | None = None  # the table's fingerprint at the end; where it is another one, no row is to blame
+    sign: int | None = None  # the table's fingerprint at the end; if it has changed, no row is to blame
 
 
 async def settle_apart(
     rows: Rows, holder: UUID, claimed: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool
 ) -> Apart:
-    """As `Rows.settle`, except that one row which is refused costs the others nothing. Raises what is about no row."""
+    """`Rows.settle`, but rows that are refused do not affect the others. Raises an error that is not about a row."""
     apart = Apart()
     async with rows.settling.conversation() as talk:
         pairs = list(zip(claimed, moves, strict=True))
@@ -74,18 +74,18 @@ async def settle_apart(
 @dataclass(slots=True)
 class _Asks:
     parts: list[Part]
-    keys: list[list[str] | None]  # of each part's rows; None: it is sent as it is
+    keys: list[list[str] | None]  # the keys of each statement's rows; None: it is not divided
     drafts: Mapping[str, Sequence[Draft]]
 
 
 def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequence[tuple[ClaimedRow, Any]]) -> _Asks:
-    """Raises what a value raises that cannot be sent."""
+    """The statements for these rows. Raises the error of a value that cannot be sent."""
     asks, drafts = rows.asks.of([row for row, _ in pairs], [move for _, move in pairs], touch=touch)
     made = _Asks([], [], drafts)
     only_ours = rows.statements["rows/rest"], rows.statements["rows/in_order"]
     for query, params in asks:
         params |= rows.about(holder)
-        if query in only_ours:  # nothing of the user's can refuse them
+        if query in only_ours:  # they touch no user's table, so no row can be refused
             made.parts.append(talk.filled(Query(query, params)))
             made.keys.append(None)
             continue
@@ -103,14 +103,14 @@ def _asks(rows: Rows, talk: Conversation, holder: UUID, touch: bool, pairs: Sequ
 
 @cache
 def of_a_part(query: bytes) -> bytes:
-    """The same statement for the rows from $1 to $2 of those given."""
+    """The statement for only the rows $1 to $2 of its parameters."""
     return _ARRAY.sub(rb"(\g<0>)[$1:$2]", query).rstrip().removesuffix(b";")
 
 
 def _sendable(
     rows: Rows, talk: Conversation, pairs: Sequence[tuple[ClaimedRow, Any]], apart: Apart
 ) -> list[tuple[ClaimedRow, Any]]:
-    """Those whose outcomes can be sent. The rest of what is sent comes from the database, or from here."""
+    """The rows whose outcomes can be sent; the errors of the others go to `apart`."""
     fine = []
     for row, move in pairs:
         outcome = getattr(move, "outcome", None)
@@ -119,7 +119,7 @@ def _sendable(
                 if text is not None:
                     text.encode(talk.encoding)
         except Exception as error:
-            error.__context__ = None  # the same error, from when all rows were tried together
+            error.__context__ = None  # the same error, of the try with all rows
             apart.refused[row.key] = error.with_traceback(None)
         else:
             fine.append((row, move))

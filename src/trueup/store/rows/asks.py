@@ -1,4 +1,4 @@
-"""What settles claimed rows: a statement for each kind of move, with its parameters."""
+"""The statements that settle claimed rows: one for each kind of move, with its parameters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Done = Literal["changed", "conflict", "contested", "undone", "busy"]
 
 
 class Asks:
-    """For a table as it was when these statements were made."""
+    """Makes these statements for a table as it was when `made` was composed."""
 
     def __init__(self, made: RowStatements, statements: Statements) -> None:
         self._made = made
@@ -79,7 +79,7 @@ class Asks:
         return params
 
     def texts(self, outcome: Outcome) -> list[str | None]:
-        """What an outcome writes. Raises what a value raises that cannot be written."""
+        """The values that an outcome writes, as texts. Raises the error of a value that cannot be written."""
         state = [outcome.state] if isinstance(outcome, To) else []
         return [*state, *(self._text(outcome, name) for name in getattr(outcome, "columns", ()))]
 
@@ -126,11 +126,11 @@ def keyed(rows: Sequence[ClaimedRow]) -> dict[str, Any]:
 class _Told:
     state: str
     delay: float = 0.0
-    attempt: int | None = None  # None: as it is
+    attempt: int | None = None  # None: unchanged
     error: str | None = None
     reason: str | None = None
     proposed: str | None = None
-    ongoing: bool = True  # what the row was claimed for is not over: the next attempt has the same idempotency key
+    ongoing: bool = True  # the next attempt has the same idempotency key
 
 
 def _told(row: ClaimedRow, move: Quiet) -> _Told:
@@ -150,7 +150,7 @@ def _told(row: ClaimedRow, move: Quiet) -> _Told:
         case Release(begun):
             if row.attempt <= 1 and not row.alone and not begun:
                 return _Told("gone")
-            return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep it is handed back in
+            return _Told("resting", 1e-6, row.attempt - 1)  # later than the sweep that releases it
 
 
 def _rest_for(move: Change | RetryAfter) -> float | None:

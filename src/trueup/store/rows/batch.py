@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from trueup.reconcile.claimed import ClaimedRow
 from trueup.store.rows.compose import Place
 
-# Rows that a claim looks at, at least: those that are known already are passed over this many at a time.
+# The minimum number of rows that a claim looks at: it passes over rows with a record this many at a time.
 MIN_WINDOW = 1_000
 
 
@@ -23,7 +23,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class DuePosition:
-    """How far a sweep has come among rows whose time has come again."""
+    """How far a sweep has come among rows that are due again."""
 
     due_at: datetime | None = None
     key: str = ""
@@ -31,12 +31,12 @@ class DuePosition:
 
 @dataclass(slots=True)
 class Batch:
-    """Claimed rows, each with how long to wait before it may be started (with a rate)."""
+    """Claimed rows. `waits` says how long each must wait before its handler may begin (with a rate)."""
 
     rows: list[ClaimedRow] = field(default_factory=list)
     waits: list[timedelta] = field(default_factory=list)
     position: Position | None = None
-    due_position: DuePosition | None = None  # of rows whose time has come again
-    exhausted: bool = False  # there is nothing behind it
-    passed: int = 0  # rows before its position that were known already
-    ask_again_after: timedelta | None = None  # the fleet's rate allows nothing yet
+    due_position: DuePosition | None = None  # among rows that are due again
+    exhausted: bool = False  # there are no rows behind it
+    passed: int = 0  # rows in front of its position that have a record already
+    ask_again_after: timedelta | None = None  # the fleet's rate allows no row before that

@@ -1,4 +1,4 @@
-"""Claims rows of a reconciler: fresh ones by walking the user's table, or those whose time has come again by the records.
+"""Claims rows of a reconciler: rows without a record by walking the user's table, and rows that are due again by their records.
 
 A claim re-checks state and staleness in the claiming statement, skips what another session has locked, and mints the term. With a rate,
 the fleet's lane is locked around it.
@@ -26,7 +26,7 @@ from trueup.store.rows.compose import Place
 if TYPE_CHECKING:
     from trueup.store.rows.rows import Rows
 
-PROBE_WINDOW = 100  # as MIN_WINDOW, of a look at both ends of many rows that rest
+PROBE_WINDOW = 100  # the same for a probe that looks at the first rows and behind the last one
 
 
 class RowClaims:
@@ -36,9 +36,9 @@ class RowClaims:
     async def fresh(
         self, holder: UUID, most: int, after: Position | None, cut_off: datetime | None = None, *, mark: bool = True
     ) -> Batch:
-        """Rows that nothing is known about -> held; only such as were due by then already, if given.
+        """Rows without a record -> held; with `cut_off` only rows that were due by then.
 
-        A row that the database refuses to mark makes the whole claim fail: then claim without (`mark=False`), and `mark` them.
+        A row that the database refuses to mark makes the whole claim fail. Then claim with `mark=False`, and `mark` the rows.
         """
         made = self._rows.made
         place: Place = "start" if after is None else after.place
@@ -60,10 +60,7 @@ class RowClaims:
         suspects: bool = False,
         mark: bool = True,
     ) -> Batch:
-        """Rows whose time has come again -> held; or those that may have brought their process down (`suspects`).
-
-        `mark` as for `fresh`.
-        """
+        """Rows that are due again -> held; with `suspects` only rows that may have crashed their process. `mark` as for `fresh`."""
         after = after or DuePosition()
         params = {
             **self._about_claim(holder),
@@ -78,9 +75,9 @@ class RowClaims:
         return await self._claim(query, params, most, partial(self._read_again, made, alone=suspects))
 
     async def probe(self, cut_off: datetime, behind: Position | None = None) -> tuple[bool, int | None]:
-        """Whether any of the first rows is one that nothing is known about; and how many there are, None when too many to tell.
+        """Whether one of the first rows has no record; and how many rows there are, None when there are too many to count.
 
-        With a position: also of the first rows behind it, but only few of either.
+        With a position, it looks at a few of the first rows and a few behind the position.
         """
         window = MIN_WINDOW if behind is None else PROBE_WINDOW
         params = {
@@ -93,9 +90,9 @@ class RowClaims:
         return fresh, None if count >= window else count
 
     async def mark(self, holder: UUID, rows: Sequence[ClaimedRow]) -> dict[str, Done]:
-        """Write to claimed rows what a claim with `mark` writes. A key that does not come back was lost.
+        """Write the marks of a claim to rows that are claimed already. A key that does not come back was lost.
 
-        One row that the database refuses makes all of them fail.
+        If the database refuses one row, the statement fails for all of them.
         """
         params = {
             **self._rows.about(holder),
@@ -112,7 +109,7 @@ class RowClaims:
         return {key: done for key, (done, _, _) in marked.items()}
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
-        """What a sweep begins with, for looking at its plan."""
+        """The first statement of a sweep, to examine its plan."""
         params = {
             **self._about_claim(UUID(int=0)),
             "cut_off": None,
@@ -144,7 +141,7 @@ class RowClaims:
             locked = await fetch(
                 connection, self._rows.statements["lanes/lock"], {"now": params["now"], "lane": reconciler.lane}
             )
-            if not locked:  # another worker is claiming right now
+            if not locked:  # another worker is claiming through the lane
                 return Batch(ask_again_after=timedelta(milliseconds=50))
             now, next_start_at, last_key = locked[0]
             granted = grant(reconciler.rate, next_start_at, now, most)

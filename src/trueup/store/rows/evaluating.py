@@ -1,8 +1,8 @@
-"""Finds rows whose evaluation raises: `where=` divides by zero, a text is no number, a value cannot be read.
+"""Finds rows whose evaluation raises: `where=` divides by zero, a text is not a number, a value cannot be read.
 
-A statement that walks over rows fails as a whole when one of them raises, and PostgreSQL does not say which it was. Here the rows that
-the statement would have looked at are listed without evaluating them. Then the server evaluates them in parts, down to the single row,
-with one round trip. What is recorded about a row that raises lets guarded statements pass over it.
+A statement that walks over rows fails as a whole when one of them raises, and PostgreSQL does not say which one. Here the rows that
+the statement would have looked at are listed without evaluating them. Then the server evaluates them in parts, down to single rows, in
+one round trip. A row that raises gets a record, and guarded statements pass over rows with such a record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class KnownRow(Protocol):
-    """A row, and what is known about it."""
+    """A row, and its record."""
 
     @property
     def key(self) -> str: ...
@@ -58,16 +58,16 @@ class Candidate:
     key: str  # as trueup's `rows` has it
     whole_key: str | None
     state: str | None
-    attempt: int  # failed ones that are known
-    term: int | None  # of what is known
-    claimable: bool  # nothing is known about it, or its time has come again
+    attempt: int  # failed attempts on record
+    term: int | None  # of its record
+    claimable: bool  # it has no record, or is due again
     last_error: str | None  # the type of its last failure
     position: Position | None = None  # in the order of a sweep
 
 
 @dataclass(slots=True)
 class Evaluated:
-    """By key. A key that is nowhere in here is gone, or was not reached in time."""
+    """The results by key. A key that is in none of them is gone, or was not tried in time."""
 
     free: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
@@ -88,17 +88,17 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A failed attempt of a row that was not claimed. `delay`: it rests for that long; None: it is quarantined."""
+    """A failed attempt of a row that was not claimed. The row rests for `delay`; None: it is quarantined."""
 
     row: KnownRow
     failure: Failure
-    attempt: int  # how many have failed by now
+    attempt: int  # how many attempts have failed by now
     delay: timedelta | None
     reason: str
 
 
 async def candidates(rows: Rows, after: Position | None, cut_off: datetime | None) -> list[Candidate]:
-    """The rows that a guarded claim walks past from this position on, a window of them."""
+    """A window of the rows that a guarded claim walks past, from this position on."""
     place = "start" if after is None else after.place
     params = {**rows.about_window(), "cut_off": cut_off, **rows.behind(after)}
     query = rows.made.once("candidates", place, guarded=True)
@@ -116,7 +116,7 @@ async def candidates_again(
     cut_off: datetime | None,
     set_aside: tuple[datetime | None, str] | None = None,
 ) -> list[Candidate]:
-    """Rows whose time has come again, from this position on; with `set_aside` also those in quarantine, from that one on."""
+    """Rows that are due again, from this position on; with `set_aside` also rows in quarantine, from that position on."""
     params = {
         **rows.about_window(),
         "cut_off": cut_off,
@@ -159,7 +159,7 @@ async def evaluate(searched: Searched, query: bytes, rows: Sequence[KnownRow]) -
 
 
 async def record(searched: Searched, refusals: Sequence[Refusal]) -> set[str]:
-    """The keys that were recorded. For the others, another worker was first."""
+    """Record these failed attempts. Returns the keys that were recorded; another worker was first for the others."""
     # Two statements over the same rows lock them in the same order.
     refusals = sorted(refusals, key=lambda each: each.row.key)
     params = {

@@ -1,7 +1,7 @@
-"""Whether the statements over a user's table read all of it each time, and the index that would help.
+"""Finds out whether a statement over a user's table has to read all of it, and which index would help.
 
-Nothing is run: the planner is asked for its plan. A table without the index still works, it only gets slower as it grows,
-so this is for a warning; a statement that cannot be planned at all is an error.
+Statements are planned and not run. A table without the index still works, it only gets slower as it grows, so this is for a warning; a
+statement that cannot be planned at all is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trueup.store.db.own_connection import fetch, milliseconds
 from trueup.store.db.repository import Database
 from trueup.store.rows.tables import Found
 
-# For a session that rebuilds the table, as outcomes of rows wait for it; other sessions wait behind us.
+# How long to wait for a session that rebuilds the table: as long as outcomes of rows do. Other sessions queue behind this one meanwhile.
 LOCK_WAIT = timedelta(seconds=1.5)
 MANY = 10_000  # rows; fewer are read in a few milliseconds
 
@@ -34,11 +34,11 @@ INSIST = source("tables/insist").encode()
 SIZES = source("tables/sizes").encode()
 PLACES = re.compile(rb"%\((\w+)\)s")
 EXPLAIN = b"explain (format json, verbose) "  # verbose: nodes say the schema of their table
-# What may be between a scan and the sort that gets its rows.
+# The plan nodes that may be between a scan and the sort of its rows.
 HANDING_ON = ("Append", "Merge Append", "Gather", "Gather Merge", "Result", "Subquery Scan")
 
-# What an index may not have in its condition unless it is immutable, which only PostgreSQL knows; names with a dot may mean an
-# alias of the statement, and a comment would hide the closing bracket.
+# An index condition may contain functions only if they are immutable, which only PostgreSQL knows. A name with a dot may be an alias of
+# the statement, and a comment would hide the closing bracket.
 DOUBTFUL = re.compile(
     r"""(?<![\w"]) (?! (?:in|any|all|and|or|not|coalesce|nullif|lower|upper) \b ) [\w$]+ \s* \(  # a function
         | " \s* \(
@@ -66,7 +66,7 @@ async def unserved(
     """
     async with database.transaction() as connection:
         try:
-            async with connection.transaction():  # what fails is undone before the outer one commits
+            async with connection.transaction():  # a failure rolls back only this block
                 await fetch(connection, PATIENCE, _patience(timeout))
                 sizes = {
                     (schema, name): rows for schema, name, rows in await fetch(connection, SIZES, {"table": found.oid})
@@ -141,12 +141,12 @@ async def _explain(connection: AsyncConnection[Any], query: bytes, params: Mappi
 
 
 def _served(plan: Node, aliases: Collection[str]) -> bool:
-    """Whether these parts of the statement walk an index from where their rows begin, and in the order asked for."""
+    """Whether these parts of the statement walk an index from their first row, and in the requested order."""
     for node in _nodes(plan):
         if node.get("Alias") in aliases and node["Node Type"] == "Seq Scan":
             return False
         if node.get("Alias") in aliases and "Filter" in node and "Index Cond" not in node:
-            return False  # the order is that of an index, but what is looked for is not in it
+            return False  # the index gives the order, but it does not contain the condition
         if node["Node Type"] == "Sort" and any(below.get("Alias") in aliases for below in _sorted(node)):
             return False
     return True
@@ -159,7 +159,7 @@ def _nodes(plan: Node) -> Iterator[Node]:
 
 
 def _sorted(node: Node) -> Iterator[Node]:
-    """The scans whose rows a sort gets as they come."""
+    """The scans whose rows go unchanged into a sort."""
     for child in node.get("Plans", ()):
         if child["Parent Relationship"] not in ("Outer", "Member", "Subquery"):
             continue  # common table expressions hang below the top node of any type
@@ -174,7 +174,7 @@ def _table(node: Node) -> Table:
 
 
 def _bare(where: str) -> str:
-    """A condition without what is inside its quotes."""
+    """A condition without its quoted texts."""
     return re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", lambda found: found[0][0] * 2, where)
 
 

@@ -1,6 +1,6 @@
-"""Rows under their lock, for claim='row_lock': one is locked, handled and written in one transaction, and then the next.
+"""The statements of claim='row_lock': a row is locked, handled and written in one transaction.
 
-Each of these is a part of a message, so that one message ends a row's transaction and begins that of the next.
+Each statement is part of a message, so that one message can end the transaction of a row and begin that of the next row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_AS_READ = "trueup: the row is not as it was read"
 
 
 def not_as_read(error: psycopg.Error | None) -> bool:
-    """Whether an outcome was refused because its row has changed under its lock: its handler did that."""
+    """Whether an outcome was refused because the row was changed under its lock, which only the handler can have done."""
     return isinstance(error, errors.InvalidTextRepresentation) and _NOT_AS_READ in str(error)
 
 
@@ -45,11 +45,11 @@ class Locked:
         return (made.change_alone if self._alone else made.change_locked)(columns)
 
     def locking(self, row: ClaimedRow) -> Sequence[Part]:
-        """Begins a transaction that has a claimed row locked, and reads the row anew: the last answer is for `values`."""
+        """Begins a transaction, locks a claimed row in it and reads the row again; `values` takes the answers."""
         return b"BEGIN", self._bound, Query(self._rows.made.once("lock"), self._about(row))
 
     def values(self, row: ClaimedRow, answers: Answers) -> Mapping[str, Any] | None:
-        """A row that has been locked; None when it could not be: `why_not` says why."""
+        """The values of the locked row; None when it could not be locked, and `why_not` says why."""
         found = answers.rows(len(answers) - 1)
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""What works on one table of a user's: its statements for the table as it is, and how they are sent."""
+"""The base of `Rows` and `Purges`, which work on a user's table: its statements, and the connection that sends them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class OnTable(Generic[S]):
         self.steer = steering(statements, timeout)
         self.search_for = search_time(timeout)
         self._fit = fit
-        # How far rows in quarantine have been looked at, to see whether they still belong there.
+        # How far the check has come whether rows in quarantine still belong there.
         self.set_aside_until: tuple[datetime | None, str] = (None, "")
 
     @property
     def made(self) -> S:
-        """The statements for the table as it was when it was last looked at."""
+        """The statements for the table as it was at its last inspection."""
         return self._fit.made
 
     @property
@@ -40,9 +40,9 @@ class OnTable(Generic[S]):
         return self.made.found
 
     async def changed_since(self, made: S, database: Database | None = None) -> bool:
-        """Whether the table is not what it was when these were made; then those for the table as it is now are used from here on.
+        """Whether the table has changed since these statements were made. If so, new statements are used from now on.
 
-        Raises ConfigError when it cannot be worked on any more. `database`: where to ask, other than where rows are claimed.
+        Raises ConfigError when the table can no longer be worked on. It asks `database`, or else the connection that claims.
         """
         return await self._fit.anew(made, self.claiming if database is None else database, self.statements)
 

@@ -29,8 +29,8 @@ from trueup.store.rows.evaluating import Evaluated, KnownRow, Refusal, evaluate,
 from trueup.store.rows.on_table import OnTable
 from trueup.store.rows.tables import Found
 
-ALIKE = 0.01  # rows whose lateness differs by less than this part of it are taken for evenly spread
-BEFORE = 2  # in each transaction: `begin`, and what steers it
+ALIKE = 0.01  # rows whose lateness differs by a smaller share than this count as evenly spread
+BEFORE = 2  # statements in front of each batch: `begin`, and the planner's settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Picked:
     whole_key: str | None
     state: str | None
     order: str | None
-    attempt: int  # failed ones that are known
-    term: int | None  # of what is known
+    attempt: int  # failed attempts on record
+    term: int | None  # of its record
     last_error: str | None  # the type of its last failure
     key_texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of the rows that were asked for. Those that were picked and not taken were kept by a trigger."""
+    """How many rows were asked for, taken and picked. Rows that were picked and not taken were kept by a trigger."""
 
     asked: int = 0
     count: int = 0
@@ -60,14 +60,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """How many rows may be taken before `max_fraction` is compared anew (None: any number), or why none may be taken."""
+    """How many rows may be taken before `max_fraction` is compared again (None: any number), or why none may be taken."""
 
     rows: int | None = None
     refusal: str | None = None
 
 
 class Purges(OnTable[PurgeStatements]):
-    """One of them, over one table."""
+    """The statements of one move or deletion over one table."""
 
     def __init__(
         self,
@@ -83,20 +83,20 @@ class Purges(OnTable[PurgeStatements]):
         fit = Fit(found, partial(PurgeStatements, statements, purge), look)
         super().__init__(database, statements, clock, timeout, fit)
         self.purge = purge
-        self.passing = False  # whether something is known about rows of it, which are passed over
+        self.passing = False  # whether it has records of rows, which are passed over
 
     @property
     def composer(self) -> Purging:
         return self.made.composer
 
     def statement(self) -> tuple[bytes, dict[str, Any]]:
-        """What a sweep begins with, for looking at its plan."""
+        """The first statement of a sweep, to examine its plan."""
         state = next(iter(self.purge.selection.states), None)
         return self.made.take(state, "all"), {**self._params(), "most": self.purge.batch}
 
     @property
     def in_a_row(self) -> bool:
-        """Whether several batches may be asked for together. With a rate the next one has to know how much this one took."""
+        """Whether one message may have several batches. With a rate, a batch depends on how many rows the one before took."""
         return self.purge.lane is None
 
     async def take(
@@ -110,8 +110,8 @@ class Purges(OnTable[PurgeStatements]):
     ) -> Taken:
         """Move or delete rows in this state, oldest first: several batches, each in its own transaction, in one message.
 
-        Or these rows, as many of them as are asked for at a time. What was taken is counted, also when a batch after it fails.
-        `most`: rows in a batch, if fewer than are declared.
+        With `rows`, it takes these rows. Batches that succeed are counted even if a later one fails. `most` makes batches smaller
+        than declared.
         """
         most = self.purge.batch if most is None else most
         batch, before = most if rows is None else min(most, len(rows)), counts.changed
@@ -131,7 +131,7 @@ class Purges(OnTable[PurgeStatements]):
     async def _take_in_turn(
         self, lane: str, state: str | None, counts: Counts, batch: int, rows: Sequence[Picked] | None
     ) -> Taken:
-        """As much as the fleet's rate allows."""
+        """Take as many rows as the fleet's rate allows."""
         async with self.claiming.transaction() as connection:
             locked = await fetch(connection, self.statements["lanes/lock"], {"now": self.clock.now(), "lane": lane})
             if not locked:
@@ -165,7 +165,7 @@ class Purges(OnTable[PurgeStatements]):
         return [call] if self.found.partitioned else [call, Query(self.statements["rows/told"], {})]
 
     def _count(self, answers: Answers, n: int, counts: Counts) -> int:
-        """What the batch did that began with this statement. Returns how many rows it had picked."""
+        """Count the results of the batch whose first answer is number `n`. Returns how many rows it picked."""
         if self.found.partitioned:
             ((picked, count, latest, earliest, each),) = answers.rows(n)
         else:
@@ -175,7 +175,7 @@ class Purges(OnTable[PurgeStatements]):
         counts.claimed += count
         counts.changed += count
         if each is not None:
-            for seconds in each[:count]:  # a trigger of the user's may have kept some: which, is not told
+            for seconds in each[:count]:  # a trigger may have kept some rows, and it is not known which
                 counts.lateness.add(seconds)
         elif latest is not None and earliest is not None:
             counts.lateness.add_alike(count, latest, earliest)
@@ -184,19 +184,19 @@ class Purges(OnTable[PurgeStatements]):
     # -- rows that are refused ----------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Find out whether there are rows to be passed over."""
+        """Find out whether there are records of rows to pass over."""
         params = {"reconciler": self.purge.name}
         ((self.passing,),) = await self.claiming.fetch(self.statements["rows/any_known"], params)
 
     async def probe(self, state: str | None) -> None:
-        """Take nothing. Raises when the database refuses even that, so that no row is to blame."""
+        """Run the statement for no row. Raises when the database refuses even that, so that no row is to blame."""
         params = {**self._params(), "most": 0, "reconciler": self.purge.name}
         async with self.claiming.transaction() as connection:
             await connection.execute(self.steer)
             await connection.execute(self.made.take(state, "passing"), params)
 
     async def pick(self, state: str | None, after: Picked | None, *, where: bool = True) -> list[Picked]:
-        """The next batch of rows behind this one; without `where` a window of them, also those that it does not choose."""
+        """The next batch of rows behind this one; without `where`, a window of rows that need not match `where=`."""
         params: dict[str, Any] = self.about_window()
         params["most"] = self.purge.batch if where else params["window"]
         if after is not None:
@@ -213,7 +213,7 @@ class Purges(OnTable[PurgeStatements]):
         return {"now": self.clock.now(), "reconciler": self.purge.name, "window": max(1_000, self.purge.batch)}
 
     async def evaluate_in(self, state: str | None, rows: Sequence[KnownRow]) -> Evaluated:
-        """Which of these rows in one state are to be taken, and which raise."""
+        """Find out which of these rows, all in one state, are to be taken, and which raise."""
         return await evaluate(self, self.made.evaluate(state), rows)
 
     async def evaluate(self, rows: Sequence[KnownRow]) -> Evaluated:
@@ -221,25 +221,25 @@ class Purges(OnTable[PurgeStatements]):
         return await evaluate(self, self.made.forgetting.evaluate(), rows)
 
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
-        """Pass over these rows for a while, or until a person releases them: the keys of those recorded so."""
+        """Record failed attempts, so that these rows rest or are in quarantine. Returns the keys that were recorded."""
         self.passing = True
         return await record(self, refusals)
 
     async def forget(self, unread: Sequence[str] = ()) -> None:
-        """Drop what is known about rows that are gone, or that it would not touch any more, a part at a time.
+        """Delete some of the records of rows that are gone or no longer match.
 
-        `unread`: keys of rows whose evaluation raises, which are left alone.
+        `unread` are keys of rows whose evaluation raises; their records stay.
         """
         await self._forget(self.made.forgetting.forget(), self.about_window(), unread)
 
     # -- how much -----------------------------------------------------------------------------------------------------
 
     async def too_much(self) -> str | None:
-        """Why it must not begin: it would touch more of the table than `max_fraction`. None: it may."""
+        """Why a sweep must not begin: it would touch more of the table than `max_fraction`. None: it may begin."""
         return (await self.clearance()).refusal
 
     async def clearance(self) -> Clearance:
-        """Whether it may begin, by `max_fraction`, and for how many rows. What cannot be counted is refused."""
+        """Whether `max_fraction` lets a sweep begin, and for how many rows. Rows that cannot be counted are refused."""
         fraction = self.purge.max_fraction
         if fraction is None:
             return Clearance()
@@ -263,11 +263,11 @@ class Purges(OnTable[PurgeStatements]):
         return int(count)
 
     async def listed(self, most: int) -> Fetched:
-        """(key, state, due since) of rows there are for it now, oldest first."""
+        """(key, state, due since) of the rows that match now, oldest first."""
         return await self._counted("purge_list", {**self.about_window(), "most": most})
 
     async def _counted(self, name: str, params: dict[str, Any]) -> Fetched:
-        """The answer of a statement that takes nothing; past rows that are known to raise, where `where=` raises for some."""
+        """The answer of a statement that only reads. If `where=` raises, it passes over rows that are known to raise."""
         try:
             return await self.claiming.fetch_steered(self.steer, getattr(self.composer, name)(), params)
         except psycopg.Error as error:

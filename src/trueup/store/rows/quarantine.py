@@ -15,7 +15,7 @@ SET_ASIDE = ("quarantined", "discarded")
 
 class Quarantine(Repository):
     async def listed(self, reconciler: str | None, limit: int, *, discarded: bool = False) -> list[Record]:
-        """Of one reconciler or of all, latest first, each with its last error."""
+        """The quarantined rows of one reconciler or of all, latest first, each with its last error."""
         state = "discarded" if discarded else "quarantined"
         return await self._records("quarantine/list", reconciler=reconciler, state=state, limit=limit)
 
@@ -24,20 +24,20 @@ class Quarantine(Repository):
         return {row["key"]: row for row in await self._records("quarantine/show", reconciler=reconciler, keys=keys)}
 
     async def count(self, reconciler: str) -> tuple[int, datetime]:
-        """How many are in quarantine, and the moment at which that was so."""
+        """How many rows are in quarantine, and when they were counted."""
         ((count, at),) = await self._fetch("quarantine/count", reconciler=reconciler)
         return int(count), at
 
     async def keys(self, reconciler: str, until: datetime, limit: int) -> Sequence[str]:
-        """Those in quarantine since that moment or before, oldest first."""
+        """The keys of rows that are in quarantine since that moment or longer, oldest first."""
         return [key for (key,) in await self._fetch("quarantine/keys", reconciler=reconciler, until=until, limit=limit)]
 
     async def release(self, reconciler: str, keys: Sequence[str], states: Sequence[str] = SET_ASIDE) -> set[str]:
-        """They are looked at again soon, as if for the first time. Returns those that were in one of these states."""
+        """Have these rows handled again soon, with all their attempts. Returns the keys that were in one of these states."""
         return _keys(await self._fetch("quarantine/release", reconciler=reconciler, keys=keys, states=states))
 
     async def discard(self, reconciler: str, keys: Sequence[str]) -> set[str]:
-        """They are left alone while they stay in their state. Returns those that were in quarantine."""
+        """Ignore these rows as long as they stay in their state. Returns the keys that were in quarantine."""
         return _keys(await self._fetch("quarantine/discard", reconciler=reconciler, keys=keys))
 
     def _with(self, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,24 +20,24 @@ from trueup.store.rows.tables import signed
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Whether it may sweep: not while a person has paused it, nor while its breaker is open (`rests_for`)."""
+    """Whether the reconciler may sweep: not while it is paused, nor while its breaker is open (`rests_for`)."""
 
     paused: bool
     rests_for: float | None
     pauses: int
     swept_ago: float | None
     now: datetime
-    next_due_in: float | None = None  # seconds until the first row that rests, or is held, is due
-    set_aside: bool = True  # whether there are rows in quarantine, or discarded from there
-    sign: int | None = None  # of its table as it is now
+    next_due_in: float | None = None  # seconds until the first resting or held row is due
+    set_aside: bool = True  # whether rows are in quarantine or discarded
+    sign: int | None = None  # the fingerprint of its table now
     walked_ago: float | None = None  # seconds since a walk past all its rows ended
-    walked_past: int | None = None  # rows that it passed over, because they were known already
+    walked_past: int | None = None  # rows with a record that the walk passed over
     walked_writes: int | None = None  # how often the table had been written to when that walk began
-    writes: int | None = None  # and by now, as far as sessions have reported; None: the server does not count
+    writes: int | None = None  # and until now, as far as sessions have reported; None: the server does not count
 
     @property
     def is_due(self) -> bool:
-        """Whether a row's time has come again, or the lease of one has ended."""
+        """Whether a row is due again, or the lease of a row has expired."""
         return self.next_due_in is not None and self.next_due_in <= 0
 
     @property
@@ -63,7 +63,7 @@ class Reconcilers(Repository):
         await self._fetch("reconcilers/put", name=name, **self._declared[name])
 
     async def gate(self, name: str) -> Gate:
-        """Whether it may sweep. One whose row is gone, with a database that was restored, is declared again and may."""
+        """Whether it may sweep. If its row is missing, because the database was restored, it is declared again and may sweep."""
         table = self._tables.get(name)
         asked = signed(table) if table is not None else {"table_schema": None, "table_name": None}
         ((known, *gate),) = await self._fetch_kept("reconcilers/gate", name=name, **asked)
@@ -76,7 +76,7 @@ class Reconcilers(Repository):
         await self._fetch_kept("reconcilers/swept", name=name, past=past, writes=writes)
 
     async def failed(self, name: str, error: str) -> None:
-        """A sweep was ended by this error; people are shown it until one goes through."""
+        """An error ended a sweep; people see it until a sweep succeeds."""
         await self._fetch("reconcilers/failed", name=name, error=error)
 
     async def log(self, name: str, holder: UUID, started_at: datetime, counts: Counts) -> None:
@@ -94,37 +94,37 @@ class Reconcilers(Repository):
         )
 
     async def rest(self, name: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
-        """The breaker opens; `extend`: for longer, if it was open. False when nothing changed."""
+        """Open the breaker; with `extend`, one that is open stays open for longer. False when nothing changed."""
         return bool(
             await self._fetch("reconcilers/rest", name=name, seconds=pause.total_seconds(), note=note, extend=extend)
         )
 
     async def pauses(self, name: str) -> list[KeyPause]:
-        """The keys whose breaker is open, or not yet found working."""
+        """The keys whose breaker is open or probing."""
         return [KeyPause(*row) for row in await self._fetch("reconcilers/pauses", name=name)]
 
     async def rest_key(self, name: str, key: str, pause: timedelta, note: str, *, extend: bool = False) -> bool:
-        """The breaker of one key opens. False when it was open, or too many are."""
+        """Open the breaker of one key. False when it was open, or when too many are."""
         params = {"seconds": pause.total_seconds(), "note": note, "extend": extend, "max_keys": MAX_KEYS}
         return bool(await self._fetch("reconcilers/rest_key", name=name, key=key, **params))
 
     async def work_key(self, name: str, key: str) -> bool:
-        """The breaker of one key closes. False when it was closed."""
+        """Close the breaker of one key. False when it was closed."""
         return bool(await self._fetch("reconcilers/work_key", name=name, key=key))
 
     async def work(self, name: str) -> bool:
-        """The breaker closes. False when it was closed."""
+        """Close the breaker. False when it was closed."""
         return bool(await self._fetch("reconcilers/work", name=name))
 
     async def set_state(self, name: str, state: str, note: str | None) -> bool:
         return bool(await self._fetch("reconcilers/set_state", name=name, state=state, note=note))
 
     async def declared_by(self, name: str) -> list[str]:
-        """Living workers that declare it, as host:pid. Workers of releases that do not say what they declare are left out."""
+        """The living workers that declare it, as host:pid, without workers of releases that do not record what they declare."""
         return [f"{host}:{pid}" for host, pid in await self._fetch("reconcilers/declared_by", name=name)]
 
     async def forget_rows(self, name: str, limit: int) -> tuple[int, int]:
-        """Delete the records of its rows, up to a number: how many were deleted, and how many stay because they are held."""
+        """Delete up to that many records of its rows. Returns how many were deleted, and how many stay because they are held."""
         ((gone, held),) = await self._fetch("reconcilers/forget_rows", name=name, limit=limit)
         return int(gone), int(held)
 

@@ -1,8 +1,9 @@
 """Row-level security of a user's table, as far as it keeps a reconciler from its rows.
 
-PostgreSQL does not report that a policy hides a row. A sweep that cannot see rows would silently find nothing to do, forever. So a table on which policies apply to our role is refused, unless they were made with this role in mind: a policy that
-names it, with any condition, or one without a condition. A policy for all roles usually depends on a setting of the session
-(the current tenant) that no worker has.
+PostgreSQL does not report that a policy hides a row. A sweep that cannot see rows would silently find nothing to do, forever. So a
+table on which policies apply to the worker's role is refused, unless they were made for this role: a policy that names it, with any
+condition, or one without a condition. A policy for all roles usually depends on a setting of the session (the current tenant) that no
+worker has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One that applies to our role. Field order is that of `tables/policies.sql`."""
+    """A policy that applies to the worker's role. Field order is that of `tables/policies.sql`."""
 
     name: str  # quoted where it has to be
     command: str  # r, a, w, d or * for all

@@ -39,9 +39,9 @@ from trueup.store.rows.tables import Found
 
 GUARDED_FOR = 60.0  # seconds until statements are tried unguarded again
 
-# A trigger that takes long for some rows makes all others in their statement wait, and keeps their leases from being renewed.
+# A trigger that is slow for some rows makes all rows of their statement wait, and their leases cannot be renewed meanwhile.
 MAX_TOGETHER = timedelta(seconds=4)  # for a statement with several rows
-# For each row alone after that, until all quick ones have been written.
+# For a statement with one row after that, until all quick rows are written.
 MAX_BRIEFLY = timedelta(seconds=0.3)
 
 
@@ -67,7 +67,7 @@ class Rows(OnTable[RowStatements]):
         self.enqueue = enqueue
         self.owner = owner
         self.reconciler = reconciler
-        self.paused: tuple[str, ...] = ()  # values of the column of `pause_by=` whose rows are not claimed for now
+        self.paused: tuple[str, ...] = ()  # values of the `pause_by=` column whose rows are not claimed at present
         self.steer_together = steering(statements, min(timeout, MAX_TOGETHER))
         self.steer_briefly = steering(statements, min(timeout, MAX_BRIEFLY))
         self._guarded_until = float("-inf")
@@ -91,15 +91,15 @@ class Rows(OnTable[RowStatements]):
         return self.composer.marks_rows
 
     async def is_locked(self) -> bool:
-        """Whether another session keeps everyone from writing to the table."""
+        """Whether another session has locked the whole table against writes."""
         ((locked,),) = await self.settling.fetch(*self.asking_for_a_lock())
         return bool(locked)
 
     def asking_for_a_lock(self) -> tuple[bytes, dict[str, Any]]:
-        """The statement of `is_locked`, for those who send it on a connection of their own."""
+        """The statement of `is_locked`, for callers with a connection of their own."""
         return self.statements["tables/locked"], {"table": self.found.oid}
 
-    # -- what statements are told --------------------------------------------------------------------------------------
+    # -- parameters ----------------------------------------------------------------------------------------------------
 
     def about(self, holder: UUID) -> dict[str, Any]:
         return {
@@ -128,11 +128,11 @@ class Rows(OnTable[RowStatements]):
 
     @property
     def guarded(self) -> bool:
-        """Whether `where=` has raised lately, so that statements pass over rows that are known to raise."""
+        """Whether `where=` has raised recently: statements then pass over rows that are known to raise."""
         return elapsed() < self._guarded_until
 
     def guard(self) -> bool:
-        """Be guarded from here on, for a while. False when that changes nothing."""
+        """Send guarded statements for the next GUARDED_FOR seconds. False when they are guarded already."""
         if self.found.spec.where is None:
             return False
         before, self._guarded_until = self.guarded, elapsed() + GUARDED_FOR
@@ -143,7 +143,7 @@ class Rows(OnTable[RowStatements]):
         return await evaluate(self, self.made.once("evaluate"), rows)
 
     async def refuse(self, refusals: Sequence[Refusal]) -> set[str]:
-        """Pass over these rows, which are not claimed, for a while, or until a person releases them: those recorded so."""
+        """Record failed attempts of rows that are not claimed, so that they rest or are in quarantine. Returns the recorded keys."""
         return await record(self, refusals)
 
     # -- settling -----------------------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ class Rows(OnTable[RowStatements]):
         touch: bool = True,
         briefly: bool = False,
     ) -> dict[str, Done]:
-        """Write what was decided, and enqueue what follows from it, together. A key that does not come back was lost.
+        """Write these moves and enqueue the jobs of their outcomes, together. A key that does not come back was lost.
 
-        In a transaction of our own, or in `tx`, which is the caller's to commit. One row that the database refuses makes
-        all of them fail: then settle them in halves. Without `touch`, what a claim has written to the user's rows stays there.
+        It runs in a transaction of its own, or in `tx`, which the caller commits. If the database refuses one row, all of them
+        fail: use `settle_apart` then. Without `touch`, the marks of a claim stay in the user's rows.
         """
         asks, drafts = self.asks.of(rows, moves, touch=touch)
         steer = self.steer_together if len(rows) > 1 else self.steer_briefly if briefly else self.steer
@@ -181,7 +181,7 @@ class Rows(OnTable[RowStatements]):
     async def settle_apart(
         self, holder: UUID, rows: Sequence[ClaimedRow], moves: Sequence[Any], *, touch: bool = True
     ) -> Apart:
-        """As `settle`, except that one row which the database refuses costs the others nothing. Raises what is about no row."""
+        """`settle`, but rows that the database refuses do not affect the others. Raises an error that is not about a row."""
         return await settle_apart(self, holder, rows, moves, touch=touch)
 
     async def _settle(
@@ -198,7 +198,7 @@ class Rows(OnTable[RowStatements]):
         return done
 
     async def follow(self, drafts: Mapping[str, Sequence[Draft]], done: Mapping[str, Done], talk: Conversation) -> None:
-        """Enqueue what follows from rows that were changed, and commit."""
+        """Enqueue the jobs of rows that were changed, and commit."""
         await self._enqueue(drafts, done, talk.connection)
         await talk.end()
 
@@ -234,10 +234,10 @@ class Rows(OnTable[RowStatements]):
     def renewal(
         self, holder: UUID, rows: Sequence[ClaimedRow], started: Sequence[bool] | None = None, *, touch: bool = True
     ) -> tuple[bytes, dict[str, Any]]:
-        """The statement that extends these leases, for those who send it on a connection of their own.
+        """The statement that extends these leases, for callers with a connection of their own.
 
-        `started`: whose handler has begun; if the process dies, these are suspect. Without `touch`, leases in the user's own
-        columns are not extended.
+        `started` says whose handler has begun: if the process dies, these rows are suspects. Without `touch`, leases in the user's
+        own columns are not extended.
         """
         params = {**self.about(holder), "lease_for": self.reconciler.lease_for.total_seconds()}
         params["started"] = list(started or [False] * len(rows))
@@ -247,14 +247,14 @@ class Rows(OnTable[RowStatements]):
         return self.statements["rows/renew"], {**params, **keys}
 
     async def forget(self, unread: Sequence[str] = ()) -> int:
-        """Drop what is known about rows that are no longer this reconciler's business, a part at a time: how many.
+        """Delete some of the records of rows that no longer match. Returns how many.
 
-        `unread`: keys of rows whose evaluation raises, which are left alone.
+        `unread` are keys of rows whose evaluation raises; their records stay.
         """
         return await self._forget(self.made.once("forget"), self.about_window(), unread)
 
     async def refund(self, rows: Sequence[ClaimedRow]) -> None:
-        """Give back attempts that were spent before it was known that the fault was not the rows'."""
+        """Give back the attempts that these rows spent before the circuit breaker opened."""
         keys = {"keys": [row.key for row in rows], "terms": [row.term for row in rows]}
         await self.settling.fetch(self.statements["rows/refund"], {"reconciler": self.reconciler.name, **keys})
 
@@ -274,7 +274,7 @@ class Rows(OnTable[RowStatements]):
         return int(count)
 
     async def listed(self, most: int) -> list[tuple[str, str | None, datetime | None, int, Mapping[str, Any]]]:
-        """(key, state, due since, attempts, the row) of those there are for it now, in its order. Claims nothing."""
+        """(key, state, due since, attempts, the row) of the rows that match now, in the reconciler's order. Claims nothing."""
         params = {"now": self.clock.now(), "reconciler": self.reconciler.name, "most": most}
         made = self.made
         rows = await self._counted("listed", params)

@@ -17,15 +17,15 @@ from trueup.reconcile.progress import Point
 from trueup.store.db.message import Fetched
 from trueup.store.db.repository import Repository
 
-FIRST_PAUSE = timedelta(seconds=15)  # after a failure; then twice as long each time, up to the scan's interval
-FREE = 3  # times in a row that one whose process died is gone on with at once, though it got no further
+FIRST_PAUSE = timedelta(seconds=15)  # after a failure; the pause doubles each time, up to the scan's interval
+FREE = 3  # times in a row that a scan without progress, whose process died, is continued without a pause
 
 Fence = Callable[[AsyncConnection[Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Seconds until it is due; not positive when it is. `held`: a process holds its lease."""
+    """Seconds until the scan is due, at most 0 when it is. `held`: a process holds its lease."""
 
     seconds: float
     held: bool
@@ -33,7 +33,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Where to go on from (None: the beginning), and how often that was tried in a row without getting further, this time included."""
+    """The cursor to continue from (None: the beginning), and how many tries in a row, with this one, began there."""
 
     cursor: Any
     items: int
@@ -47,16 +47,16 @@ def lease_name(scan: str) -> str:
 
 class Scans(Repository):
     async def declare(self, name: str, every: timedelta, *, run_at_start: bool = True) -> None:
-        """May be called by every worker at every start."""
+        """Declare a scan. Every worker may call this at every start."""
         await self._run("declare", name, every=every, run_at_start=run_at_start)
 
     async def due(self, name: str) -> Due | None:
-        """None when it was never declared."""
+        """When the scan is due; None when it was never declared."""
         rows = await self._run("due", name, lease=lease_name(name))
         return Due(*rows[0]) if rows else None
 
     async def begin(self, name: str, every: timedelta, fence: Fence, *, anyway: bool = False) -> Began | None:
-        """None when it is not due. Raises LostLease, as everything here that is fenced does."""
+        """Begin or continue the scan; None when it is not due. Raises LostLease, as all fenced methods here do."""
         rows = await self._run("begin", name, fence, every=every, free=FREE, anyway=anyway)
         return Began(*rows[0]) if rows else None
 
@@ -67,11 +67,11 @@ class Scans(Repository):
         await self._run("fail", name, fence, every=every, failures=failures, error=error, **_stored(point))
 
     async def refused(self, name: str, error: str) -> None:
-        """Note what PostgreSQL says to one of the others."""
+        """Record the error with which PostgreSQL refused another of these statements."""
         await self._run("refused", name, error=error)
 
     async def finish(self, name: str, point: Point, every: timedelta, fence: Fence) -> float:
-        """Returns how many milliseconds it took since it was begun for the first time."""
+        """The scan has ended. Returns how many milliseconds it took since it first began."""
         rows = await self._run("finish", name, fence, every=every, items=point.items, failed=point.failed)
         return float(rows[0][0]) if rows else 0.0
 

@@ -1,5 +1,6 @@
-"""A user's table as it really is, inspected when a worker starts. What rows cannot be claimed from (a view, a table with rules) is
-refused, and the error says what exists instead and what to do.
+"""Inspects a user's table when a worker starts.
+
+A relation whose rows cannot be claimed (a view, a table with rules) is refused; the error says what exists instead and what to do.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A table as it was when it was looked at."""
+    """A table as it was when it was inspected."""
 
     spec: TableSpec
     schema: str  # where it really is
@@ -83,14 +84,14 @@ class Found:
     oid: int
     quoted: str  # schema and name for people: quoted only where it has to be
     uniques: tuple[Unique, ...]
-    role: str  # who we are, quoted likewise
+    role: str  # the worker's role, quoted likewise
     deletable: bool  # by this role
     policies: tuple[Policy, ...] | None = None  # that apply to this role; None when row-level security does not
-    sign: int | None = None  # another one means that the table is no longer what it was
+    sign: int | None = None  # the table's fingerprint: if it differs, the table has changed
 
     @property
     def counted(self) -> int | None:
-        """The table for which PostgreSQL counts the rows that are written; partitions are counted each for itself."""
+        """The oid under which PostgreSQL counts writes; None for a partitioned table, because it counts each partition for itself."""
         return None if self.partitioned else self.oid
 
     def type(self, column: str) -> str:
@@ -114,7 +115,7 @@ def named(*parts: str) -> sql.Identifier:
 
 
 async def find(database: Database, statements: Statements, spec: TableSpec, who: str | None = None) -> Found:
-    """Look at a table. Raises ConfigError when the name stands for nothing, or for something that is no table.
+    """Inspect a table. Raises ConfigError when the name means nothing, or something that is not a table.
 
     `who` is the reconciler to name in the error ("reconciler 'x'"). Whether the columns are as declared is for `check`.
     """
@@ -188,7 +189,7 @@ def signed(spec: TableSpec) -> dict[str, str | None]:
 
 
 async def sign(database: Database, statements: Statements, spec: TableSpec) -> int | None:
-    """As in `Found`, now. None when there is no such table."""
+    """The fingerprint of a table now. None when there is no such table."""
     ((value,),) = await database.fetch(statements["tables/sign"], signed(spec))
     return None if value is None else int(value)
 
@@ -226,7 +227,7 @@ def no_column(found: Found, said: str, name: str) -> str:
 
 
 def meant(name: str, among: Iterable[str]) -> str:
-    """Case is what most mistakes are about, so it does not count here."""
+    """The name that was probably meant. Case does not count, because most mistakes are about case."""
     folded: dict[str, str] = {}
     for other in among:
         folded.setdefault(other.casefold(), other)

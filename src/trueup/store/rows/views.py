@@ -8,23 +8,23 @@ from trueup.store.db.repository import Repository
 
 class ReconcilerViews(Repository):
     async def reconcilers(self, within_s: float, name: str | None = None) -> list[Record]:
-        """Those the database knows, or one: its state, counts of rows, and `outcomes` of the sweeps of the last seconds."""
+        """Reconcilers on record, or one of them: state, counts of rows, and `outcomes` of the sweeps of the last seconds."""
         return await self._records("views/reconcilers", name=name, within=within_s)
 
     async def states(self) -> list[Record]:
-        """Every name the database knows, of reconcilers and scans (`kind`), and who may sweep. Counts nothing."""
+        """The name of every reconciler and scan on record (`kind` says which), and whether it may sweep. Counts no rows."""
         return await self._records("views/reconciler_states")
 
     async def scans(self, name: str | None = None) -> list[Record]:
-        """Those the database knows, or one, each with who is at it now (`held_by`)."""
+        """Scans on record, or one of them, each with the worker that runs it now (`held_by`)."""
         return await self._records("views/scans", name=name)
 
     async def sweeps(self, name: str, limit: int) -> list[Record]:
-        """The latest of a reconciler, newest first. `host` and `pid` are None for those who are no worker any more, or never were."""
+        """The latest sweeps of a reconciler, newest first. `host` and `pid` are None if no worker with that holder is on record."""
         return await self._records("views/sweeps", name=name, limit=limit)
 
     async def holders(self, name: str, limit: int) -> list[Record]:
-        """Who holds rows, how many of them past their lease (`expired`), and a few keys."""
+        """The processes that hold rows, how many rows are past their lease (`expired`), and a few keys."""
         return await self._records("views/holders", name=name, limit=limit)
 
     async def errors(self, name: str, limit: int) -> list[Record]:
