@@ -12,6 +12,7 @@ import httpx
 import pytest
 import trustme
 
+from trueup.clock import elapsed
 from trueup.integrations.webhooks import DeliveryFailed, DeliveryPostponed, DeliveryRefused, Webhook
 
 pytestmark = pytest.mark.asyncio
@@ -214,3 +215,14 @@ async def test_an_acceptance_of_a_message_that_could_not_be_sent_is_none(hangs_u
         with pytest.raises(DeliveryFailed) as failed:
             await hook.deliver(LARGE, key="k")
     assert failed.value.status is None
+
+
+async def test_informational_answers_without_end_do_not_stop_the_event_loop() -> None:
+    """Whatever a receiver sends is read in time that grows with its length: all handlers of the worker share this thread."""
+    many = b"HTTP/1.1 100 Continue\r\n\r\n" * 27  # of an exponential time, a minute
+    async with receiver(early(many, hangs_up=False)) as port:
+        hook = Webhook(f"http://127.0.0.1:{port}/", allow=["127.0.0.1"], timeout="500ms")
+        began = elapsed()
+        with pytest.raises(DeliveryFailed, match="within 500ms"):
+            await hook.deliver(LARGE, key="k")
+    assert elapsed() - began < 5

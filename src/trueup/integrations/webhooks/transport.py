@@ -24,8 +24,9 @@ import httpx
 from trueup.integrations.webhooks.guard import Guard
 
 MAX_EARLY = 64 << 10  # bytes of an answer that are read before everything is sent
-# A redirect or an error, after any number of informational answers: the receiver does not want the rest.
-_REFUSAL = re.compile(rb"(?:HTTP/1\.[0-9] 1.*?\r\n\r\n)*HTTP/1\.[0-9] [3-9]", re.DOTALL)
+# A redirect or an error, after any number of informational answers: the receiver does not want the rest. An informational answer
+# ends at its first empty line and nowhere else (possessive): a receiver that sends dozens would otherwise stop the event loop.
+_REFUSAL = re.compile(rb"(?>HTTP/1\.[0-9] 1.*?\r\n\r\n)*+HTTP/1\.[0-9] [3-9]", re.DOTALL)
 
 # A name that httpx has, too: it mirrors them.
 _ERRORS: dict[type[Exception], type[httpx.TransportError]] = {
