@@ -90,7 +90,7 @@ class Enqueue:
         if tx is not None:
             theirs = await connection_of(tx)
             async with self._savepoint(theirs):
-                return await self._many(*_all_fitted(template, drafts, theirs), theirs)
+                return await self._many(*_all_fitted(template, drafts, theirs), theirs, theirs=True)
         replay = Replay(drafts)
         reading = iter(replay)
         first, more = first_of(reading)
@@ -109,7 +109,7 @@ class Enqueue:
         if tx is not None:
             theirs = connection_of_sync(tx)
             with self._savepoint_sync(theirs):
-                return self._many_sync(*_all_fitted(template, drafts, theirs), theirs)
+                return self._many_sync(*_all_fitted(template, drafts, theirs), theirs, theirs=True)
         replay = Replay(drafts)
 
         def once() -> StoredMany:
@@ -147,7 +147,9 @@ class Enqueue:
         with tx.transaction():
             yield
 
-    async def _many(self, template: Draft, drafts: Iterator[Draft], connection: CallersConnection) -> StoredMany:
+    async def _many(
+        self, template: Draft, drafts: Iterator[Draft], connection: CallersConnection, *, theirs: bool = False
+    ) -> StoredMany:
         # Neither can stream our COPY statement.
         if isinstance(connection, AsyncpgConnection) or in_pipeline(connection):
             return await drive(self._inserting.store_many(template, drafts), connection)
@@ -157,15 +159,18 @@ class Enqueue:
             return await drive(self._inserting.store_many(template, drafts), connection)
         ((now,),) = await fetch(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
-        async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
-            for block in lines.blocks(drafts):
-                await copy.write(block)
-                await asyncio.sleep(0)  # validating and encoding a block takes a while: other tasks get a turn
-                faults.hit("mid_enqueue_many")
+        for blocks in _copies(lines.blocks(drafts), theirs=theirs):
+            async with AsyncCursor(connection).copy(self._statements["jobs/copy"]) as copy:
+                for block in blocks:
+                    await copy.write(block)
+                    await asyncio.sleep(0)  # validating and encoding a block takes a while: other tasks get a turn
+                    faults.hit("mid_enqueue_many")
         await fetch(connection, *self._wake(template, lines))
         return StoredMany(lines.count, 0)
 
-    def _many_sync(self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any]) -> StoredMany:
+    def _many_sync(
+        self, template: Draft, drafts: Iterator[Draft], connection: Connection[Any], *, theirs: bool = False
+    ) -> StoredMany:
         if in_pipeline(connection):
             return drive_sync(self._inserting.store_many(template, drafts), connection)
         first, more = first_of(drafts)
@@ -174,9 +179,10 @@ class Enqueue:
             return drive_sync(self._inserting.store_many(template, drafts), connection)
         ((now,),) = fetch_sync(connection, self._statements["session/microseconds"], {"now": self._clock.now()})
         lines = _CopyLines(template, now, self._aging, encoding_of(connection) or "utf-8")
-        with Cursor(connection).copy(self._statements["jobs/copy"]) as copy:
-            for block in lines.blocks(drafts):
-                copy.write(block)
+        for blocks in _copies(lines.blocks(drafts), theirs=theirs):
+            with Cursor(connection).copy(self._statements["jobs/copy"]) as copy:
+                for block in blocks:
+                    copy.write(block)
         fetch_sync(connection, *self._wake(template, lines))
         return StoredMany(lines.count, 0)
 
@@ -198,6 +204,15 @@ def _all_fitted(
         if encoding is None
         else (fitted(template, encoding), (fitted(each, encoding) for each in drafts))
     )
+
+
+def _copies(blocks: Iterator[bytes], *, theirs: bool) -> Iterator[Iterable[bytes]]:
+    """What each COPY carries: all blocks, or one.
+
+    An iterator may read from its caller's connection, from a server-side cursor for example. Nothing else can be sent there while a
+    COPY is under way, and psycopg waits for its end without a limit. So each block is complete before its COPY begins.
+    """
+    return ([block] for block in blocks) if theirs else iter((blocks,))
 
 
 class _CopyLines:

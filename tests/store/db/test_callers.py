@@ -5,6 +5,7 @@ Taking part means that a fence keeps others from taking the lease over, and that
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +24,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.support import django_project  # noqa: F401 - sets Django up
 from trueup import App, ConfigError, NotAcquired
+from trueup.store.db import callers
 from trueup.store.inserting import ONE_STATEMENT
+from trueup.work.aside import aside
 from trueup.work.leases.hold import Lease
 
 pytestmark = pytest.mark.asyncio
@@ -386,3 +389,53 @@ async def test_what_is_not_a_connection_is_refused_with_what_to_pass_instead(
         with pytest.raises(ConfigError, match="fence_sync"):
             await lease.fence(plain)
     engine.dispose()
+
+
+def from_a_server_side_cursor(conn: psycopg.Connection[Any], send: Any, size: int) -> Any:
+    with conn.cursor("ids") as cursor:
+        yield from cursor.execute("select generate_series(1, %s)", [size])
+
+
+def in_pages(conn: psycopg.Connection[Any], send: Any, size: int) -> Any:
+    for start in range(0, size, 50):
+        yield from conn.execute("select generate_series(%s::int, %s)", [start + 1, start + 50])
+
+
+def beside_another_job(conn: psycopg.Connection[Any], send: Any, size: int) -> Any:
+    for n in range(size - 1):
+        yield (n,)
+    send.using(tx=conn).enqueue_sync(size)
+    yield (size,)
+
+
+@pytest.mark.parametrize("read", [from_a_server_side_cursor, in_pages, beside_another_job])
+async def test_a_long_batch_may_be_read_from_the_transaction_that_it_is_stored_in(
+    app: App, send: Any, database_url: str, read: Any
+) -> None:
+    """By an iterator of psycopg's, SQLAlchemy's (`yield_per`) or Django's (`iterator()`)."""
+    size = 50 * (ONE_STATEMENT // 50 + 2)
+
+    def store() -> None:
+        with psycopg.connect(database_url) as conn:
+            stored = send.using(tx=conn).enqueue_many_sync(read(conn, send, size))
+            assert stored.created == size
+
+    await app.open()
+    await asyncio.wait_for(aside(store, "a thread that may hang"), 20)
+    assert (await app.store.pool.fetch(b"select count(distinct args) from trueup.jobs")) == [(size,)]
+
+
+async def test_a_connection_that_stays_busy_is_refused_with_what_to_do(
+    app: App, send: Any, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg itself would wait for ever: it keeps the connection to itself until the loop or the block ends."""
+    monkeypatch.setattr(callers, "BUSY_FOR", 0.1)
+    await app.open()
+    async with await psycopg.AsyncConnection.connect(database_url) as conn, conn.cursor() as cursor:
+        async for _ in cursor.stream("select generate_series(1, 2)"):
+            with pytest.raises(ConfigError, match="busy with another statement"):
+                await asyncio.wait_for(send.using(tx=conn).enqueue(1), 10)
+    with psycopg.connect(database_url) as plain, plain.cursor() as of_plain:
+        for _ in of_plain.stream("select generate_series(1, 2)"):
+            with pytest.raises(ConfigError, match="busy with another statement"):
+                send.using(tx=plain).enqueue_sync(1)

@@ -7,6 +7,7 @@ caller's rows are rolled back, and a fence would lock nothing. The caller's conn
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -21,6 +22,12 @@ CallersConnection = AsyncConnection[Any] | AsyncpgConnection
 TWO_PHASE = (
     "tx=: two-phase transactions are not supported; PostgreSQL cannot prepare a transaction that has sent a notification. "
     "Use an ordinary transaction"
+)
+
+BUSY_FOR = 30.0  # seconds: another task's statement may take that long, and a loop over `stream()` ends only after we have returned
+BUSY = (
+    "tx=: this connection has been busy with another statement for {:g} s. Inside a loop over `cursor.stream()` or a block of "
+    "`cursor.copy()` nothing else can be sent: read the rows first, or use a server-side cursor"
 )
 
 
@@ -38,8 +45,11 @@ async def connection_of(tx: Any) -> CallersConnection:
         async with tx.pipeline():
             pass
     elif tx.info.transaction_status == TransactionStatus.ACTIVE:
-        async with tx.lock:  # another task's statement is under way
-            pass
+        try:
+            async with asyncio.timeout(BUSY_FOR), tx.lock:  # another task's statement is under way
+                pass
+        except TimeoutError:
+            raise ConfigError(BUSY.format(BUSY_FOR)) from None
     _check_transaction(tx)
     return tx
 
@@ -57,8 +67,9 @@ def connection_of_sync(tx: Any) -> Connection[Any]:
         with tx.pipeline():
             pass
     elif tx.info.transaction_status == TransactionStatus.ACTIVE:
-        with tx.lock:
-            pass
+        if not tx.lock.acquire(timeout=BUSY_FOR):
+            raise ConfigError(BUSY.format(BUSY_FOR))
+        tx.lock.release()
     _check_transaction(tx)
     return tx
 
