@@ -27,7 +27,7 @@ SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})  # or a 
 class AlertStep(Enum):
     """What happens to one alert next."""
 
-    NOTICE = "notice"  # from now on it counts for how long the check fails
+    NOTICE = "notice"  # the time for which the check fails counts from now on
     FORGET = "forget"  # the check passes again before it has failed for long enough
     RAISE = "raise"  # log it
     SEND_RAISED = "send raised"
@@ -42,7 +42,7 @@ def next_step(alert: Alert | None, failing: bool, after: timedelta) -> AlertStep
     """What to do about a check, from how far its alert has come and whether the check fails now; None: nothing."""
     if alert is None:
         return AlertStep.NOTICE if failing else None
-    if alert.state == "resolved":  # also if the check fails again by now: that will be another alert
+    if alert.state == "resolved":  # even if the check fails again by now, which will be another alert
         return AlertStep.SEND_RESOLVED
     if not failing:
         return AlertStep.FORGET if alert.state == "noticed" else AlertStep.RESOLVE
@@ -67,7 +67,7 @@ class Alerts:
             return
         findings = {each.check: each for each in report.findings}
         alerts = await self._states.list()
-        posting = True  # until the webhook refuses one: the others are noticed and logged, and sent at the next look
+        posting = True  # until the webhook refuses a message: the other alerts are logged now and sent at the next look
         for check in sorted({*findings, *alerts}):
             alert, finding = alerts.get(check), findings.get(check)
             while (step := next_step(alert, finding is not None, self._after)) and (posting or step not in SENDING):
@@ -79,10 +79,10 @@ class Alerts:
                     return  # the lease is lost: another worker goes on
 
     def followed(self) -> None:
-        """Nothing is kept in this process."""
+        """Always true: the state of alerts is in the database."""
 
     async def _take(self, step: AlertStep, alert: Alert | None, finding: Finding | None, lead: Lead) -> bool:
-        """Whether the step was taken: not when the lease is lost, or the webhook refuses."""
+        """Take the step. False when the lease is lost, or when the webhook refuses the message."""
         if alert is None:
             assert finding is not None
             problem = clean(finding.problem, MAX_PROBLEM)

@@ -1,8 +1,8 @@
-"""One worker of the fleet watches: it makes the checks every few seconds, and passes the report on to those who act on it.
+"""One worker of the fleet watches: every few seconds it makes the checks and passes the report to the parts that act on it.
 
-Who watches is decided by a lease, which is renewed with each look. The others only try to take it: a fleet of five hundred makes
-the checks as often as one worker does. When the one who watches dies, another takes over as soon as the lease has passed.
-While the database is away there is nothing to look at, and nothing is sent: the dead man's switch at the other end notices.
+A lease decides which worker watches, and each look renews it. The other workers only try to take the lease, so a fleet of five hundred
+makes the checks as often as one worker. When the watching worker dies, another one takes over as soon as the lease has expired. While
+the database is away, no check can be made and no ping is sent, which the dead man's switch at the other end notices.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from trueup.store.store import Store
 from trueup.work.service import Service, jittered
 
 LOOK_EVERY = 15.0  # seconds
-MAX_SHARE = 20  # counting takes a twentieth of the time at most
-LEASE_LOOKS = 3  # the lease lasts for this many looks: one may be late without another worker taking over
+MAX_SHARE = 20  # counting may take a twentieth of the time
+LEASE_LOOKS = 3  # the lease lasts for this many looks, so that another worker does not take over when one is late
 MIN_LEASE = 15.0  # seconds; longer than a POST may take, or two workers would send the same
 
 
@@ -74,7 +74,7 @@ class Watch(Service):
         return self._every
 
     async def stop(self) -> None:
-        """Another worker may watch at once."""
+        """Release the lease, so that another worker may watch at once."""
         await super().stop()
         for part in self._parts:
             part.followed()

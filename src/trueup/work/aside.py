@@ -1,4 +1,4 @@
-"""A blocking call in a thread of its own, awaited. Not in the loop's executor, which has few threads and is joined at exit."""
+"""Runs a blocking call in a thread of its own and awaits it. The loop's executor has few threads and is joined at exit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def aside(function: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Cancelling the future does not end the call; its result is then dropped."""
+    """Run the call in a thread. Cancelling the future does not end the call, but drops its result."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -1,8 +1,8 @@
-"""Calls users' functions, for jobs, rows and scans alike: on the loop, in a thread, or on an executor, within their time.
+"""Calls users' functions, for jobs, rows and scans: on the event loop, in a thread, or on an executor, with a timeout.
 
-Whatever a function raises is how it ended, `BaseException`s of its own included; `is_own_ending` names the two exceptions to
-that. Cancelling a coroutine is a request. A thread, or a call in another process, cannot be cancelled at all: it is left behind
-after a timeout, and waited for when `patient` says so, because its work must not be handed on while it still goes on.
+The call ends with whatever the function raises, `BaseException`s included; `is_own_ending` names the two exceptions to this rule.
+Cancelling a coroutine is a request. A thread, or a call in another process, cannot be cancelled: it is left behind after a timeout.
+When `patient` says so, it is waited for, because its job or row must not be released while it still runs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def never() -> bool:
 
 
 class Around(Protocol):
-    """What surrounds every call of a user's function in this process, in its own thread and within its time: a framework's care
-    for its connections. Middleware belongs to an App, stays on the loop, and sees how a call ended, a timeout included."""
+    """A hook around every call of a user's function in this process, in the function's thread and within its timeout: a framework
+    uses it to care for its connections. Middleware belongs to an App, stays on the loop, and sees how a call ended, a timeout included."""
 
     def in_thread(self) -> AbstractContextManager[None]: ...
     def on_loop(self) -> AbstractAsyncContextManager[None]: ...
@@ -58,7 +58,7 @@ async def _on_loop(around: Around, function: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _inside(hook: Hook, described: HandlerCall, call: Callable[[], Awaitable[T]]) -> T:
-    """Raises how the call ended also when the hook swallows it."""
+    """Call inside a hook. Raises the error of the call even if the hook swallows it."""
     failed: list[BaseException] = []
     try:
         async with hook(described):
@@ -73,13 +73,13 @@ async def _inside(hook: Hook, described: HandlerCall, call: Callable[[], Awaitab
 
 
 class About(Protocol):
-    """For which a handler is called: a job, a row, an item of a scan."""
+    """What a handler is called for: a job, a row or an item of a scan."""
 
     def handler_call(self) -> HandlerCall: ...
 
 
 class Caller:
-    """One per worker or reconciler. `close` ends its idle threads and the executors it made."""
+    """Calls the functions of one worker or reconciler. `close` ends its idle threads and the executors that it made."""
 
     def __init__(self, events: Events, middlewares: Middlewares) -> None:
         self._around = middlewares.handler
@@ -100,12 +100,13 @@ class Caller:
         patient: Patient = never,
         about: About | None = None,
     ) -> Any:
-        """Its result. Raises JobTimeout, or what the function raises; with `about`, inside middleware and what that raises."""
+        """Returns the function's result. Raises JobTimeout, or the function's error. With `about`, the call is inside middleware, which
+        may raise, too."""
         call = partial(self._timed, function, is_async, timeout, patient)
         return await self.surrounded(about.handler_call if about is not None else None, call)
 
     async def surrounded(self, describe: Callable[[], HandlerCall] | None, call: Callable[[], Awaitable[T]]) -> T:
-        """Inside middleware. Without any, nothing is described.
+        """Make a call inside middleware. `describe` is called only if there is any.
 
         Raises a plain error in place of an exception that raises itself when it is examined.
         """
@@ -151,7 +152,7 @@ class Caller:
         patient: Patient = never,
         about: About | None = None,
     ) -> Any:
-        """The same on the job's executor. Waiting for a place there costs none of its time."""
+        """The same on the job's executor. Waiting for a place there does not count towards the timeout."""
         pool = self.pools.of(job)
         call = partial(pool.run, job, args, kwargs, lambda running: within(job.timeout, outlasting(running, patient)))
         return _has_run(await self.surrounded(about.handler_call if about is not None else None, call))
@@ -162,7 +163,7 @@ class Caller:
 
 
 def _has_run(result: T) -> T:
-    """Raises TypeError for a result that says that the function's body has not run: nothing awaits or iterates it."""
+    """Raises TypeError for a coroutine or a generator: the function's body has not run, because nothing awaits or iterates it."""
     kind = type(result)
     if not issubclass(kind, _NOT_RUN):
         return result
@@ -189,7 +190,7 @@ async def within(timeout: timedelta | None, call: Awaitable[T]) -> T:
 
 
 async def outlasting(call: asyncio.Future[T], patient: Patient) -> T:
-    """Wait for what cannot be cancelled; on through a cancellation, if `patient` then says so."""
+    """Wait for a call that cannot be cancelled. After a cancellation it goes on waiting if `patient` says so."""
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
@@ -200,7 +201,7 @@ async def outlasting(call: asyncio.Future[T], patient: Patient) -> T:
 
 
 def is_own_ending(error: BaseException, *, cancelled_by_us: bool) -> bool:
-    """Whether this is how the function ended: not Ctrl-C, and not a cancellation that we asked for."""
+    """Whether the function ended with this error by itself: not by Ctrl-C, and not by a cancellation that trueup asked for."""
     if isinstance(error, asyncio.CancelledError):
         if not error.args:
             error.args = ("the handler's task was cancelled from inside the handler",)

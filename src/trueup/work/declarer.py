@@ -1,13 +1,13 @@
 """Keeps what the code declares in the database: the lanes of kinds with limits, the schedules, and a record of both.
 
-It declares when the worker registers, and looks every few seconds whether all of it is still there: rows may be gone or old after a
-restore, a promotion of a standby that lagged behind, or because another release changed them. What is missing or retired is
-declared again. Where two releases declare one schedule differently, the row follows the living worker that started last.
+It declares when the worker registers, and checks every few seconds that all of it is still stored: rows may be missing or old after a
+restore, after the promotion of a standby that lagged behind, or because another release changed them. Schedules that are missing or
+retired are declared again. If two releases declare a schedule differently, the row follows the living worker that started last.
 
-It also looks at what no living worker declares. Such a schedule is retired after `retire_after`, with a warning, and only if
-workers of the same service have been running all that time without it: a service that is down keeps its schedules. Kinds that
-wait although no living worker runs them are named in a warning. The database is the authority on who is alive; while it is
-away nothing is judged.
+It also looks for schedules that no living worker declares. Such a schedule is retired after `retire_after`, with a warning, and only
+if workers of the same service have been running all that time without it: a service that is down keeps its schedules. A warning names
+kinds whose jobs wait although no living worker runs them. The database is the authority on which workers are alive; while it is
+away, nothing is judged.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ REMIND_AFTER = 3600.0  # seconds until a warning about something that has not ch
 
 
 class Reminders:
-    """Which warnings were given, so that each comes once an hour, and again when what it was about has come back."""
+    """Remembers warnings, so that each is given once an hour, and again when its reason was gone and has come back."""
 
     def __init__(self) -> None:
         self._given: dict[object, float] = {}
 
     def due(self, about: Iterable[object]) -> set[object]:
-        """Of everything there is to warn about now, what should be said."""
+        """The warnings to give now, of all that hold now."""
         now, found = elapsed(), set(about)
         self._given = {each: at for each, at in self._given.items() if each in found}
         due = {each for each in found if now >= self._given.get(each, 0.0)}
@@ -84,7 +84,7 @@ class WorkerCode:
         return cls(settings, registry, tuple(queues), tuple(schedules), names, lanes)
 
     def declaration(self) -> Declaration:
-        """Jobs may have been added since the worker was made."""
+        """Made anew each time, because jobs may have been added since the worker was made."""
         served = [job for job in self.registry if job.controls.any and job.queue in self.queues]
         return Declaration(
             self.settings.service,
@@ -122,7 +122,7 @@ class Declarer(Service):
         self._entries = {entry.name: entry for entry in code.schedules}
         self._digest = ""
         self._started_at: datetime | None = None  # by the database's clock
-        self._versions: dict[str, int] = {}  # of the rows that say what this code declares
+        self._versions: dict[str, int] = {}  # of the rows that this code has declared
         self._look_at = self._survey_at = self._adopted_at = 0.0
         self._undeclared, self._unserved = Reminders(), Reminders()
 
@@ -148,7 +148,7 @@ class Declarer(Service):
         yield from self._code.lanes_of_rows
 
     async def _put_schedules(self, rows: Sequence[DeclaredRow]) -> None:
-        """Store what is missing or retired, and what differs if it is ours to say."""
+        """Store schedules that are missing or retired, and those that differ, unless a later worker declares them."""
         for row in rows:
             lost = row.version is None or row.state == "retired"
             if not lost and (not row.ours or row.version == self._versions.get(row.name)):
@@ -165,7 +165,8 @@ class Declarer(Service):
                 self._versions[row.name] = version or row.version or 0
 
     def _refused(self, name: str, error: psycopg.Error) -> None:
-        """One that the database refuses keeps no other from being declared; the next look tries it again. Raises what is not its own."""
+        """Report a schedule that the database refuses. The others are declared all the same, and the next look tries it again. Raises
+        errors that are not about the schedule."""
         if is_away(error):
             raise error
         self.events.emit(ScheduleRefused(name, describe(error), 1, LOOK_EVERY))
@@ -180,13 +181,13 @@ class Declarer(Service):
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def hear(self, lane: str) -> None:
-        """A job was announced in this lane: if it is that of a kind which has none here, see whether a worker serves it."""
+        """A job was announced in this lane. If its kind has no lane in this code, look soon: perhaps no worker serves the lane."""
         job = self._registry.get(lane.removeprefix(LANE_PREFIX))
         if job is not None and not job.controls.any:
             self.wake()
 
     def hurry(self) -> None:
-        """Look now: a schedule has changed."""
+        """A schedule has changed: look now."""
         self._look_at = 0.0
         self.wake()
 
@@ -202,7 +203,7 @@ class Declarer(Service):
         return max(0.0, min(self._look_at, self._survey_at) - elapsed())
 
     async def look(self) -> None:
-        """Whether everything that the code declares is there; what is not is declared again."""
+        """Check that everything that the code declares is stored, and declare again what is missing."""
         if not self._digest:
             return  # not registered yet
         found = await self._declarations.look(self._digest, self._wanted_lanes(), LOOK_EVERY)
@@ -213,7 +214,7 @@ class Declarer(Service):
         self._look_at = elapsed() + jittered(LOOK_EVERY)
 
     async def survey(self) -> None:
-        """What no living worker declares or runs: retire it when its time has come, and say so."""
+        """Warn about schedules and kinds that no living worker declares, and retire schedules after `retire_after`."""
         await self._survey_schedules()
         await self._survey_kinds()
         await self._declarations.forget()

@@ -1,4 +1,4 @@
-"""What keeps the database in order in one worker, put together: rescuing, pruning, declaring, planning ticks, cancelling."""
+"""Builds the services of a worker that serve the whole fleet: rescuing, pruning, declaring, planning ticks, cancelling."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Housekeeping:
         except psycopg.Error as error:
             if is_away(error):
                 raise
-            # The catch-all serves, and the pruner tries again: what is wrong with old rows must not keep new ones waiting.
+            # Rows go to the catch-all partition meanwhile, and the pruner tries again: a problem with old rows must not delay new ones.
             self.events.emit(ServiceFailed(self.pruner.name, type_name(error), describe(error)).because(error))
 
 

@@ -1,4 +1,4 @@
-"""Turns notifications into wake-ups. Without them everything still happens, a poll later.
+"""Turns notifications into wake-ups. Without notifications, polling finds the same work a little later.
 
 Channels have no rights: every role that may connect can send any payload, as often as it likes. So a payload is parsed strictly,
 wakes up at most what polling would wake up anyway, and is ignored if it is none of ours.
@@ -22,12 +22,12 @@ from trueup.work.wakes import Wakes
 # "lane seconds", as the statements write it: `extract(epoch …)` is a plain decimal number. Twelve digits are 30,000 years.
 _WORK = re.compile(r"(.{1,500}) ([0-9]{1,12}(?:\.[0-9]{1,12})?)", re.ASCII | re.DOTALL)
 MAX_SHOWN = 100  # characters of an ignored payload
-SLOT = 0.002  # seconds; wake-ups for the same one are one, or as many notifications would be as many timers
+SLOT = 0.002  # seconds; wake-ups within the same slot share a timer, so that many notifications do not make many timers
 MAX_AHEAD = 600.0  # seconds; polling finds what is due later than that
 TRY_AGAIN = 60.0  # seconds until a pooler is asked once more whether it lets notifications through
 
 
-MAX_SLOTS = 1_000  # before those that have passed are dropped
+MAX_SLOTS = 1_000  # before past slots are dropped
 
 
 class Work(NamedTuple):
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 
 def parse_work(payload: str) -> Work | None:
-    """That a lane has work, now or in a while; None for anything else."""
+    """The lane that has work and the delay until then; None if the payload says something else."""
     found = _WORK.fullmatch(payload)
     return None if found is None else Work(found[1], float(found[2]))
 

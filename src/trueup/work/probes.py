@@ -1,4 +1,4 @@
-"""What a worker says about itself over HTTP: metrics, and whether it is alive and ready. Asked on other threads than the loop's."""
+"""A worker's HTTP endpoints: metrics, liveness and readiness. They answer on threads other than the event loop's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Probes:
         self._beat_at = at
 
     def why_not_alive(self) -> str | None:
-        """What a restart of this process would repair; a database that is away is not."""
+        """Why this process should be restarted; None while a restart would not help, as when the database is away."""
         if self._beat_at is None:
             return None  # it starts, and waits for the database perhaps
         silent = elapsed() - self._beat_at
@@ -49,7 +49,7 @@ class Probes:
         return None if self._renewer.trusted else "it has lost its lease, and registers again"
 
     async def serve(self) -> None:
-        """Metrics and probes. In a thread: binding may ask a name server who this host is."""
+        """Serve metrics and probes. Binds in a thread, because binding may query a name server."""
         settings = self._settings
         if settings.metrics_port is not None:
             from trueup.observe.metrics import serve_metrics  # only for those who ask: it needs a package few install

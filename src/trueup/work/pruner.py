@@ -1,4 +1,4 @@
-"""Housekeeping: the coming days of history are made, past ones dropped. Nothing here deletes row by row at night."""
+"""Housekeeping of the history: creates partitions for the coming days and drops expired ones, instead of deleting single rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A worker's registration as a holder: from registering to losing or giving back its lease.
-
+"""A worker's registration as a holder: from registering until it loses or releases its lease.
 A process may register several times, one after another (after it was stopped past its lease, say). Each registration has its own
 holder id, so that nothing of an earlier one can be mistaken for the present one.
 """
@@ -35,7 +34,7 @@ class Registration:
 
 
 class Holder:
-    """Under which id something acts: one of its own, or, of a worker, that of its present registration."""
+    """Has the id under which something acts: an id of its own, or that of a worker's present registration."""
 
     def __init__(self) -> None:
         self._id = uuid4()
@@ -46,7 +45,7 @@ class Holder:
 
 
 class Registrations(Holder):
-    """Those of one worker: none before it has started and after it has stopped, otherwise the present one."""
+    """The present registration of a worker; None before it has started and after it has stopped."""
 
     def __init__(self) -> None:
         self.present: Registration | None = None

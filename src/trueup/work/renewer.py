@@ -42,7 +42,7 @@ class Renewer(Renewing):
         *,
         on_lost: Callable[[Registration, str], None],
     ) -> None:
-        timeout = min(store.statement_timeout, settings.lease_for / 3)  # so that there is time to try again
+        timeout = min(store.statement_timeout, settings.lease_for / 3)  # short, so that there is time to try again
         super().__init__("renewer", events, store.thread_connection("renew", timeout))
         self._store = store
         self._lease_for = settings.lease_for
@@ -57,7 +57,7 @@ class Renewer(Renewing):
         self._watched = False
         self._blocked = False
         self._blockages = 0
-        self._blockage: dict[str, object] | None = None  # the last one, until a renewal has stored it
+        self._blockage: dict[str, object] | None = None  # the last blockage, until a renewal has stored it
         self._tried_at = elapsed()
         self.reached = True  # whether the last renewal got an answer
         self.stopping = False
@@ -73,7 +73,7 @@ class Renewer(Renewing):
         self._registration = registration
 
     def pulse(self, at: float, *, watched: bool) -> None:
-        """The loop is alive at this moment. Watched closely while jobs run; otherwise looked at with each renewal."""
+        """The event loop runs at this moment. The thread checks this closely while jobs run, and otherwise with each renewal."""
         self._pulse = at
         self._watched = watched
         self._blocked = False
@@ -101,7 +101,7 @@ class Renewer(Renewing):
         super()._run(pause)
 
     def renew_once(self) -> bool:
-        """One renewal. True when there is nothing to repeat: it worked, or there is nothing left to renew."""
+        """Renew once. True if it need not be repeated: it worked, or there is nothing left to renew."""
         registration = self._registration
         self._tried_at = elapsed()
         if registration is None or registration.over:

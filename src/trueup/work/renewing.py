@@ -35,14 +35,14 @@ class Renewing:
         self._thread: threading.Thread | None = None
 
     def run_once(self) -> float | None:
-        """One pass. Returns the seconds to pause before the next one; None when nothing is left to renew."""
+        """Make one pass. Returns the seconds until the next one; None when nothing is left to renew."""
         raise NotImplementedError
 
     def start(self, first_in: float = 0.0) -> None:
         self._thread = self._aside(lambda: self._run(first_in))
 
     def stop(self) -> None:
-        """End the thread; waits a little, and then makes the statement that it waits for fail."""
+        """End the thread. If it does not end soon, its statement is made to fail."""
         self._over.set()
         thread, self._thread = self._thread, None
         if thread is None:

@@ -1,4 +1,4 @@
-"""Takes over what dead workers held. Every worker does this for all of them; the statement lets one act at a time per worker row."""
+"""Takes over the jobs of dead workers. Every worker does this for the fleet; per dead worker, the statement lets only one act."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trueup.work.jobs.hints import Hints
 from trueup.work.service import Service, jittered
 
 MAX_APART = 1_000  # jobs that are taken over apart from one another in a pass
-MAX_REFUSED = 5  # of them, before any other was not: then all would be
+MAX_REFUSED = 5  # refused jobs without one that was taken over; then the jobs are not the reason
 FORGET_EVERY = 6  # passes: dead workers that held no jobs wait this long until their rows are deleted
 
 
@@ -47,7 +47,7 @@ class Rescuer(Service):
         return jittered(self._every)
 
     async def rescue(self) -> list[Rescued]:
-        """One pass; returns what was taken over."""
+        """Make one pass. Returns the jobs that were taken over."""
         faults.hit("before_rescue")
         try:
             rescued = await self._jobs.rescue(self._exhausts())
@@ -71,7 +71,7 @@ class Rescuer(Service):
         return rescued
 
     async def _rescue_apart(self, error: psycopg.Error) -> list[Rescued]:
-        """PostgreSQL refuses to take over one of the jobs: the others are taken over without it, half by half."""
+        """Take jobs over half by half, because PostgreSQL refuses one of them."""
         kinds = await self._jobs.rescuable(MAX_APART)
         rescued: list[Rescued] = []
         refused = 0
@@ -91,5 +91,5 @@ class Rescuer(Service):
                 self.events.emit(JobFinishRefused(group[0], kinds[group[0]], "rescue", self._passes + 1, said))
                 await self._jobs.refused(group[0], "rescue", said)
                 if refused >= MAX_REFUSED and not rescued:
-                    raise error from None  # it is about none of them
+                    raise error from None  # none of them is the reason
         return rescued

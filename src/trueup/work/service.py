@@ -37,7 +37,7 @@ class Service:
         self._said_at = 0.0
 
     async def run_once(self) -> float:
-        """One pass. Returns the seconds to pause before the next one."""
+        """Make one pass. Returns the seconds until the next one."""
         raise NotImplementedError
 
     def wake(self) -> None:
@@ -99,7 +99,7 @@ class Service:
                     await asyncio.sleep(0)
 
     def _failed(self, error: Exception) -> None:
-        """Said at the first failure, then ever more rarely: one that keeps failing must not fill the log."""
+        """Report the first failure, and later ones more and more rarely, so that a failing loop does not fill the log."""
         self._failures += 1
         now = elapsed()
         if self._failures & (self._failures - 1) == 0 or now >= self._said_at + SAY_EVERY:

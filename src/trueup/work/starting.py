@@ -1,4 +1,4 @@
-"""A worker that starts while PostgreSQL, or the pooler in front of it, restarts: it waits for it, but not for ever."""
+"""Starting a worker while PostgreSQL, or the pooler in front of it, restarts: the worker waits, for a limited time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def patiently(
     events: Events,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> T:
-    """The result of `start`, which is tried again for `within` while the database is away.
+    """Call `start`, and repeat it for up to `within` while the database is away. Returns its result.
 
     Raises DatabaseUnavailable when the time is up, and at once for what does not pass by itself: a wrong password, say.
     """

@@ -19,7 +19,7 @@ from trueup.jobs.failure import UnreadableError, can_be_told
 class Lineage:
     """Tells a process from its forked children without a system call."""
 
-    forks = 0  # between this process and the one that imported this module
+    forks = 0  # how many forks this process is away from the one that imported this module
 
     def note_fork(self) -> None:
         self.forks += 1
@@ -41,7 +41,7 @@ class Threads:
 
     @property
     def busy(self) -> int:
-        """Calls under way, those left behind included."""
+        """How many calls are under way, with those left behind."""
         return self._busy
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -58,7 +58,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """End the idle threads now, and those that are busy when their call ends."""
+        """End idle threads now, and busy ones when their call ends."""
         with self._lock:
             self._closed = True
             for inbox in self._idle:

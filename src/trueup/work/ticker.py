@@ -1,10 +1,11 @@
 """Fires ticks. Every worker plans; the planning lock lets one act at a time, and the ledger's key makes a tick fire once.
 
-It sleeps until the next tick of anything, by the database's reckoning, or until it hears that a schedule was changed. A
-little jitter lets the first of a fleet do the work and the others find it done.
+It sleeps until the next tick of any schedule, by the database's clock, or until a notification says that a schedule has changed. A
+little jitter lets the first worker of a fleet do the work and the others find it done.
 
-A pass plans all that is due in one transaction. When PostgreSQL refuses it, the schedules are planned in ever smaller groups, until
-the culprit is alone: its reason is noted for the whole fleet, and it is tried again, alone and ever more rarely, after all others.
+A pass plans all due ticks in one transaction. When PostgreSQL refuses it, the schedules are planned in smaller and smaller groups, until
+the culprit is alone. The reason is recorded for the whole fleet, and the culprit is tried again, alone and after all other schedules,
+with growing pauses.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from trueup.store.schedules import Schedules
 from trueup.texts import describe
 from trueup.work.service import Service
 
-MAX_WAIT = 10.0  # seconds between looks when nothing is due sooner; changes are heard of, this is for when they are not
-LOOK_AHEAD_EVERY = 60.0  # seconds between looks for schedules that a clock which was ahead has moved too far
+MAX_WAIT = 10.0  # seconds between looks when no tick is due sooner, in case a notification was lost
+LOOK_AHEAD_EVERY = 60.0  # seconds between looks for schedules that a clock that was ahead has moved too far
 SPREAD = 0.03  # seconds
 AGAIN = 0.1  # seconds until the next look while another transaction changes what is due; its commit notifies us
 # The parts that a refused pass is divided into; more find a culprit in fewer steps, each of which may take until a timeout.
@@ -39,9 +40,9 @@ class Ticker(Service):
         super().__init__(events)
         self._schedules = schedules
         self._unreadable: dict[str, UnreadableSchedule] = {}
-        # Schedules that were refused where that could not be recorded: passed over until this moment.
+        # Refused schedules whose refusal could not be recorded, and until when to pass over them.
         self._aside: dict[str, tuple[UnreadableSchedule, float]] = {}
-        self._answered = False  # a server was there and asked for the last pass to be made again
+        self._answered = False  # the server has asked to repeat the last pass
         self._ahead: set[tuple[str, datetime]] = set()
         self._looked_ahead_at: float | None = None
 
@@ -53,7 +54,7 @@ class Ticker(Service):
             if planned.more:
                 return 0.0
             if not planned.held:
-                return SPREAD  # another planner is at it: see whether it left something
+                return SPREAD  # another planner is planning: look soon whether it left ticks
             next_in = await self._next_in()
             if next_in is not None and next_in <= 0 and not planned.fired and not planned.skipped:
                 return AGAIN
@@ -62,7 +63,7 @@ class Ticker(Service):
         return pause + random.uniform(0.001, SPREAD)  # noqa: S311
 
     async def _look_ahead(self) -> None:
-        """Say once which schedules wait for a moment that their rule does not name."""
+        """Report once which schedules wait for a moment that is not in their rule."""
         now = elapsed()
         if self._looked_ahead_at is not None and now - self._looked_ahead_at < LOOK_AHEAD_EVERY:
             return
@@ -82,7 +83,7 @@ class Ticker(Service):
         return [*self._unreadable.values(), *(each for each, _ in self._aside.values())]
 
     async def plan(self) -> Planned:
-        """One pass of planning, and another try for what was refused earlier."""
+        """Plan once, and try schedules again that were refused earlier."""
         try:
             planned = await self._schedules.plan(self._left_out())
         except PlanRefused as refusal:
@@ -128,7 +129,7 @@ class Ticker(Service):
         return total.plus(Planned(more=bool(groups)))
 
     async def _try_again(self) -> None:
-        """Those that were refused earlier, each alone."""
+        """Plan schedules that were refused earlier, each alone."""
         for name in await self._schedules.refused_due(self._left_out()):
             try:
                 await self._report(await self._schedules.plan(self._left_out(), [name]))
@@ -137,7 +138,7 @@ class Ticker(Service):
                 await self._note([Refused(name, version, error) for name, version in refusal.versions.items()])
 
     async def _note(self, refused: Sequence[Refused]) -> None:
-        """Have the fleet know of them; where even that is refused, this process alone knows."""
+        """Record the refused schedules for the fleet. If even that is refused, only this process passes them over."""
         if not refused:
             return
         try:

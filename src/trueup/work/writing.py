@@ -34,15 +34,15 @@ from trueup.work.service import Service
 
 MAX_BYTES = 8_000_000  # of texts in one statement; one outcome may be larger
 REPEAT_PAUSE = 0.05  # seconds until a statement is sent again because the server has asked for it
-SLOW = 1.0  # seconds; a trigger may raise the error of a timeout at once, and then halves are quicker
-ALONE_FROM = 2  # times that its statement has ended its connection: from then on an outcome has one of its own
-MAX_BREAKS = 4  # times until it is refused; a server that restarts, or is replaced, ends a connection once
+SLOW = 1.0  # seconds; a trigger may raise the error of a timeout at once, and then sending halves is quicker
+ALONE_FROM = 2  # statements with an outcome that have ended their connection: from then on it is sent alone
+MAX_BREAKS = 4  # such statements until the outcome counts as refused; a server that restarts ends a connection once
 
 T = TypeVar("T")
 
 
 class ConnectionEnded(Exception):
-    """A statement ended its connection whenever it was sent, while the server answered others."""
+    """A statement ended its connection each time it was sent, although the server answered other statements."""
 
     @classmethod
     def by(cls, error: BaseException) -> ConnectionEnded:
@@ -65,7 +65,7 @@ class Pending:
 
     @property
     def company(self) -> tuple[int, int]:
-        """Those with the same one may share a statement with it; the smallest goes first."""
+        """Outcomes with the same value may share a statement. The smallest value goes first."""
         return (self.breaks, id(self)) if self.breaks >= ALONE_FROM else (0, 0)
 
 
@@ -74,12 +74,12 @@ A = TypeVar("A")
 
 
 def to_repeat(error: BaseException) -> bool:
-    """Whether the server has refused the statement, and says that it might not refuse it the next time."""
+    """Whether the server has refused the statement and asks to repeat it."""
     return is_away(error) and not unanswered(error)
 
 
 def parts(group: Sequence[T], error: BaseException, took: float = SLOW) -> list[list[T]]:
-    """How to send a refused group again: in halves, or one by one where each refusal takes long. `took`: seconds, if they are known."""
+    """How to send a refused group again: in halves, or one by one if each refusal takes long (`took` seconds, if known)."""
     if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable) and took >= SLOW:
         return [[each] for each in group]
     middle = len(group) // 2
@@ -87,7 +87,7 @@ def parts(group: Sequence[T], error: BaseException, took: float = SLOW) -> list[
 
 
 class Writer(Service, Generic[P, A]):
-    """`A` is what a statement answers."""
+    """Writes outcomes. `A` is the type of a statement's answer."""
 
     name = "finisher"
     max_at_once: int
@@ -102,31 +102,31 @@ class Writer(Service, Generic[P, A]):
     # -- what subclasses say ------------------------------------------------------------------------------------------
 
     async def _write(self, batch: list[P]) -> None:
-        """`_send` these in groups. Raises what is worth repeating, with all of it still pending."""
+        """`_send` these in groups. Raises errors after which to try again, with these outcomes still pending."""
         raise NotImplementedError
 
     def _ready(self, group: list[P]) -> list[P]:
-        """Those that may be written at this moment."""
+        """The outcomes that may be written now."""
         raise NotImplementedError
 
     async def _statement(self, group: list[P]) -> A:
         raise NotImplementedError
 
     async def _reach(self) -> None:
-        """Have the server answer something else. Raises when it does not."""
+        """Send the server a trivial statement. Raises when it does not answer."""
         raise NotImplementedError
 
     def _answered(self, group: list[P], answer: A) -> None:
-        """`_forget` those that are done with."""
+        """Read the answer, and `_forget` the outcomes that need nothing more."""
         raise NotImplementedError
 
     def _blame(self, one: P, error: Exception) -> None:
-        """The server refuses this one: what is to be written instead, or when to try again."""
+        """The server refuses this outcome: decide what to write instead, or when to try again."""
         raise NotImplementedError
 
     @property
     def _urgent(self) -> bool:
-        """Whether to go on with what has come while a batch was written, without gathering."""
+        """Whether to write outcomes that came during the last batch at once, without gathering more."""
         return True
 
     async def _wait_for_more(self) -> None:
@@ -143,7 +143,7 @@ class Writer(Service, Generic[P, A]):
         self._pending = [each for each in self._pending if each not in gone]
 
     async def run_once(self) -> float:
-        """Write what is pending. Returns when there is something to do again, as far as is known."""
+        """Write the pending outcomes. Returns the seconds until the next one is due."""
         if self._pending and self._gather_for and len(self._pending) < self.max_at_once and not self._stop.is_set():
             await self._wait_for_more()
         while batch := self._next():
@@ -155,7 +155,7 @@ class Writer(Service, Generic[P, A]):
         return max(0.0, min(each.not_before for each in self._pending) - elapsed())
 
     def _next(self) -> list[P]:
-        """What is to be written now, as much as one statement may carry."""
+        """The outcomes to write now, as many as one statement may carry."""
         batch: list[P] = []
         size, now = 0, elapsed()
         for each in self._pending:
@@ -168,7 +168,7 @@ class Writer(Service, Generic[P, A]):
         return batch
 
     async def _send(self, group: list[P]) -> None:
-        """Write these with one statement. What is not written stays pending. Raises when no answer came."""
+        """Write these with one statement. Outcomes that were not written stay pending. Raises when no answer came."""
         ready = self._ready(group)
         if not ready:
             return
@@ -195,14 +195,14 @@ class Writer(Service, Generic[P, A]):
                 each.failed(error)
                 each.breaks += reached and unanswered(error)
             if unanswered(error) and len(group) == 1 and group[0].breaks >= MAX_BREAKS:
-                group[0].breaks = ALONE_FROM  # what is written instead may do the same
+                group[0].breaks = ALONE_FROM  # the move that is written instead may end its connection, too
                 return ConnectionEnded.by(error)
             if unanswered(error) or not isinstance(error, Exception):
                 raise
             return error.with_traceback(None)
 
     async def _refused(self, group: list[P], error: Exception, took: float) -> None:
-        """One that is refused must not hold up the others, nor be lost itself."""
+        """Divide a refused group, so that the culprit neither holds up the others nor is lost itself."""
         alone = len(group) == 1
         if to_repeat(error) and max(each.repeats for each in group) < (self.max_repeats if alone else 1):
             for each in group:

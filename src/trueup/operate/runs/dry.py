@@ -1,4 +1,4 @@
-"""What a sweep or a scan would have in hand now. Nothing is claimed, and nothing is written."""
+"""Dry runs: the rows or items that a sweep or a scan would take now. Nothing is claimed, and nothing is written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_SHOWN = 1_000  # characters of an outcome or item
 async def dry_run(
     store: Store, settings: Settings, declared: Reconciler | Purge, *, limit: int, call: bool = False
 ) -> DryRun:
-    """The rows there are for it now. With `call` its handler is called for each, in transactions that are rolled back."""
+    """The rows that match now. With `call` the handler is called for each, in transactions that are rolled back."""
     dry = DryRun(declared.name, would(declared))
     with slowness_explained(declared.name, settings):
         async with looking(store, settings, declared) as rows:
@@ -66,7 +66,7 @@ def _row(key: str, state: str | None, due_since: datetime | None, attempts: int 
 
 
 async def _call_each(store: Store, rows: Rows, found: Sequence[Any]) -> list[str]:
-    """What the handler says to each row, `concurrency` at a time. In shadow mode, so that nothing it writes through us stays."""
+    """Call the handler for each row, `concurrency` at a time, in shadow mode, so that its writes through trueup do not stay."""
     concurrency = rows.reconciler.concurrency
     connections, caller, places = (
         store.connections_for_rows(),
@@ -114,7 +114,7 @@ def _unclaimed(reconciler: str, row: Any, now: datetime, started: float) -> Clai
 
 
 async def dry_scan(scan: Scan[Any], cursor: Any, limit: int) -> DryRun:
-    """The next items of a scan, each with the cursor behind it; nothing is done with them."""
+    """The next items of a scan, each with the cursor behind it; they are not handled."""
     name = getattr(scan.handler, "__qualname__", repr(scan.handler))
     dry = DryRun(scan.name, f"call {name}")
     try:
@@ -132,7 +132,7 @@ async def dry_scan(scan: Scan[Any], cursor: Any, limit: int) -> DryRun:
 
 
 def shown(item: Any) -> str:
-    """Anything of a user's as text: bounded, and with its secrets masked."""
+    """A user's value as text: bounded, and with its secrets masked."""
     try:
         return clean(repr(item), MAX_SHOWN)
     except Exception as error:

@@ -1,11 +1,11 @@
 """A sweep within something that is bounded itself, such as a cron run: it ends at a deadline, and under a lease only its holder writes.
 
-When the time is over, nothing more is claimed, rows that were not begun go back, and handlers may end within `drain_for`; then they
-are interrupted, and their rows go back, too. When the lease is gone, handlers are interrupted at once.
+At the deadline no more rows are claimed, waiting rows are released, and handlers may end within `drain_for`; then they are interrupted
+and their rows are released, too. When the lease is gone, handlers are interrupted at once.
 
-Under a lease every outcome that a handler returns, or writes with `ctx.transaction`, is one transaction with `lease.fence`: once
-another instance has the lease, it is refused, and the row goes back without a spent attempt. What `failed=` and `exhausted=` write
-after an error is fenced by the row's own claim, as always.
+Under a lease, every outcome that a handler returns, or writes with `ctx.transaction`, shares a transaction with `lease.fence`. When
+another holder has the lease, the outcome is refused and the row is released without a spent attempt. Outcomes of `failed=` and
+`exhausted=` after an error are fenced by the row's own claim, as always.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from trueup.reconcile.reconciler import Reconciler
 from trueup.work.leases.hold import Lease
 from trueup.work.rows.options import SweepOptions
 
-LEFT = Again(timedelta())  # to the instance that has the lease now
+LEFT = Again(timedelta())  # the row is left to the process that has the lease now
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass
 class Bounds:
-    """Until when a run goes on, and under which lease."""
+    """The deadline of a run, and its lease."""
 
     within: timedelta | None
     drain_for: timedelta
     lease: Lease | None
     over: bool = False  # the time was over before the run
-    gone: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # the lease, as a write has learnt
+    gone: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a write has found the lease gone
 
     def check(self) -> None:
-        """Raises LostLease when another instance may have the lease by now."""
+        """Raises LostLease when another process may have the lease by now."""
         if self.lease is not None and (self.gone.is_set() or not self.lease.held()):
             raise LostLease(self.lease.name, self.lease.term)
 
     async def keep(self, task: asyncio.Task[T], stop: Callable[[], None], interrupt: Callable[[], None]) -> T | None:
-        """What the task returns, at the latest a little after the time is over; None when it had to be cancelled."""
+        """Wait for the task, at most until a little after the deadline. Returns its result, or None if it had to be cancelled."""
         lost: list[asyncio.Task[Any]] = [asyncio.create_task(self.gone.wait())]
         if self.lease is not None:
             lost.append(asyncio.create_task(self.lease.lost.wait()))
@@ -80,7 +80,7 @@ class Bounds:
 
 
 def leased(declared: Reconciler | Purge, options: SweepOptions, bounds: Bounds) -> Reconciler:
-    """The same, whose handler writes only while the lease is held."""
+    """The reconciler to sweep: its handler's outcomes are written only while the lease is held."""
     if isinstance(declared, Purge):
         raise ConfigError(f"reconciler {declared.name!r} has no handler whose outcomes lease= could fence")
     reconciler = options.of(declared)
@@ -92,7 +92,7 @@ def leased(declared: Reconciler | Purge, options: SweepOptions, bounds: Bounds) 
 
 
 def _fenced(handler: RowHandler, bounds: Bounds) -> RowHandler:
-    """The same handler, around which outcomes are written under the lease."""
+    """The handler, wrapped so that its outcomes are written under the lease."""
     name = handler.context or "ctx"  # one is made for us, whether the function asks for it or not
 
     @functools.wraps(handler.function)

@@ -1,4 +1,4 @@
-"""How a run ends that is cancelled: it is stopped in order, and interrupted only if that takes too long."""
+"""Ends a run that is cancelled: the run is stopped in order, and interrupted only if that takes too long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 async def orderly(
     task: asyncio.Task[T], stop: Callable[[], None], interrupt: Callable[[], None], drain_for: timedelta
 ) -> T:
-    """What the task returns. When this is cancelled: only after the task has been stopped and has ended."""
+    """Wait for the task and return its result. If this is cancelled, it stops the task and waits for its end first."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -30,5 +30,5 @@ async def orderly(
                 task.cancel()
                 await asyncio.wait({task}, timeout=LAST_WORD)
             if task.done() and not task.cancelled():
-                task.exception()  # what it ended with does not matter any more
+                task.exception()  # its error no longer matters
         raise

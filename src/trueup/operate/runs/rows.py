@@ -1,4 +1,4 @@
-"""The rows there are for a reconciler now, to look at and to count."""
+"""Lists and counts the rows that match a reconciler now."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def tried(store: Store, settings: Settings, of: Rows | Purges) -> None:
 
 
 async def waiting(of: Rows | Purges, late_by: timedelta | None = None) -> int | None:
-    """How many rows there are for it; None when that is too many to count, or takes too long.
+    """How many rows match; None when there are too many to count, or when counting takes too long.
 
     Raises ConfigError when PostgreSQL refuses the statement: its `where=` raises, or the role may not read.
     """

@@ -1,4 +1,4 @@
-"""One scan by hand, from where it had come to."""
+"""Runs one scan by hand, from its stored cursor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def scan_now(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """One scan from where it had come to, due or not. With a limit it stops there, and the next run continues from that place."""
+    """Run the scan from its stored cursor, even if it is not due. It stops after `limit` items, and the next run continues there."""
     connection = store.own_connection("scan by hand")
     stopping: list[asyncio.Task[None]] = []
 

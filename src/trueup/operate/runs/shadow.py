@@ -1,4 +1,4 @@
-"""What is left of a sweep in the shadow of a live reconciler: nothing."""
+"""Removes the traces of a shadow run of a live reconciler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trueup.store.store import Store
 
 
 async def unfail(store: Store, run: Run, failed: Sequence[str]) -> None:
-    """What failed in the shadow of a live one has not failed: no attempt is spent, and nothing is in quarantine."""
+    """Rows that failed in a shadow run spend no attempt and are not quarantined: release them, and count them as unchanged."""
     quarantine = Quarantine(store.pool, store.statements)
     await quarantine.release(run.name, failed, ("quarantined", "resting"))
     for name in ("retry", "quarantined"):

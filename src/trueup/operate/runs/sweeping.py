@@ -1,4 +1,4 @@
-"""One sweep by hand, of one reconciler, whose rows are shared with the workers that sweep at the same time."""
+"""Runs one sweep by hand. It shares the rows with workers that sweep at the same time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def sweep(
     progress: Progress | None = None,
     bounds: Bounds | None = None,
 ) -> Run:
-    """Raises LostLease when the lease of `bounds` is gone in the end."""
+    """Sweep once. Raises LostLease if the lease of `bounds` is gone at the end."""
     bounds = bounds or Bounds(None, settings.drain_for, None)
     if bounds.lease is not None:
         declared = leased(declared, options, bounds)
@@ -69,7 +69,7 @@ async def sweep(
 
 
 def _stop_claiming(member: Sweeper | Purger, options: SweepOptions) -> None:
-    """Claim nothing more; what has not been begun goes back."""
+    """Claim no more rows, and release the waiting ones."""
     options.ended = True
     if isinstance(member, Sweeper):
         member.hand.release()
@@ -86,7 +86,7 @@ async def _counting(
     progress(0, total)
 
     def note(counts: Counts) -> None:
-        if not options.ended:  # rows that are given back now are counted, too
+        if not options.ended:  # rows that are released now are counted, too
             progress(counts.settled, total)
 
     return note
@@ -94,7 +94,7 @@ async def _counting(
 
 @contextmanager
 def _noting(events: Events, run: Run, failed: list[str] | None) -> Iterator[None]:
-    """Keep the events about this one, and the keys of rows that failed where they are wanted."""
+    """Add the events about this reconciler to the result, and note the keys of failed rows if they are wanted."""
 
     def propose(kind: str) -> None:
         run.proposed[kind] = run.proposed.get(kind, 0) + 1

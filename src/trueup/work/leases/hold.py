@@ -152,7 +152,7 @@ class Hold(Renewing):
             self._over.set()
 
     def when_lost(self, call: Callable[[], None]) -> None:
-        """Call this, on another thread, when the lease is lost; at once when it is lost already."""
+        """Have this called on another thread when the lease is lost, or at once if it is lost already."""
         with self._lock:
             self._on_lost = call
             lost = self._lease is not None and self._lease.lost.is_set()
@@ -160,14 +160,14 @@ class Hold(Renewing):
             call()
 
     def end(self) -> bool:
-        """Give it back. False when it had been lost before."""
+        """Release the lease. False when it was lost before."""
         lease = self._lease
         if lease is None or self._process != os.getpid():
             return False
         self._forget()
         held = lease.held()
         self._over.set()
-        self._trust.end()  # a reference to the object holds nothing from here on
+        self._trust.end()  # a caller that kept the Lease object no longer has the lease
         if held:
             if self._thread is not None:
                 self._thread.join(JOIN_FOR)
@@ -220,7 +220,7 @@ class Hold(Renewing):
         assert lease is not None
         try:
             renewed = self._backend.renew(lease.name, lease.holder, lease.term, self._request.ttl)
-        except Exception:  # the backend cannot be asked just now: it comes back, or the trust runs out
+        except Exception:  # the backend cannot be reached now: it comes back, or the trust runs out
             return every / 10
         if not renewed:
             if not self._over.is_set():  # released while this renewal was under way
@@ -233,8 +233,8 @@ class Hold(Renewing):
         return every
 
     def _touch(self, lease: Lease) -> None:
-        """On a thread of its own: renewals do not wait for a database that may be slow."""
-        with suppress(Exception):  # an hour later it is tried again, and a day is needed
+        """Record in PostgreSQL that the lease is held; on a thread of its own, so that renewals do not wait for a slow database."""
+        with suppress(Exception):  # it is tried again after an hour, and housekeeping waits for a day
             self._terms.touch(self._backend.fence_name(lease.name), lease.holder, lease.term)
 
     def _watch(self) -> None:

@@ -108,7 +108,7 @@ class Body:
             self._task.cancel()
 
     def end(self, error: BaseException | None) -> bool:
-        """No cancelling from here on. Whether the error is the cancellation that the loss of the lease brought, and that alone."""
+        """From here on nothing is cancelled. Returns whether the error is only the cancellation caused by the loss of the lease."""
         task, self._task = self._task, None
         if task is None or not self._cancelled:
             return False

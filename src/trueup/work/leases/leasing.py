@@ -24,7 +24,7 @@ from trueup.work.leases.lease import LeaseContext
 
 @dataclass(frozen=True)
 class Leasing:
-    store: Callable[[], Store]  # when a lease is acquired, not before
+    store: Callable[[], Store]  # called when a lease is acquired, not before
     settings: Settings
     events: Events
 
@@ -55,7 +55,7 @@ class Leasing:
         return self.backend(backend, key), store.terms, store.explained()
 
     def backend(self, backend: Backend, key: int | str | None) -> LeaseBackend:
-        """What keeps leases of this kind."""
+        """The backend that keeps leases of this kind."""
         store, settings = self.store(), self.settings
         match backend:
             case "postgres":

@@ -1,12 +1,12 @@
-"""Looks after one scan: sees when it is due, takes its lease, and has it done from where it had come to.
+"""Runs one scan when it is due: takes its lease, continues from the stored cursor, and stores how far it came.
 
-Every worker has one of these per scan. PostgreSQL's row says when the scan is due and how far it has come; the lease says who
-may act, and everything that is written about the scan is fenced by it. An instance that loses the lease stops at once and
-keeps nothing more; one that dies leaves the lease to run out. The next holder continues from the cursor that was kept, so
-each item is handled at least once, and again only what was handled after that.
+Every worker has a scanner per scan. The row in PostgreSQL says when the scan is due and how far it has come. Only the holder of the
+lease may run it, and every write about the scan is fenced by the lease. A worker that loses the lease stops at once and stores nothing
+more; if a worker dies, its lease expires. The next holder continues from the stored cursor, so each item is handled at least once, and
+only items behind that cursor are handled again.
 
-A generator that raises is tried again, by any instance, after a pause that grows up to the scan's interval. Where PostgreSQL refuses
-what is to be written about the scan, that is tried again for ever, and people are told what it says.
+After a generator has raised, any worker tries it again, after a pause that grows up to the scan's interval. If PostgreSQL refuses a
+write about the scan, the write is repeated for ever, and an event shows the error.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from trueup.work.scans.scanning import Pass
 from trueup.work.service import Service, jittered
 
 MAX_PAUSE = 30.0  # seconds between looks when it is not due
-LOOK = 2.0  # seconds between looks while another instance is at it: so soon it is gone on with when that one stops
+LOOK = 2.0  # seconds between looks while another worker runs it, so that it is soon continued when that worker stops
 SPREAD = 0.25  # seconds, so that the first of a fleet takes it and the others find it taken
-PATIENCE = 3  # refusals in a row that may pass by themselves (a timeout, a deadlock) before anybody is told
-AGAIN = 0.5  # seconds between tries to write down how a pass ended
+PATIENCE = 3  # refusals in a row that may pass by themselves (a timeout, a deadlock) before they are reported
+AGAIN = 0.5  # seconds between tries to store how a pass ended
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Scanner(Service):
         return 0.0 if scanned.ending in ("completed", "failed", "not due") else jittered(LOOK)
 
     async def scan_once(self, *, anyway: bool = False) -> Scanned:
-        """Take the lease and scan to the end, if it is due or `anyway`. Says in its result what came of it; a generator's error is not raised."""
+        """Take the lease and scan to the end, if it is due or `anyway`. An error of the generator is in the result and not raised."""
         if self._pass is not None:
             return Scanned("elsewhere")
         this = self._pass = Pass(self.scan, self._caller, self.events)
@@ -128,7 +128,7 @@ class Scanner(Service):
         self._caller.close()
 
     def interrupt(self) -> None:
-        """While it stops: cancel what is inside the handler. `stop` returns soon."""
+        """During `stop`: cancel the handlers that still run, so that `stop` returns soon."""
         if self._pass is not None:
             self._pass.interrupt()
 
@@ -164,10 +164,10 @@ class Scanner(Service):
         return Scanned("failed", point.items, point.failed, error)
 
     async def _refused(self, error: Exception) -> None:
-        """Tell people of an error that is the server's answer, when it is not the only one."""
+        """Report an error with which the server answered, unless it may pass and is one of the first."""
         said = error.__cause__ if isinstance(error, DatabaseUnavailable) else error
         if not isinstance(said, Exception) or getattr(said, "sqlstate", None) is None:
-            return  # no server has answered: it is away, and that is said elsewhere
+            return  # the server is away, which is reported elsewhere
         self._refusals += 1
         passes = is_away(said) or isinstance(said, RETRYABLE)
         if passes and self._refusals < PATIENCE:
@@ -178,18 +178,18 @@ class Scanner(Service):
             self._failed(said)
 
     async def _insist(self, this: Pass, write: Callable[[], Awaitable[T]]) -> T | None:
-        """Until it is written, or the lease is lost, which cancels this. When the process is to end, it is tried once and may fail."""
+        """Repeat a write until it succeeds, or until the loss of the lease cancels it. When the process is to end, it is tried once."""
         while True:
             try:
                 return await write()
             except RETRYABLE as error:
                 if this.eased:
-                    return None  # the lease runs out, and what was not kept is handled again
+                    return None  # the lease expires, and items behind the stored cursor are handled again
                 await self._refused(error)
             await asyncio.sleep(jittered(AGAIN))
 
 
 def _failures(began: Began, point: Point) -> int:
-    """Tries in a row that did not get further. One that got further is the first of its row."""
+    """How many tries in a row made no progress. A try with progress starts the count at 1."""
     reached = None if point.cursor is None else from_json(point.cursor)
     return began.failures if reached == began.cursor else 1

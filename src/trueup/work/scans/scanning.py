@@ -1,12 +1,12 @@
-"""One pass over a scan, by the instance that has its lease: the generator is drawn on, its items are handled, progress is kept.
+"""One pass over a scan, by the worker that has its lease: it runs the generator, handles the items, and stores the progress.
 
-The generator lives in one task from its first step to its closing, because what it has open (a timeout, a client's scope)
-may be left only by the task that entered it. Each item is a task too; as many as `concurrency` are inside the handler, and
-no more than twice as many are in hand. The pass itself only waits, and keeps what has been handled: every second, or sooner
-when there is much of it. A database that does not answer then is asked again later; the lease says how long that may go on.
+The generator lives in one task from its first step to its closing, because a scope that it has entered (a timeout, a client) may be
+left only by the task that entered it. Each item has a task, too: up to `concurrency` handlers run, and at most twice as many items are
+in hand. The pass itself only waits, and stores the progress every second, or sooner after many items. If the database does not answer,
+it tries again later, as long as the lease lasts.
 
-A pass ends when the generator has ended and everything it yielded is handled. `stop` stops drawing on the generator and lets
-what is inside the handler end; `interrupt` cancels that, too. Losing the lease cancels the pass, and nothing is kept any more.
+A pass ends when the generator has ended and all its items are handled. `stop` takes no more items from the generator and lets running
+handlers end; `interrupt` cancels them, too. Losing the lease cancels the pass, and nothing more is stored.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from trueup.store.db.connect import RETRYABLE
 from trueup.work.calling import Caller, is_own_ending
 
 SAVE_EVERY = 1.0  # seconds
-SAVE_AT = 100  # items handled and not kept yet
-LAST_WORD = 3.0  # seconds for what is cancelled to end; a worker that stops waits a little longer than that
+SAVE_AT = 100  # handled items whose progress is not stored yet
+LAST_WORD = 3.0  # seconds for cancelled handlers to end; a worker that stops waits a little longer than that
 MAX_SHOWN = 300  # characters of an item, in an event
 
 Save = Callable[[Point], Awaitable[None]]
@@ -48,20 +48,20 @@ class Pass:
         self._items: set[asyncio.Task[None]] = set()
         self.eased = False
         self._until: float | None = None
-        self._ending = False  # what still runs was cancelled, and nothing of it counts any more
+        self._ending = False  # the handlers that still run were cancelled, and their results do not count
         self._held: Callable[[], bool] = lambda: True
         self._save_at = elapsed() + SAVE_EVERY
         self.error: BaseException | None = None
         self.complete = False
 
     def stop(self) -> None:
-        """Stop drawing on the generator; what is inside the handler may end. May be called at any time, and twice."""
+        """Take no more items from the generator; running handlers may end. May be called at any time, and twice."""
         self.eased = True
         if self._generator is not None:
             self._generator.cancel()
 
     def interrupt(self) -> None:
-        """Cancel what is inside the handler, too. What ignores that is left behind after a while."""
+        """Cancel running handlers, too. A handler that ignores its cancellation is left behind after a while."""
         self.stop()
         if self._until is None:
             self._until = elapsed() + LAST_WORD
@@ -73,7 +73,7 @@ class Pass:
         return self._until is not None
 
     async def run(self, cursor: Any, progress: Progress, save: Save, held: Callable[[], bool]) -> None:
-        """Returns when nothing of it runs any more. Raises what `save` raises, unless a later try may help."""
+        """Returns when no part of the pass runs any more. Raises errors of `save`, unless a later try may help."""
         if self.eased:
             return
         self._held = held
@@ -94,12 +94,12 @@ class Pass:
         return bool(self._items) or not self._generator.done()
 
     def _worth_keeping(self, progress: Progress) -> bool:
-        """Not at the very end: the last cursor may be the beginning, from which no run should continue."""
+        """Whether to store the progress: not at the very end, because the last cursor may be the beginning."""
         at_the_end = self.complete and progress.settled
         return progress.moved and not at_the_end and (progress.beyond >= SAVE_AT or elapsed() >= self._save_at)
 
     async def _wait(self, progress: Progress) -> None:
-        """Until something was handled or has ended, or it is time to keep what was handled before."""
+        """Wait until an item was handled, a task has ended, or it is time to store the progress."""
         ends = [self._save_at] if progress.moved else []
         if self._until is not None:
             ends.append(self._until)
@@ -121,7 +121,7 @@ class Pass:
         self._save_at = elapsed() + SAVE_EVERY
 
     async def _cut(self) -> None:
-        """No item runs on beside the next holder; a handler that ignores its cancellation is abandoned."""
+        """Cancel the handlers, so that no item runs beside the next holder's. A handler that ignores its cancellation is abandoned."""
         assert self._generator is not None
         self._ending = True
         running = {task for task in (self._generator, *self._items) if not task.done()}
@@ -169,7 +169,7 @@ class Pass:
 
     async def _one(self, item: Any, group: Group, progress: Progress) -> None:
         async with self._places:
-            # A process that was stopped for a while wakes up with items in hand that are not its own any more.
+            # After a process was stopped for a while, another worker may have the scan's lease and these items.
             if self.eased or not self._held():
                 return
             failed = await self._fails(item)
